@@ -154,6 +154,8 @@ def test_verify_names_what_is_right_and_what_is_not(mpirun, tmp_path):
     for path, checksum in ((good, True), (bad, True), (plain, False)):
         fields = {"u": pencils.ones(pencil), "dt": 0.1}
         pencils.save(path, fields, checksum=checksum)
+    empty = tmp_path / "empty.h5"
+    pencils.TimeSeries(empty, comm=MPI.COMM_SELF).close()
     bad.write_bytes(bad.read_bytes().replace(np.float64(1).tobytes() * 2, bytes(16), 1))
     for n in up_to((None, 3), (3,)):
 
@@ -161,9 +163,14 @@ def test_verify_names_what_is_right_and_what_is_not(mpirun, tmp_path):
             args = "pencils", "verify", *paths
             return alone(*args[1:]) if n is None else mpirun(n, "-m", *args, cwd=ROOT)
 
-        ran = verify(good, plain)
+        ran = verify(good, empty)
         assert ran.returncode == 0, ran.stderr
-        assert ran.stdout.splitlines() == [f"{good}: dt, u as written", f"{plain}: no checksums"]
+        texts = f"{good}: dt, u as written", f"{empty}: list of contents as written"
+        assert tuple(ran.stdout.splitlines()) == texts
+        ran = verify(plain, good)
+        assert ran.returncode != 0
+        assert ran.stdout.splitlines()[1] == texts[0]
+        assert ran.stdout.startswith(f"error: {plain} has no checksums, so that nothing can be")
         ran = verify(bad, tmp_path / "none.h5", good)
         assert ran.returncode != 0
         first, second, third = ran.stdout.splitlines()

@@ -12,12 +12,12 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from pencils.comm.memory import address
+from pencils.io.file_access import open_to_write, write
 
 _PAGE = 4096
 # What HDF5 since 1.10 reads; newer forms would be unreadable for installed tools.
@@ -85,11 +85,10 @@ class CapturedFile(io.RawIOBase):
 
     def apply(self) -> None:
         """Write the changes to the file, and give it the length that HDF5 wants."""
-        with Path(self._path).open("r+b") as file:
+        with open_to_write(self._path) as handle:
             for offset, data in self.changes():
-                file.seek(offset)
-                file.write(data)
-            file.truncate(self.size)
+                write(handle, data, offset)
+            os.ftruncate(handle, self.size)
 
     def __repr__(self) -> str:
         """Return a path to the file in ASCII: h5py uses it as the name of the file."""
@@ -164,7 +163,10 @@ class CapturedFile(io.RawIOBase):
     def _look_up(self, page: int) -> bytes | bytearray:
         if page in self._pages:
             return self._pages[page]
-        return os.pread(self._file, _PAGE, page * _PAGE).ljust(_PAGE, b"\0")
+        try:
+            return os.pread(self._file, _PAGE, page * _PAGE).ljust(_PAGE, b"\0")
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._path) from None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.commit import LOG, clean, make_directory, remove_old, sync
 from pencils.io.common import check_folder
 from pencils.io.file_access import on_root
-from pencils.io.load import verify
+from pencils.io.load import find_matches
 from pencils.io.options import already_there
 
 if TYPE_CHECKING:
@@ -169,10 +169,16 @@ def nothing_good(directory: Path, step: int | None, skipped: Mapping[str, str]) 
     return CheckpointError(f"no checkpoint in {directory} can be loaded:{reasons}")
 
 
+def check_file(path: Path, comm: MPI.Intracomm) -> None:
+    """Verify a file; if it was saved without checksums, log that. *Collective*."""
+    if find_matches(path, comm) is None and comm.rank == 0:
+        LOG.warning("%s has no checksums: its data are not verified", path)
+
+
 def _find_damage(path: Path, comm: MPI.Intracomm) -> str | None:
     """Return why a file is damaged; None if it is as it was written. *Collective*."""
     try:
-        verify(path, comm)
+        find_matches(path, comm)
     except (CheckpointError, FileNotFoundError) as error:
         return str(error)
     except OSError as error:

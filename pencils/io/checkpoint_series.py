@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.errors import ArgumentError
-from pencils.io.checkpoint_files import nothing_good, open_files, read_newest
+from pencils.io.checkpoint_files import check_file, nothing_good, open_files, read_newest
 from pencils.io.commit import LOG
 from pencils.io.file_access import on_root
-from pencils.io.load import Checkpoint, load, verify
+from pencils.io.load import Checkpoint, load
 from pencils.io.options import (
     Truncatable,
     check_continued,
@@ -279,7 +279,7 @@ class CheckpointSeries(CollectiveBlock):
             On every rank, if the directory or a file cannot be read.
         """
         self.wait()
-        check = partial(verify, comm=self._ranks.comm)
+        check = partial(check_file, comm=self._ranks.comm)
         found, self._skipped = read_newest(self._files, self._find_steps(), check, self._ranks.comm)
         return None if found is None else self._files.path(found[0])
 
@@ -397,7 +397,7 @@ class CheckpointSeries(CollectiveBlock):
     def _settle(self, path: Path, step: int) -> None:
         """Verify a file that was written, and remove old ones. *Collective*."""
         self._find_steps()
-        verify(path, self._ranks.comm)
+        check_file(path, self._ranks.comm)
         with agreed(self._comm, "save"):  # no rank returns before old files are gone
             if self._comm.rank == 0:
                 self._files.replace(step)

@@ -17,6 +17,8 @@ from errno import EDQUOT, EFBIG, ENOSPC, ENOSYS
 from hashlib import blake2b
 from pathlib import Path
 
+from pencils.io.file_access import system
+
 LOG = logging.getLogger("pencils")
 
 # Characters of the name that its temporary keeps; file systems take 255 bytes.
@@ -133,8 +135,9 @@ def made(target: Path) -> Iterator[Path]:
     clean(target)
     temporary = make_temporary(target)
     try:
-        yield temporary
-        commit(temporary, target)
+        with system("write", target):
+            yield temporary
+            commit(temporary, target)
     except BaseException:
         discard(temporary)
         raise
@@ -222,11 +225,12 @@ def remove_old(paths: Iterable[Path], what: str) -> None:
 
 def sync(path: Path) -> None:
     """Bring a file, or the names in a directory, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with system("write", path):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def make_directory(given: str | Path) -> Path:

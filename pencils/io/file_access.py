@@ -120,22 +120,24 @@ def open_regular(path: str) -> int:
 
 @contextmanager
 def open_to_read(path: str) -> Iterator[int]:
-    """Open a file as `open_regular` does, for a ``with`` block."""
+    """Open a file as `open_regular` does, for a ``with`` block, whose errors name the file."""
     handle = open_regular(path)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+    with system("read", path):
+        try:
+            yield handle
+        finally:
+            os.close(handle)
 
 
 @contextmanager
 def open_to_write(path: str) -> Iterator[int]:
-    """Open a file for reading and writing by system calls."""
-    handle = os.open(path, os.O_RDWR)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+    """Open a file for reading and writing by system calls; errors in the block name the file."""
+    with system("write", path):
+        handle = os.open(path, os.O_RDWR)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
 
 
 def _check_kind(path: str, mode: int) -> None:

@@ -26,6 +26,8 @@ RESERVED = "pencils_"
 OF_SCALES = frozenset({"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid"})
 # The group that shows fields and coordinates to VTK: see `pencils.io.vtkhdf`.
 VIEW = "VTKHDF"
+# How deep groups may be nested in a file; names of fields have at most as many parts.
+MOST_GROUPS = 100
 # The dataset of times in a series, and the dimension along which everything grows.
 TIME = "time"
 # How attributes of files with coordinates are meant.
@@ -149,6 +151,7 @@ class FileInfo(NamedTuple):
     attrs: dict[str, Any]  # of the user
     step: int | None
     time: float | None
+    is_covered: bool = True  # for `verify`: whether checksums, or the list of contents, cover data
 
 
 def damaged(path: str, names: Iterable[str]) -> CheckpointError:

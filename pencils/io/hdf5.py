@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import h5py
 import numpy as np
 
 from pencils.array.allocation import Array
@@ -21,7 +20,9 @@ from pencils.io.file_access import number_of, open_to_read, reading, system
 from pencils.io.file_info import FORMAT, RESERVED, Access, FileInfo, Identity, damaged
 from pencils.io.hdf5_file import HDF5File
 from pencils.io.manifest import check_manifest, lost
+from pencils.io.objects import open_unlocked
 from pencils.io.seal import committed
+from pencils.io.unpack import read_part
 
 # The first bytes of HDF5, at the start of a file or behind a user block of 512, 1024, ... bytes.
 _SIGNATURE, _USER_BLOCK = b"\x89HDF\r\n\x1a\n", 512
@@ -63,13 +64,17 @@ def describe_summed(path: str, access: Access) -> FileInfo:
     identity = Identity.of(path)
     with open_whole(path, access) as file:
         summed = [file.describe(name) for name in file.compare() if file.is_summed(name)]
-    return FileInfo(path, identity, summed, {}, {}, None, None)
+        is_covered = bool(summed) or file.is_listed
+    return FileInfo(path, identity, summed, {}, {}, None, None, is_covered)
 
 
-def read_box(file: Any, name: str, key: tuple[Any, ...]) -> Array:
-    """Read a box of a dataset; raise CheckpointError if HDF5 cannot decode the data."""
+def read_box(file: Any, name: str, key: tuple[Any, ...], *, summed: bool) -> Array:
+    """Read a box of a dataset; raise CheckpointError if HDF5 cannot decode the data.
+
+    Unless it is summed, chunks that unpack to a wrong size are found here.
+    """
     try:
-        return np.asarray(file[name][key])
+        return np.asarray(file[name][key]) if summed else read_part(file[name], key)
     except (KeyError, OSError, RuntimeError) as error:
         if number_of(error) is not None:
             raise  # to `opened`
@@ -121,10 +126,7 @@ def _open_file(path: str) -> Any:
         )
     source = committed(path)
     try:
-        with contextlib.suppress(OSError):  # for example, this process has it open with locks
-            return h5py.File(source, "r", locking=False)
-        # a captured file again, because patches are missing in the file itself
-        return h5py.File(source, "r")
+        return open_unlocked(source)
     except OSError as error:
         number = number_of(error)
         if number is not None:

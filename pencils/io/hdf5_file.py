@@ -1,17 +1,13 @@
-"""Find and describe the datasets of an open HDF5 file. No communication.
-
-A file may refer to any other file of the system as the place of its data: by external links,
-external storage and virtual datasets. Unless the user allows that, it is refused before HDF5 opens
-the other file.
-"""
+"""Find and describe the datasets of an open HDF5 file. No communication."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +21,7 @@ from pencils.io.file_info import (
     CONVENTIONS,
     COORDINATE,
     GIVEN_CONVENTIONS,
+    MOST_GROUPS,
     RESERVED,
     VIEW,
     DatasetInfo,
@@ -34,14 +31,11 @@ from pencils.io.file_info import (
     damaged,
 )
 from pencils.io.manifest import Listed, Record, broken
+from pencils.io.objects import Objects
+from pencils.io.unpack import read_part
 
 # Names of datasets in an error text.
 _MOST_NAMES = 20
-# Soft links that refer to each other; HDF5 itself follows as many.
-_MOST_LINKS = 16
-# The files of a series; the index in the same folder refers to them.
-_SNAPSHOT = re.compile(r"snapshot-(\d+-)?\d{6,}\.h5")
-_SAME_FILE = "."
 
 
 class HDF5File(NamedTuple):
@@ -57,12 +51,17 @@ class HDF5File(NamedTuple):
         """The datasets in its manifest, by name; None if it has none."""
         return None if self.record is None else self.record.manifest.datasets
 
+    @property
+    def _objects(self) -> Objects:
+        return Objects(self.path, self.file, self.external)
+
     def names(self) -> list[str]:
         """Return the names of all datasets."""
-        found = list_datasets(self.file)
-        others = () if self.listed is not None else _external_links(self.file)
+        found, others = _walk(self.file)
+        if self.listed is not None:
+            return found
         if others and not self.external:
-            raise self._outside(others[0], "a link to")
+            raise self._objects.outside(others[0], "a link to")
         for name in others:
             thing = self.file.get(name)
             found += [name] if isinstance(thing, h5py.Dataset) else []
@@ -114,9 +113,17 @@ class HDF5File(NamedTuple):
         in_manifest = listed is not None and listed.checksum is not None
         return in_manifest or RESERVED + "checksum" in self.file[name].attrs
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether the sum in the manifest covers all data, those of other files left out."""
+        listed = None if self.listed is None else self.listed.items()
+        return listed is not None and all(
+            one.kind or self.file[name].is_virtual for name, one in listed
+        )
+
     def dataset(self, name: str) -> Any:
         """Return a dataset; CheckpointError if there is none, or it may not be read."""
-        found = self._find(name) if self.external else self._find_inside(name)
+        found = self._objects.find(name)
         if isinstance(found, h5py.Dataset):
             return found
         names = list_datasets(self.file)
@@ -153,80 +160,13 @@ class HDF5File(NamedTuple):
 
     def _read_value(self, info: DatasetInfo) -> Stored:
         data, stored = np.empty(info.shape, info.dtype), self.file[info.name].id
-        if data.size:  # the bytes as they are, gaps included, as `store_value` writes them
+        if info.chunks and info.checksum is None:
+            data = read_part(self.file[info.name], ...)
+        elif data.size:  # the bytes as they are, gaps included, as `store_value` writes them
             stored.read(h5py.h5s.ALL, h5py.h5s.ALL, data, stored.get_type())
         if info.checksum not in (None, checksum(data)):
             raise damaged(self.path, [info.name])
         return Stored(info.kind, data)
-
-    def _outside(self, name: str, how: str) -> CheckpointError:
-        msg = f"{name!r} in {self.path} is {how} another file; external=True follows it"
-        return CheckpointError(msg)
-
-    def _find(self, name: str) -> Any:
-        """Return the object with a name, in this or another file; None if there is none."""
-        try:
-            return self.file[name]
-        except (KeyError, ValueError):
-            return None
-
-    def _find_inside(self, name: str, seen: frozenset[str] = frozenset()) -> Any:
-        """Return the object with a name; None if there is none.
-
-        Raises CheckpointError if it, or data that it shows, are in another file. `seen` are names
-        that lead here by virtual datasets.
-        """
-        self._check_links(name)
-        found = self._find(name)
-        if name in seen or not isinstance(found, h5py.Dataset):
-            return found
-        layout = found.id.get_create_plist()
-        if layout.get_external_count():
-            raise self._outside(name, "stored in")
-        if layout.get_layout() == h5py.h5d.VIRTUAL:
-            self._check_sources(name, layout, seen)
-        return found
-
-    def _check_sources(self, name: str, layout: Any, seen: frozenset[str]) -> None:
-        """Raise CheckpointError if a virtual dataset shows data of other files than snapshots."""
-        is_index = RESERVED + "series" in self.file.attrs
-        for number in range(layout.get_virtual_count()):
-            other, source = layout.get_virtual_filename(number), layout.get_virtual_dsetname(number)
-            if other != _SAME_FILE:
-                if not (is_index and _SNAPSHOT.fullmatch(other)):
-                    raise self._outside(name, f"a view of {other!r},")
-            elif "%" in source:  # a pattern for several names
-                raise self._outside(name, "a view of what may be in")
-            else:
-                self._find_inside(source, seen | {name})
-
-    def _check_links(self, name: str) -> None:
-        """Follow a name link by link, as HDF5 does, but not into other files."""
-        here, parts = "", _split(name)
-        for _ in range(_MOST_LINKS):
-            target = None
-            while parts and target is None:
-                parent, here = here, f"{here}/{parts.pop(0)}"
-                target = self._read_link(name, here)
-            if target is None:
-                return
-            here = "" if target.startswith("/") else parent
-            parts = _split(target) + parts
-        raise CheckpointError(f"{name!r} in {self.path} is a link that leads to no dataset")
-
-    def _read_link(self, name: str, here: str) -> str | None:
-        """Return the target of a soft link; None if `here` is not one."""
-        links, raw = self.file.id.links, here.encode("utf8", "surrogateescape")
-        try:
-            kind = links.get_info(raw).type if links.exists(raw) else None
-        except (KeyError, RuntimeError, ValueError):  # as of a name below a dataset
-            return None
-        if kind in (None, h5py.h5l.TYPE_HARD):
-            return None
-        if kind != h5py.h5l.TYPE_SOFT:
-            raise self._outside(name, "a link to")
-        target: str = links.get_val(raw).decode("utf8", "surrogateescape")
-        return target
 
 
 def list_datasets(file: Any) -> list[str]:
@@ -234,31 +174,50 @@ def list_datasets(file: Any) -> list[str]:
 
     Of a file of pencils, without those that only show others to VTK.
     """
-    found: list[str] = []
-    hidden = f"{VIEW}/" if RESERVED + "format" in file.attrs else None
-
-    def visit(name: str, thing: object) -> None:
-        if isinstance(thing, h5py.Dataset) and not (hidden and name.startswith(hidden)):
-            found.append(name)
-
-    file.visititems(visit)
-    return found
+    return _walk(file)[0]
 
 
-def _external_links(file: Any) -> list[str]:
-    """Return the names of all links to other files."""
-    found: list[str] = []
+def _walk(top: Any) -> tuple[list[str], list[str]]:
+    """Return the names of all datasets of a file or group, and of all links to other files.
 
-    def visit(name: bytes, link: Any) -> None:
-        if link.type not in (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT):
-            found.append(name.decode("utf8", "surrogateescape"))
+    Soft links are not followed, and objects with several names have the first. Raises
+    CheckpointError if groups are nested too deep.
+    """
+    datasets: list[str] = []
+    others: list[str] = []
+    hidden = VIEW if RESERVED + "format" in top.attrs else None
+    seen: set[int] = set()
+    left: list[tuple[str, Any, bytes, int]] = [("", top.id, b".", h5py.h5l.TYPE_HARD)]
+    while left:
+        path, parent, name, kind = left.pop()
+        if kind == h5py.h5l.TYPE_SOFT or path == hidden:
+            continue
+        if kind != h5py.h5l.TYPE_HARD:
+            others.append(path)
+            continue
+        found = h5py.h5o.open(parent, name)
+        address = h5py.h5o.get_info(found).addr
+        if address in seen:
+            continue
+        seen.add(address)
+        if isinstance(found, h5py.h5d.DatasetID):
+            datasets.append(path)
+        elif isinstance(found, h5py.h5g.GroupID):
+            if path.count("/") >= MOST_GROUPS:
+                raise CheckpointError(
+                    f"{os.path.realpath(top.file.filename)} has more than {MOST_GROUPS} groups, "
+                    f"one in the other, from {path[:20]!r} on; name what is to be read"
+                )
+            links: list[tuple[bytes, int]] = []
+            found.links.iterate(partial(_note_link, links), info=True)
+            for inner, type_ in reversed(links):
+                text = inner.decode("utf8", "surrogateescape")
+                left.append((f"{path}/{text}" if path else text, found, inner, type_))
+    return datasets, others
 
-    file.id.links.visit(visit, info=True)
-    return found
 
-
-def _split(name: str) -> list[str]:
-    return [part for part in name.split("/") if part not in ("", ".")]
+def _note_link(links: list[tuple[bytes, int]], name: bytes, info: Any) -> None:
+    links.append((name, info.type))  # h5py uses `info` again
 
 
 def _kind_of(dataset: Any) -> str:
@@ -290,7 +249,7 @@ def _describe(path: str, name: str, dataset: Any) -> DatasetInfo:
         singletons=tuple(map(bool, attrs.get(RESERVED + "singleton", ()))),
         periodic=tuple(map(bool, attrs.get(RESERVED + "periodic", ()))),
         boundary=tuple(zip(widths, widths, strict=True)),
-        kind=attrs.get(RESERVED + "value", ""),
+        kind=attrs.get(RESERVED + "value", "" if dataset.shape else "numpy"),
         checksum=None if total is None else int(total),
         chunks=dataset.chunks or (),
     )

@@ -23,12 +23,13 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, topology_of
+from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.common import describe_seen
 from pencils.io.file_info import Access, DatasetInfo, FileInfo
 from pencils.io.options import read_names, read_path
-from pencils.io.readers import format_of, read_targets
+from pencils.io.readers import default_targets, format_of, read_targets
 from pencils.io.reading import compare, read_contents
 from pencils.pencil import Pencil
 
@@ -110,6 +111,7 @@ def load(
     verify: bool = True,
     edited: bool = False,
     external: bool = False,
+    comm: MPI.Intracomm | None = None,
 ) -> Checkpoint:
     """Read fields and values from an HDF5 file. *Collective*.
 
@@ -124,10 +126,13 @@ def load(
     template : Pencil or mapping of str to PencilArray or Pencil, optional
         Where the points go. Fields by name are also templates: components, singletons, dtype,
         periodicity and shape must be the same, and halo widths are by default. Values in the
-        mapping are ignored, so that the argument of `save` can be passed.
+        mapping are ignored, so that the argument of `save` can be passed. Default, unless there is
+        `into`: pencils with the shape and periodicity of each field in the file, decomposed by
+        default; singletons are on the pencil of the fields that have all their other dimensions.
     names : str or iterable of str, optional
-        Names of fields and values, like ``"u"`` or ``"fluid/u"``. Default: all values, and all
-        fields that `template` and `into` name.
+        Names of fields and values, like ``"u"`` or ``"fluid/u"``, or of coordinates, which are
+        values. Default: all values, and all fields that `template` and `into` name; without both,
+        all fields.
     halo : int, sequence of int, or sequence of (int, int), optional
         Halo widths of new fields, along the dimensions that are not singletons. Stored boundary
         points are read; other halo points are zero.
@@ -146,6 +151,8 @@ def load(
     external : bool, optional
         Whether to read data in other files: external links, external storage, virtual datasets.
         The index of a `TimeSeries` always refers to the snapshots in its folder.
+    comm : mpi4py.MPI.Intracomm, optional
+        The processes that share the fields, without `template` and `into`. Default: all.
 
     Returns
     -------
@@ -175,21 +182,28 @@ def load(
     >>> state["u"].sum(), state["dt"], state.time, v.sum()
     (np.float64(24.0), 0.1, 0.5, np.float64(24.0))
     """
-    topology = topology_among(*_pencils(template), *_pencils(into))
-    comm = topology.comm
-    with agreed(comm, "load") as agree:
+    known = [*_pencils(template), *_pencils(into)]
+    is_given = comm is not None and not known
+    topology = topology_of(as_comm(comm, "load")) if is_given else topology_among(*known)
+    private = topology.comm
+    with agreed(private, "load") as agree:
         given, wanted = read_path(path), read_names(names)
         new_dtype = None if dtype is None else as_dtype(dtype)
         access = Access(bool(verify), bool(edited), bool(external))
         agree(path=given, names=wanted, dtype=new_dtype, **access._asdict())
-        targets = read_targets(template, into, wanted, halo, comm.size)
-        agree(template=targets)
+        targets = None
+        if template is not None or into is not None:
+            targets = read_targets(template, into, wanted, halo, private.size)
+            if comm is not None:
+                raise ArgumentError("leave out comm: template and into have their own processes")
+        agree(template=targets, halo=halo if targets is None else None)
     file = describe_seen(
         topology,
         given,
-        lambda real: format_of(given).describe(real, wanted, targets.names, access),
+        lambda real: format_of(given).describe(real, wanted, targets and targets.names, access),
     )
-    contents = read_contents(comm, file, targets, new_dtype)
+    targets = targets or default_targets(file, halo, comm)
+    contents = read_contents(private, file, targets, new_dtype)
     return Checkpoint(given, contents, file.attrs, step=file.step, time=file.time)
 
 
@@ -216,14 +230,15 @@ def verify(
     Returns
     -------
     list of str
-        Names of the fields, values and coordinates whose checksums match; empty for files
-        without checksums.
+        Names of the fields, values and coordinates whose checksums match; empty if the list of
+        contents matches and covers all, as in the index of a series.
 
     Raises
     ------
     CheckpointError
         On every rank, if the file is not complete, differs from its list of contents, or data do
-        not match their checksum; the text names them. Also if `load` would refuse the file.
+        not match their checksum; the text names them. Also if the file has no checksums, so that
+        nothing can be verified, or `load` would refuse it.
     OSError
         On every rank, if the file cannot be read.
     ArgumentError, RankDisagreementError, TypeError
@@ -238,6 +253,23 @@ def verify(
     ...     pencils.verify(f"{folder}/run.h5")
     ['dt', 'u']
     """
+    found = find_matches(path, comm, edited=edited, external=external)
+    if found is None:
+        raise CheckpointError(
+            f"{path} has no checksums, so that nothing can be verified; "
+            "save(..., checksum=True), the default, stores some"
+        )
+    return found
+
+
+def find_matches(
+    path: str | os.PathLike[str],
+    comm: MPI.Intracomm | None = None,
+    *,
+    edited: bool = False,
+    external: bool = False,
+) -> list[str] | None:
+    """Do what `verify` does, but return None if the file has no checksums. *Collective*."""
     topology = topology_of(as_comm(comm, "verify"))
     with agreed(topology.comm, "verify") as agree:
         given = read_path(path)
@@ -247,7 +279,7 @@ def verify(
         topology, given, lambda real: format_of(given).describe_summed(real, access)
     )
     compare(topology.comm, "verify", file, partial(_sum_shares, topology.comm, file))
-    return [dataset.name for dataset in file.datasets]
+    return [dataset.name for dataset in file.datasets] if file.is_covered else None
 
 
 def _pencils(where: object) -> list[object]:
@@ -296,7 +328,7 @@ def _sum_boxes(path: str, dataset: DatasetInfo, turn: int, size: int) -> int:
     with reader.opened(path) as file:
         for index in islice(np.ndindex(*counts), first, last):
             box = chunk_box(index, extents, dataset.shape)
-            data = reader.read_box(file, dataset.name, (*box.slices(), ...))
+            data = reader.read_box(file, dataset.name, (*box.slices(), ...), summed=True)
             total += checksum_box(data, box.start, dataset.shape)
     return total % 2**64
 

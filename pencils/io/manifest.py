@@ -220,18 +220,15 @@ def check_manifest(path: str, *, edited: bool = False) -> Record | None:
     a regular file, OSError if the system cannot read it.
     """
     with open_to_read(path) as handle:
-        try:
-            record = find_record(path, handle, edited=edited)
-            if record is None:
-                return None
-            manifest = record.manifest
-            outside = sorted(_outside(path, handle, manifest))
-            with CapturedFile(path) as file:
-                for patch in manifest.patches:
-                    file.poke(*patch)
-                pages = page_digests(file, outside, 0, manifest.size)
-        except OSError as error:
-            raise OSError(error.errno, f"cannot read: {error.strerror}", path) from error
+        record = find_record(path, handle, edited=edited)
+        if record is None:
+            return None
+        manifest = record.manifest
+        outside = sorted(_outside(path, handle, manifest))
+        with CapturedFile(path) as file:
+            for patch in manifest.patches:
+                file.poke(*patch)
+            pages = page_digests(file, outside, 0, manifest.size)
     if sum(pages.values()) % 2**64 != manifest.total:
         raise broken(path, "the part that HDF5 reads is")
     return record._replace(outside=outside, pages=pages)

@@ -6,12 +6,12 @@ import os
 from typing import Any
 
 import h5py
-import numpy as np
 from numpy.typing import NDArray
 
 from pencils.errors import ArgumentError
 from pencils.io.file_info import RESERVED, TIME
 from pencils.io.hdf5 import opened
+from pencils.io.unpack import read_checked
 
 
 def read_numbers(path: str) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
@@ -22,9 +22,9 @@ def read_numbers(path: str) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
         found = file.get(TIME)
         if not isinstance(found, h5py.Dataset) or found.ndim != 1:
             raise ArgumentError(f"{path} has no times: pass a file that TimeSeries has written")
-        times = np.asarray(found)
+        times = read_checked(found)
         numbers = {
-            name: np.asarray(item)
+            name: read_checked(item)
             for name, item in file.items()
             if isinstance(item, h5py.Dataset) and not item.is_scale
             if item.shape == times.shape and item.dtype.kind in "biuf"

@@ -232,7 +232,7 @@ class StoredField:
         rising = [kept if kept.step > 0 else kept[::-1] for kept in ranges]
         box = tuple(slice(kept.start, kept.stop, kept.step) for kept in rising)
         with reader.opened(path) as file:
-            found = reader.read_box(file, self.dataset.name, box)
+            found = reader.read_box(file, self.dataset.name, box, summed=False)
         turned = tuple(slice(None, None, 1 if kept.step > 0 else -1) for kept in ranges)
         return found[turned].reshape(u.local_shape)
 

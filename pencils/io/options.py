@@ -13,7 +13,7 @@ from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.io.file_info import OF_SCALES
+from pencils.io.file_info import MOST_GROUPS, OF_SCALES
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
@@ -62,10 +62,11 @@ def read_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"names of fields must be str, not {name!r}")
     is_text = name == name.encode(errors="ignore").decode() and "\0" not in name
-    if {"", "."} & set(name.split("/")) or not is_text:
+    parts = name.split("/")
+    if {"", ".", ".."} & {*parts} or len(parts) > MOST_GROUPS or not is_text:
         raise ArgumentError(
-            f"{name!r} cannot be the name of a field; use text like 'u' or 'fluid/u', with '/' "
-            "between groups but neither first nor last"
+            f"{name!r:.80} cannot be the name of a field; use text like 'u' or 'fluid/u', with '/' "
+            f"after each of at most {MOST_GROUPS - 1} groups, none of them '.' or '..'"
         )
     return name
 

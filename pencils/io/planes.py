@@ -14,6 +14,7 @@ from pencils.io.file_info import RESERVED
 from pencils.io.hdf5 import opened
 from pencils.io.hdf5_file import list_datasets
 from pencils.io.meshes import Axis
+from pencils.io.unpack import read_checked
 from pencils.layout.integers import as_dim, as_ints, as_place
 
 _FLAT, _SOLID = 2, 3
@@ -53,7 +54,7 @@ def read_plane(
             title.append(f"{_short(fixed)} = {fixed.coordinates[place]:.3g}")
         if not 1 <= len(axes) <= _FLAT:
             raise ArgumentError(f"{name} has {ndim} dimensions; pass axis= if there are 2 or 3")
-        values = dataset[tuple(key)]
+        values = read_checked(dataset, tuple(key))
         return Plane(
             values,
             tuple(map(_short, axes)),

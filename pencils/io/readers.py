@@ -12,10 +12,10 @@ functions only. Today `pencils.io.hdf5` is the one module that has them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,6 +29,11 @@ from pencils.io.file_info import Access, DatasetInfo, FileInfo, encode
 from pencils.io.options import read_name
 from pencils.io.slabs import boundary_widths
 from pencils.pencil import Pencil
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
+
+_Grid = tuple[tuple[int, ...], tuple[bool, ...]]  # shape and periodicity
 
 _NUMBERS = "biufc"  # `kind` of dtypes that can be converted into each other
 
@@ -54,8 +59,11 @@ class Format(Protocol):
     def opened(self, path: str) -> AbstractContextManager[Any]:
         """Open a file in a ``with`` block, for `read_box`."""
 
-    def read_box(self, file: Any, name: str, key: tuple[Any, ...]) -> Array:
-        """Read a box of a dataset that has no plain bytes: chunked, compressed, virtual."""
+    def read_box(self, file: Any, name: str, key: tuple[Any, ...], *, summed: bool) -> Array:
+        """Read a box of a dataset that has no plain bytes: chunked, compressed, virtual.
+
+        `summed` is whether its checksum will be compared.
+        """
 
     def open_dataset(self, path: str, name: str) -> ArrayLike:
         """Open a dataset, to be read piece by piece."""
@@ -156,6 +164,25 @@ def read_targets(
     return Targets(dict(sorted(named.items())), default)
 
 
+def default_targets(file: FileInfo, halo: HaloLike | None, comm: MPI.Intracomm | None) -> Targets:
+    """Make targets for all fields of a file: pencils of the stored shapes. *Collective*."""
+    grids = {one.name: (one.points[one.components or 0 :], one.periodic) for one in file.datasets}
+    whole = {grids[one.name] for one in file.datasets if not any(one.singletons)}
+    pencils: dict[object, Pencil] = {}
+    named = {}
+    for one in file.datasets:
+        shape, periodic = grids[one.name]
+        if any(one.singletons):
+            fits = {grid for grid in whole if _is_on(grid, grids[one.name], one.singletons)}
+            shape = fits.pop()[0] if len(fits) == 1 else shape
+        if (shape, periodic) not in pencils:
+            pencils[shape, periodic] = Pencil(shape, comm, periodic=periodic or False)
+        pencil = pencils[shape, periodic]
+        widths = as_halo(one.boundary or 0 if halo is None else halo, pencil.ndim)
+        named[one.name] = Target(pencil, widths)
+    return Targets(named, None)
+
+
 def _read_template(template: object, halo: HaloLike | None, *, given: bool) -> dict[str, Target]:
     if isinstance(template, Pencil) or (template is None and given):
         return {}
@@ -175,6 +202,13 @@ def _read_template(template: object, halo: HaloLike | None, *, given: bool) -> d
         else:
             encode(thing)  # raises TypeError unless it is a value, which needs no target
     return targets
+
+
+def _is_on(grid: _Grid, own: _Grid, singletons: Sequence[bool]) -> bool:
+    """Whether a grid has all dimensions of a field that are not singletons."""
+    (shape, periodic), (points, own_periodic) = grid, own
+    same = [n == m or one for n, m, one in zip(shape, points, singletons, strict=False)]
+    return len(shape) == len(points) and periodic == own_periodic and all(same)
 
 
 def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:

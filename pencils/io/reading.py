@@ -235,7 +235,8 @@ class ReadTarget(NamedTuple):
         if not raw.local.size:
             return 0
         name, nbytes = self.dataset.name, raw.local.nbytes
-        box = timed("I/O", reader.read_box, file, name, where, nbytes=nbytes)
+        read = partial(reader.read_box, summed=self.dataset.checksum is not None)
+        box = timed("I/O", read, file, name, where, nbytes=nbytes)
         raw.local[...] = box
         if not self.is_summed:
             return 0

@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from pencils.io.captured_file import CapturedFile, Change
-from pencils.io.file_access import open_regular, open_to_write, read, write
+from pencils.io.file_access import open_to_read, open_to_write, read, write
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import (
     END_AT,
@@ -170,14 +170,11 @@ def committed(path: str) -> str | CapturedFile:
 
 def _pending(path: str) -> tuple[bytes, list[Patch]]:
     """Return superblock and header of the record, and the patches that are not in the file."""
-    handle = open_regular(path)
-    try:
+    with open_to_read(path) as handle:
         head = read_head(handle)
         record = find_record(path, handle, edited=True)
         patches = () if record is None else record.manifest.patches
         return head, [(at, data) for at, data in patches if read(handle, len(data), at) != data]
-    finally:
-        os.close(handle)
 
 
 def _refer(handle: int, start: int) -> None:

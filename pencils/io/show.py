@@ -13,6 +13,7 @@ import numpy as np
 from pencils.io.file_info import RESERVED, TIME
 from pencils.io.hdf5 import opened
 from pencils.io.hdf5_file import has_own_conventions, list_datasets
+from pencils.io.unpack import read_checked
 from pencils.tables import text_bytes
 
 _MOST_TEXT = 60
@@ -95,13 +96,15 @@ def _describe(item: h5py.Dataset, *, summed: bool) -> str:
     if item.is_scale:
         unit = f" {item.attrs['units']}" if "units" in item.attrs else ""
         kind = "times" if item.name == "/time" else "coordinate"
-        numbers = item.ndim == 1 and item.dtype.kind in "iuf" and item.size
-        ends = f" from {item[0]:.6g} to {item[-1]:.6g}" if numbers else ""
+        ends = ""
+        if item.ndim == 1 and item.dtype.kind in "iuf" and item.size:
+            first, last = (read_checked(item, end)[()] for end in (0, -1))
+            ends = f" from {first:.6g} to {last:.6g}"
         return f"{kind}, {item.size} points{ends}{unit}"
     if item.shape is None:
         return f"empty  {item.dtype}"
     if item.shape == ():
-        return _value(item[()])
+        return _value(read_checked(item, ())[()])
     units = (str(item.attrs["units"]),) if "units" in item.attrs else ()
     return "  ".join(
         (_axes(item), str(item.dtype), *units, *_storage(item, summed=summed))

@@ -177,7 +177,8 @@ class HDF5Writer:
         """Find room for all chunks of a field, by their sizes and masks. On rank 0 only."""
         from pencils.io import create  # of all ranks, only this one needs h5py
 
-        places = create.place_chunks(str(self.temporary), entry, table, align=self.align)
+        with system("save", self.target):
+            places = create.place_chunks(str(self.temporary), entry, table, align=self.align)
         pairs = zip(places.ravel().tolist(), table[0].ravel().tolist(), strict=True)
         self._chunks.extend(pairs)
         return places

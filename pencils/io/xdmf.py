@@ -101,9 +101,13 @@ def write_sidecar(path: str, count: int | None = None) -> str:
 
 def _describe(file: Any, name: str, datasets: list[str], count: int | None) -> ET.Element:
     """Describe an open file: one grid, or collection of grids in time, for each set of axes."""
+    from pencils.io.unpack import read_checked
+
     root = ET.Element("Xdmf", Version="3.0")
     domain = _add(root, "Domain")
-    times = file[TIME][:count] if RESERVED + "series" in file.attrs and TIME in file else None
+    times = None
+    if RESERVED + "series" in file.attrs and TIME in file:
+        times = read_checked(file[TIME], slice(count))
     fields = list(find_fields(file, datasets, None if times is None else len(times)))
     left_out = sorted(field.name for field in fields if not field.is_shown)
     if left_out:

@@ -220,7 +220,7 @@ def _verify(paths: Sequence[str], rank: int, *, edited: bool, external: bool) ->
     for path in paths:
         try:
             names = verify(path, edited=edited, external=external)
-            line = f"{path}: {', '.join(names)} as written" if names else f"{path}: no checksums"
+            line = f"{path}: {', '.join(names) or 'list of contents'} as written"
         except (PencilsError, OSError) as error:
             line, bad = f"error: {error}", bad + 1
         if rank == 0:

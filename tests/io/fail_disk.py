@@ -2,8 +2,8 @@
 
     LD_PRELOAD=./faults.so python tests/io/fail_disk.py --stride 7
 
-Prints what came out that should not: any error but that of the disk, a call that succeeded and has
-not done its work, a temporary that is left although the process has gone on.
+Prints what came out that should not: any error but that of the disk with the name of a file, a call
+that succeeded and has not done its work, a temporary that is left although the process has gone on.
 """
 
 import argparse
@@ -134,8 +134,8 @@ def attempt(prepare, work, number, *, lasting):
             work(folder)
             done = True
         except OSError as error:
-            if error.errno != errno.EIO:
-                wrong.append(f"{error!r}")
+            if error.errno != errno.EIO or str(folder) not in str(error):
+                wrong.append(f"{error}")
         except Exception as error:  # noqa: BLE001 - that is looked for
             wrong.append(f"{error!r}")
         count, failed = DISK.faults_count(), DISK.faults_failed().decode()

@@ -8,6 +8,7 @@ import pytest
 
 import pencils
 from pencils.comm import file as comm_file
+from pencils.errors import ArgumentError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -231,3 +232,82 @@ def test_who_may_read_a_file_stays_as_it_is(comm, mpi_tmp_path, lab):
     lab.on_root(path.chmod, 0o640)
     pencils.save(path, {"u": u})
     assert lab.on_root(lambda: path.stat().st_mode & 0o777) == 0o640
+
+
+def test_without_a_template(comm, mpi_tmp_path, lab):
+    """Fields on pencils as they were, singletons with the field that they belong to."""
+    pencil = pencils.Pencil((6, 5, 4), comm, decomp=(0, 2), periodic=(True, False, False))
+    grid = pencils.localgrid(pencil, [np.linspace(0, 1, n) for n in pencil.shape])
+    plane = pencils.Pencil((6, 5), comm, order=(1, 0))
+    arrays = {
+        "g/u": lab.numbers((3, 6, 5, 4)),
+        "line": lab.numbers((1, 5, 1)),
+        "plane": lab.numbers((6, 5), "c8"),
+    }
+    fields = {
+        "g/u": pencils.partition(pencil, arrays["g/u"], halo=1),
+        "line": pencils.partition(pencil, arrays["line"]),
+        "plane": pencils.partition(plane, arrays["plane"]),
+    }
+    path = mpi_tmp_path / "a.h5"
+    pencils.save(path, fields | {"n": 3, "text": "a"}, grid=grid, attrs={"run": "b"}, step=7)
+    found = pencils.load(path)
+    assert list(found) == ["g/u", "line", "plane", "n", "text"]
+    assert lab.holds_all(found, arrays)
+    assert (found["n"], found["text"], found.attrs["run"], found.step) == (3, "a", "b", 7)
+    u, line = found["g/u"], found["line"]
+    assert u.pencil == pencils.Pencil((6, 5, 4), comm, periodic=(True, False, False))
+    assert line.pencil == u.pencil
+    assert line.singletons == {0, 2}
+    assert lab.holds(u - line, arrays["g/u"] - arrays["line"])
+    assert found["plane"].pencil == pencils.Pencil((6, 5), comm)
+
+    found = pencils.load(path, names=["line", "y"], dtype="f4", halo=1)
+    assert found["line"].pencil.shape == (1, 5, 1)
+    assert found["line"].dtype == np.float32
+    assert found["line"].halo == ((0, 0), (1, 1), (0, 0))
+    assert np.array_equal(found["y"], np.linspace(0, 1, 5))
+
+
+def test_without_a_template_boundary_points_are_read(comm, mpi_tmp_path, lab):
+    pencil = pencils.Pencil((6, 5), comm, periodic=(True, False))
+    u = pencils.from_function(pencil, lambda i, j: 10.0 * i + j, halo=2)
+    u.fill_boundary("constant", value=7)
+    pencils.save(mpi_tmp_path / "a.h5", {"u": u}, halo=True)
+    found = pencils.load(mpi_tmp_path / "a.h5")["u"]
+    assert found.halo == ((0, 0), (2, 2))
+    assert lab.everywhere(np.array_equal(found.local, u.local) or u.pencil.size > 1)
+    assert pencils.load(mpi_tmp_path / "a.h5", halo=0)["u"].halo == ((0, 0), (0, 0))
+
+
+def test_without_a_template_on_other_processes(comm, mpi_tmp_path, lab):
+    def write():
+        with h5py.File(mpi_tmp_path / "a.h5", "w") as file:
+            file["u"], file["x"], file["dt"] = np.ones((6, 1, 4)), np.arange(6), 0.5
+            file["empty"] = np.ones((0, 3))
+
+    lab.on_root(write)
+    found = pencils.load(mpi_tmp_path / "a.h5", comm=comm)
+    assert {name: one.shape for name, one in found.items() if name != "dt"} == {
+        "u": (6, 1, 4),
+        "x": (6,),
+        "empty": (0, 3),
+    }
+    assert found["dt"] == 0.5
+    half = comm.Split(comm.rank % 2)
+    alone = pencils.load(mpi_tmp_path / "a.h5", names="u", comm=half)["u"]
+    assert alone.pencil.size == half.size
+    assert alone.sum() == 24
+    assert not alone.singletons
+    half.Free()
+    pencil = pencils.Pencil((6, 1, 4), comm)
+    for options in ({"template": pencil}, {"into": {"u": pencils.ones(pencil)}}):
+        kind, text = lab.raised(pencils.load, mpi_tmp_path / "a.h5", comm=comm, **options)
+        assert kind is ArgumentError
+        assert "leave out comm" in text
+    assert lab.raised(pencils.load, mpi_tmp_path / "a.h5", halo=(1, 1))[0] is ArgumentError
+    assert lab.raised(pencils.load, mpi_tmp_path / "a.h5", halo="wide")[0] is TypeError
+    if comm.size > 1:
+        kind, text = lab.raised(pencils.load, mpi_tmp_path / "a.h5", halo=comm.rank)
+        assert kind is RankDisagreementError
+        assert "halo" in text

@@ -104,11 +104,15 @@ def test_only_rank_0_lists_the_directory(folder, pencil, series, monkeypatch, la
     assert lab.everywhere(again.steps == [2])
 
 
-def test_what_is_given_to_save_is_passed_on(folder, pencil, series, lab):
+def test_what_is_given_to_save_is_passed_on(folder, pencil, series, lab, caplog):
     checkpoints = series(folder)
     grid = pencils.localgrid(pencil, [np.arange(n) for n in SHAPE])
     attrs, u = {"run": "a"}, pencils.ones(pencil, halo=1)
     checkpoints.save(1, {"u": u}, grid=grid, attrs=attrs, halo=True, checksum=False)
+    assert checkpoints.latest() == folder / name(1)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    if pencil.comm.rank == 0:
+        assert told == 2 * [f"{folder / name(1)} has no checksums: its data are not verified"]
     found = lab.stored(folder / name(1))
     assert found["u"].shape == (9, 4, 7)
     assert [found[label].shape for label in "xyz"] == [(n,) for n in SHAPE]

@@ -89,11 +89,34 @@ def test_a_flipped_bit_in_a_value(path, pencil, lab):
     assert list(pencils.load(path, pencil, "v")) == ["v"]
 
 
+def write_plain(path):
+    with h5py.File(path, "w") as file:
+        file["u"] = np.ones((4, 3))
+
+
 def test_without_checksums_there_is_nothing_to_verify(path, pencil, lab):
     pencils.save(path, {"u": pencils.ones(pencil), "n": 3}, checksum=False)
     lab.on_root(flip, path, "u")
     assert pencils.load(path, pencil)["u"].sum() != 120
-    assert pencils.verify(path) == []
+    kind, text = lab.raised(pencils.verify, path)
+    assert kind is CheckpointError
+    assert f"{path} has no checksums, so that nothing can be verified" in text
+    lab.on_root(write_plain, path)
+    for edited in (False, True):
+        kind, text = lab.raised(pencils.verify, path, edited=edited)
+        assert kind is CheckpointError
+        assert "nothing can be verified" in text
+
+
+def test_without_fields_the_list_of_contents_is_all(mpi_tmp_path, pencil, lab):
+    u, path = pencils.ones(pencil), mpi_tmp_path / "s"
+    with pencils.TimeSeries(path, comm=pencil.comm, storage="files") as series:
+        assert pencils.verify(series.path) == []
+        series.append(0, {"u": u, "n": 3})
+    assert pencils.verify(series.path) == []
+    assert pencils.verify(path / "snapshot-000000.h5") == ["n", "u"]
+    pencils.save(path / "values.h5", {"n": 3, "u": pencils.ones(pencil)}, checksum=False)
+    assert lab.raised(pencils.verify, path / "values.h5")[0] is CheckpointError
 
 
 def test_a_file_that_was_packed_by_another_tool(path, pencil, lab):

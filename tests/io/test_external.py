@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import pencils
-from pencils.errors import CheckpointError
+from pencils.errors import ArgumentError, CheckpointError
+from pencils.io.planes import read_plane
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -169,9 +170,11 @@ def test_links_that_lead_nowhere(make, pencil, lab):
         file["u"] = h5py.SoftLink("/v")
         file["v"] = h5py.SoftLink("/u")
         file["w"] = h5py.SoftLink("/missing")
+        file["same"] = file["/"]
+        file["x"] = h5py.SoftLink("same/" * 10_000 + "u")
 
     path = make(round_about)
-    for name in ("u", "w", "w/x"):
+    for name in ("u", "w", "w/x", "x"):
         kind, text = lab.raised(pencils.load, path, pencil, name)
         assert kind is CheckpointError
         assert repr(name) in text
@@ -192,3 +195,157 @@ def test_the_index_of_a_series_refers_to_its_snapshots_only(mpi_tmp_path, pencil
     kind, text = lab.raised(pencils.load, mpi_tmp_path / "s" / "forged.h5", pencil)
     assert kind is CheckpointError
     assert "external=True" in text
+
+
+def show(file, name, *sources):
+    """Make a virtual dataset that shows datasets, each in a file, as a whole."""
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_layout(h5py.h5d.VIRTUAL)
+    space = h5py.h5s.create_simple(SHAPE)
+    for other, source in sources:
+        layout.set_virtual(space, str(other).encode(), source.encode(), space)
+    h5py.h5d.create(file.id, name.encode(), h5py.h5t.NATIVE_DOUBLE, space, dcpl=layout)
+
+
+def itself(file, _):
+    show(file, "u", (".", "u"))
+
+
+def by_path(file, folder):
+    show(file, "u", (folder / "." / "a.h5", "u"))
+
+
+def by_name_in_folder(file, _):
+    show(file, "u", ("a.h5", "u"))
+
+
+def by_its_name_elsewhere(file, _):
+    show(file, "u", ("/none/a.h5", "u"))
+
+
+def by_links(file, folder):
+    (folder / "soft.h5").symlink_to("a.h5")
+    file["v"] = h5py.SoftLink("/u")
+    show(file, "u", ("soft.h5", "v"))
+
+
+def by_second_names(file, folder):
+    (folder / "hard.h5").hardlink_to(folder / "a.h5")
+    show(file, "u", ("hard.h5", "w"))
+    file["w"] = file["u"]
+
+
+def over_datasets(file, _):
+    file["plain"] = DATA
+    show(file, "u", (".", "plain"), (".", "v"))
+    show(file, "v", (".", "w"))
+    show(file, "w", (".", "u"))
+
+
+def over_files(file, folder):
+    show(file, "u", ("b.h5", "v"))
+    with h5py.File(folder / "b.h5", "w") as other:
+        other["away"] = h5py.ExternalLink("a.h5", "u")
+        show(other, "v", (".", "away"))
+
+
+def into_a_cycle(file, folder):
+    show(file, "u", ("b.h5", "v"))
+    with h5py.File(folder / "b.h5", "w") as other:
+        show(other, "v", (".", "v"))
+
+
+def of_many(file, _):
+    """Show 9 million million sets of the same points."""
+    file["v0"] = DATA
+    for number in range(13):
+        show(file, f"v{number + 1}", *[(".", f"v{number}")] * 10)
+    file["u"] = h5py.SoftLink("v13")
+
+
+def over_many_steps(file, _):
+    file["v0"] = DATA
+    for number in range(17):
+        show(file, f"v{number + 1}", (".", f"v{number}"))
+    file["u"] = h5py.SoftLink("v17")
+
+
+def by_numbers(file, _):
+    """Show at each time the dataset of that number; the second one shows these."""
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_layout(h5py.h5d.VIRTUAL)
+    most = (h5py.h5s.UNLIMITED, SHAPE[1])
+    here, there = h5py.h5s.create_simple((0, SHAPE[1]), most), h5py.h5s.create_simple(SHAPE)
+    here.select_hyperslab((0, 0), (h5py.h5s.UNLIMITED, 1), SHAPE, SHAPE)
+    layout.set_virtual(here, b".", b"part%b", there)
+    h5py.h5d.create(file.id, b"u", h5py.h5t.NATIVE_DOUBLE, here, dcpl=layout)
+    file["part0"] = DATA
+    show(file, "part1", (".", "u"))
+
+
+CYCLES = [itself, by_path, by_name_in_folder, by_its_name_elsewhere, by_links, by_second_names]
+CYCLES += [over_datasets, over_files, into_a_cycle, of_many, over_many_steps, by_numbers]
+
+
+@pytest.mark.parametrize("way", CYCLES)
+def test_what_shows_itself(make, pencil, lab, way):
+    """HDF5 ends the process, or never ends to read."""
+    path = make(way)
+    for external in (True, False):
+        for call in (
+            lambda **k: pencils.load(path, pencil, "u", **k),
+            lambda **k: pencils.load(path, pencil, **k),
+            lambda **k: pencils.open(path, comm=pencil.comm, **k),
+        ):
+            kind, text = lab.raised(call, external=external)
+            assert kind is CheckpointError
+            assert "shows itself, or others" in text or ("external=True" in text and not external)
+    if lab.comm.rank == 0:
+        with pytest.raises((CheckpointError, ArgumentError)):
+            read_plane(str(path), "u", None, None, None)
+
+
+def test_what_does_not_show_itself(make, pencil, lab):
+    """Views of views, over files, several of the same dataset, of nothing, and by numbers."""
+
+    def views(file, folder):
+        with h5py.File(folder / "b.h5", "w") as other:
+            show(other, "u", ("other.h5", "u"))
+            show(other, "v", (".", "u"), (".", "u"))
+        show(file, "u", ("b.h5", "v"), (folder / "b.h5", "u"))
+        show(file, "v", (".", "u"))
+        show(file, "none", ("none.h5", "u"), ("b.h5", "none"))
+
+    path = make(views)
+    found = pencils.load(path, pencil, external=True)
+    assert lab.holds_all(found, {"u": DATA, "v": DATA, "none": 0 * DATA})
+
+    def numbered(file, folder):
+        by_numbers(file, folder)
+        del file["part1"]
+        show(file, "part1", ("other.h5", "u"))
+
+    whole = pencils.Pencil((12, 5), pencil.comm)
+    found = pencils.load(make(numbered), whole, "u", external=True)
+    assert lab.holds(found["u"], np.concatenate([DATA, DATA]))
+
+
+def test_a_snapshot_that_shows_its_index(mpi_tmp_path, pencil, lab):
+    """Without `external`, because an index refers to snapshots."""
+    u = pencils.ones(pencil)
+    with pencils.TimeSeries(mpi_tmp_path / "s", comm=pencil.comm, storage="files") as series:
+        series.append(0, {"u": u})
+
+    def forge(way):
+        with h5py.File(mpi_tmp_path / "s" / "snapshot-000000.h5", "w") as file:
+            way(file, mpi_tmp_path)
+
+    def back(file, _):
+        file.attrs["pencils_series"] = 1
+        show(file, "u", ("snapshot-000000.h5", "u"))
+
+    for way in (back, storage, link):
+        lab.on_root(forge, way)
+        kind, text = lab.raised(pencils.load, series.path, pencil)
+        assert kind is CheckpointError
+        assert "snapshot-000000.h5" in text

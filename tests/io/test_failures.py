@@ -58,11 +58,37 @@ def test_no_place_to_save(mpi_tmp_path, pencil, old, lab):
     assert "too long" in text
 
 
-@pytest.mark.parametrize("name", ["", "/", "/u", "u/", "a//b", ".", "a/./b", "n\0", "\udc80"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "/", "/u", "u/", "a//b", ".", "./u", "a/./b", "a/.", "..", "../u", "a/../b", "a/.."),
+        "n\0",
+        "\udc80",
+        "a/" * 100 + "u",
+    ],
+)
 def test_names_that_cannot_be(pencil, old, name, lab):
-    kind, text = lab.raised(pencils.save, old, {name: pencils.ones(pencil)})
-    assert kind is ArgumentError
-    assert "cannot be the name of a field" in text
+    u = pencils.ones(pencil)
+    for call in (
+        lambda: pencils.save(old, {name: u}),
+        lambda: pencils.save(old, {name: 1, "u": u}),
+        lambda: pencils.load(old, pencil, name),
+        lambda: pencils.load(old, {name: u}),
+        lambda: pencils.load(old, names="u", into={name: u}),
+        lambda: pencils.BuddyCopies().save(1, {name: u}),
+    ):
+        kind, text = lab.raised(call)
+        assert kind is ArgumentError
+        assert "cannot be the name of a field" in text
+
+
+def test_names_in_series_that_cannot_be(mpi_tmp_path, pencil, lab):
+    for storage in ("file", "files"):
+        path = mpi_tmp_path / storage
+        with pencils.TimeSeries(path, comm=pencil.comm, storage=storage) as series:
+            kind, text = lab.raised(series.append, 0, {"../u": pencils.ones(pencil)})
+            assert kind is ArgumentError
+            assert "cannot be the name of a field" in text
 
 
 def test_a_field_that_is_a_group_too(pencil, old, lab):
@@ -165,7 +191,8 @@ def test_a_full_disk_on_one_rank(pencil, old, monkeypatch, where, lab):
     assert "no space left" in text.lower()
 
 
-def test_a_file_that_may_not_grow(comm, old, monkeypatch, lab):
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip"}])
+def test_a_file_that_may_not_grow(comm, old, monkeypatch, lab, options):
     """A failure of the system itself, on whatever rank writes, after the file was laid out."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     start = SharedFile.__init__
@@ -175,17 +202,20 @@ def test_a_file_that_may_not_grow(comm, old, monkeypatch, lab):
         start(self, *args, **kwargs)
 
     monkeypatch.setattr(SharedFile, "__init__", limit)
-    big = pencils.ones(pencils.Pencil((64, 64, 8), comm, decomp=(1, 2)))
+    pencil = pencils.Pencil((64, 64, 8), comm, decomp=(1, 2))
+    big = pencils.random.normal(pencil, 1)
     with monkeypatch.context() as patch:
         patch.setattr(SharedFile, "__init__", start)
         first = old.with_name("first.h5")
-        pencils.save(first, {"u": big})  # makes a plan, which needs files in memory
+        pencils.save(first, {"u": big}, **options)  # makes a plan, which needs files in memory
         lab.on_root(first.unlink)
     try:
-        error = lab.raised(pencils.save, old, {"u": big})[0]
+        error, text = lab.raised(pencils.save, old, {"u": big}, **options)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert issubclass(error, OSError)
+    assert "File too large" in text
+    assert old.name in text
     monkeypatch.undo()
 
 

@@ -1,5 +1,7 @@
 """Files of other tools load, by raw bytes where that is right and by HDF5 where it is not."""
 
+import zlib
+
 import h5py
 import numpy as np
 import pytest
@@ -166,7 +168,7 @@ def test_a_file_that_one_rank_cannot_read(comm, write, monkeypatch, lab):
     pencil = pencils.Pencil(shape, comm, decomp=0)
     if comm.rank == comm.size - 1:
 
-        def fail(*_args):
+        def fail(*_args, **_options):
             msg = "stale file handle"
             raise OSError(msg)
 
@@ -195,6 +197,70 @@ def test_a_file_that_this_process_has_open(write, comm, locking):
     with h5py.File(path, locking=locking):
         assert list(pencils.load(path, pencils.Pencil((4, 3), comm))) == ["u"]
         comm.barrier()
+
+
+def test_a_chunk_that_unpacks_to_fewer_bytes(write, comm, lab):
+    """The rest of its points was whatever is in memory."""
+    array = lab.numbers((8, 6))
+
+    def make(file):
+        file["v"] = array
+        made = file.create_dataset("g/u", data=array, chunks=(4, 3), compression="gzip")
+        made.id.write_direct_chunk((4, 0), zlib.compress(array[4:7, :3].tobytes()))
+
+    path, pencil = write(make), pencils.Pencil((8, 6), comm)
+    with pencils.open(path, comm=comm) as file:
+        assert lab.holds(file["g/u"].read(pencils.Pencil((4, 6), comm), slice(4)), array[:4])
+        for call in (
+            lambda: pencils.load(path, pencil),
+            lambda: pencils.load(path, pencil.with_(decomp=1), "g/u"),
+            lambda: file["g/u"].read(pencils.Pencil((6,), comm), 7),
+        ):
+            kind, text = lab.raised(call)
+            assert kind is CheckpointError
+            assert f"{path} is damaged: 'g/u' has a chunk at (4, 0) that does not unpack" in text
+    assert lab.holds(pencils.load(path, pencil, "v")["v"], array)
+
+
+def test_many_groups(write, comm, lab):
+    """One in the other; and objects with several names, which are listed by the first."""
+    array = lab.numbers((4, 3))
+
+    def make(file):
+        file["b/u"] = file["z"] = array
+        file["a/again"] = file["b"]
+        file["a/root"] = file["/"]
+        file["soft"] = h5py.SoftLink("/z")
+        for number in range(20):
+            file[f"twice{number + 1}/left"] = file.require_group(f"twice{number}")
+            file[f"twice{number + 1}/right"] = file[f"twice{number}"]
+        file["/".join("g" * 99 + "w")] = array
+
+    pencil, deep = pencils.Pencil((4, 3), comm), "/".join("g" * 99 + "w")
+    loaded = pencils.load(write(make), pencil)
+    assert list(loaded) == ["a/again/u", deep, "z"]
+    assert all([lab.holds(field, array) for field in loaded.values()])  # noqa: C419 - collective
+
+
+def test_groups_without_end(write, comm, lab):
+    def make(file):
+        file["u"] = np.ones((4, 3))
+        group = file
+        for _ in range(3000):
+            group = group.create_group("g")
+
+    path, pencil = write(make), pencils.Pencil((4, 3), comm)
+    for call in (
+        lambda: pencils.load(path, pencil),
+        lambda: pencils.load(path, pencil, "none"),
+        lambda: pencils.verify(path, comm),
+        lambda: pencils.open(path, comm=comm),
+    ):
+        kind, text = lab.raised(call)
+        assert kind is CheckpointError
+        assert "more than 100 groups" in text
+        assert str(path) in text
+    assert pencils.load(path, pencil, "u")["u"].sum() == 12
 
 
 def test_names_in_an_order_of_each_rank(write, comm):

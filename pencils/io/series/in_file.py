@@ -9,7 +9,6 @@ written behind the record of the old state; HDF5's own changes are the only ones
 
 from __future__ import annotations
 
-import os
 import weakref
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +28,7 @@ from pencils.io.captured_file import CapturedFile, Change, changing
 from pencils.io.checksum import add_sums, carry_sums
 from pencils.io.chunks import count_chunks
 from pencils.io.commit import clean, commit, discard, made, make_temporary
-from pencils.io.file_access import from_root, open_regular, open_to_write
+from pencils.io.file_access import from_root, open_to_read, open_to_write
 from pencils.io.file_info import TIME, Access, Stored
 from pencils.io.manifest import (
     END_AT,
@@ -341,11 +340,8 @@ class OneFile:
             )
 
     def _read_head(self) -> bytes:
-        handle = open_regular(self.path)
-        try:
+        with open_to_read(self.path) as handle:
             return read_head(handle)
-        finally:
-            os.close(handle)
 
 
 def _write(

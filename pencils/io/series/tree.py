@@ -28,6 +28,7 @@ from pencils.io.hdf5_file import list_datasets
 from pencils.io.manifest import Extent, Record
 from pencils.io.seal import seal_new
 from pencils.io.series.state import SOURCE, SUMS, Column, SeriesState
+from pencils.io.unpack import read_checked
 from pencils.io.vtkhdf import update_view, write_view
 
 # Attribute of files that are series, with the version of what only those have.
@@ -145,9 +146,9 @@ def read_tree(path: str, file: Any) -> SeriesState:
         if _DIMS in dataset.attrs:
             column = state.columns[name] = _read_column(name, dataset)
             if not column.is_field:
-                state.values[name] = list(dataset[...])
+                state.values[name] = list(read_checked(dataset))
         elif dataset.attrs.get(RESERVED + "value") == COORDINATE:
-            state.coordinates[name] = dataset[...]
+            state.coordinates[name] = read_checked(dataset)
             state.notes[name] = _read_notes(dataset)
     return state
 
