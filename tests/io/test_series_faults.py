@@ -15,6 +15,7 @@ from pencils.io import seal, writers
 from pencils.io.chunks import chunk_in_order
 from pencils.io.manifest import check_manifest
 from pencils.io.series import in_file, tree
+from pencils.io.writer_lock import WriterLock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -118,6 +119,13 @@ def test_pieces_of_large_fields(lab, mpi_tmp_path, monkeypatch):
     assert pencils.verify(series.path, lab.comm) == ["u"]
 
 
+@pytest.fixture
+def no_locks(monkeypatch):
+    """As on a file system that has none."""
+    monkeypatch.setattr(WriterLock, "take", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("no_locks")
 def test_looking_changes_nothing(lab, mpi_tmp_path, monkeypatch):
     """Who only makes a TimeSeries while another appends does not take its room away."""
     path = mpi_tmp_path / "a.h5"
@@ -145,6 +153,7 @@ def refuses_to_append(lab, series, path, u):
     assert pencils.verify(path, lab.comm) == ["u"]
 
 
+@pytest.mark.usefixtures("no_locks")
 def test_two_writers_at_once(lab, mpi_tmp_path, monkeypatch):
     path = mpi_tmp_path / "a.h5"
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
@@ -267,6 +276,7 @@ def append_alone(path, time):
         other.append(time, {"u": u})
 
 
+@pytest.mark.usefixtures("no_locks")
 def test_an_append_of_another_process_while_a_series_is_opened(lab, mpi_tmp_path, monkeypatch):
     path = mpi_tmp_path / "a.h5"
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
@@ -297,6 +307,7 @@ def kill_before_patches(path, time):
     assert patches
 
 
+@pytest.mark.usefixtures("no_locks")
 def test_two_processes_repair_a_series_at_once(lab, mpi_tmp_path, monkeypatch):
     """The slower one must not write patches over what the other one has appended since."""
     path = mpi_tmp_path / "a.h5"
