@@ -7,12 +7,12 @@ import os
 import platform
 import signal
 import time
-import traceback
 
 import h5py
 import numpy as np
 import pytest
 from mpi4py import MPI
+from mpi_helpers import ended, forked
 
 import pencils
 from pencils.errors import CheckpointError
@@ -24,24 +24,6 @@ forks = pytest.mark.mpiexec("forks a process")
 @pytest.fixture
 def u(comm):
     return pencils.ones(pencils.Pencil((4, 5), comm))
-
-
-def start(work, *args):
-    """Run a function in a copy of this process; return its number."""
-    child = os.fork()
-    if child:
-        return child
-    try:
-        work(*args)
-    except BaseException:  # noqa: BLE001 - the parent sees the status
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
-
-
-def end(*children):
-    """Wait until they have ended; return their statuses."""
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
 def append_again_and_again(path, storage, me, journal):
@@ -64,19 +46,18 @@ def append_again_and_again(path, storage, me, journal):
 @pytest.mark.parallel([1])
 @pytest.mark.parametrize("storage", ["file", "files"])
 @pytest.mark.parametrize("writers", [2, 3])
-def test_what_was_appended_is_there(tmp_path, storage, writers):
-    path, journal = tmp_path / "a.h5", tmp_path / "journal"
+def test_what_was_appended_is_there(memory_path, storage, writers):
+    path, journal = memory_path / "a.h5", memory_path / "journal"
     handle = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     work = append_again_and_again
-    children = [start(work, path, storage, me, handle) for me in range(writers)]
+    children = [forked(work, path, storage, me, handle) for me in range(writers)]
     os.close(handle)
-    assert end(*children) == [0] * writers
+    assert ended(*children) == [0] * writers
     said = dict(tuple(map(int, line.split())) for line in journal.read_text().splitlines())
     with h5py.File(path if storage == "file" else path / "index.h5") as file:
         assert dict(enumerate(file["me"][:])) == said
         assert np.array_equal(file["u"][:, 0, 0], range(8 * writers))
-    left = [name for name in os.listdir(path.parent if storage == "file" else path)]
-    assert not [name for name in left if name.startswith(".")]
+    assert not [*memory_path.rglob(".*")]
 
 
 def series_at(path, mode="a", storage="file"):
@@ -135,11 +116,11 @@ def test_checkpoints_have_one_writer(lab, mpi_tmp_path, u):
     def checkpoints():
         return pencils.CheckpointSeries(mpi_tmp_path / "run", signals=(), comm=lab.comm)
 
-    for first in (lambda one: one.save(1, {"u": u}), lambda one: one.resume({"u": u})):
+    for first in ("save", "resume"):
         one, two = checkpoints(), checkpoints()
-        first(one)
-        for second in (lambda: two.save(2, {"u": u}), lambda: two.resume({"u": u})):
-            assert lab.raised(second)[0] is BlockingIOError
+        one.resume({"u": u}) if first == "resume" else one.save(1, {"u": u})
+        assert lab.raised(two.save, 2, {"u": u})[0] is BlockingIOError
+        assert lab.raised(two.resume, {"u": u})[0] is BlockingIOError
         assert two.latest().name == "checkpoint-00000001.h5"
         one.close()
         assert two.resume({"u": u}).step == 1
@@ -191,16 +172,16 @@ def test_a_writer_that_is_killed_lets_the_next_in(tmp_path, u):
         os.write(told, b"x")
         time.sleep(1000)
 
-    child = start(hold)
+    child = forked(hold)
     assert os.read(ready, 1)
     with pytest.raises(BlockingIOError) as caught:
         series_at(path)(MPI.COMM_SELF)
     assert f"process {child} on {platform.node()} since 2" in str(caught.value)
     os.kill(child, signal.SIGKILL)
-    assert end(child) == [-signal.SIGKILL]
+    assert ended(child) == [-signal.SIGKILL]
     with series_at(path)(MPI.COMM_SELF) as series:
         assert len(series) == 1
-    assert os.listdir(tmp_path) == ["a.h5"]
+    assert [*tmp_path.iterdir()] == [path]
     os.close(ready)
     os.close(told)
 
@@ -209,19 +190,23 @@ def test_a_writer_that_is_killed_lets_the_next_in(tmp_path, u):
 @pytest.mark.parallel([1])
 def test_a_copy_of_the_process_does_not_release_a_lock(tmp_path):
     series = series_at(tmp_path / "a.h5")(MPI.COMM_SELF)
-    assert end(start(series.close)) == [0]
+    assert ended(forked(series.close)) == [0]
     with pytest.raises(BlockingIOError):
         series_at(tmp_path / "a.h5")(MPI.COMM_SELF)
     series.close()
     series_at(tmp_path / "a.h5")(MPI.COMM_SELF).close()
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_without_locks_a_warning_says_so_once(lab, mpi_tmp_path, u, monkeypatch, caplog, number):
+@pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def no_locks(request, monkeypatch):
     def refuse(*_):
-        raise OSError(number, os.strerror(number))
+        raise OSError(request.param, os.strerror(request.param))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_a_warning_says_so_once(lab, mpi_tmp_path, u, caplog):
     for time_ in range(2):
         with series_at(mpi_tmp_path / "a.h5")(lab.comm) as series:
             series.append(time_, {"u": u})
