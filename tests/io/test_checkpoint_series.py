@@ -234,6 +234,13 @@ def test_the_newest_that_is_whole_is_taken(folder, pencil, series, lab, caplog):
     assert checkpoints.skipped == {}
 
 
+def test_a_checkpoint_of_a_time_that_no_date_can_have(folder, pencil, series, lab):
+    """Rank 0 logs when it was written."""
+    save_steps(series(folder), pencil, 1)
+    lab.on_root(os.utime, folder / name(1), (2**40, 2**40))
+    assert series(folder).resume(pencil).step == 1
+
+
 def test_nothing_to_go_on_from(folder, pencil, series):
     checkpoints, output = series(folder), Output()
     assert checkpoints.resume(pencil, outputs=[output]) is None
