@@ -33,7 +33,7 @@ LOG = logging.getLogger("pencils")
 _KEPT = 40
 # Seconds to wait for a lock whose file names no writer: it is taken, or released, at this moment.
 _PATIENCE, _PAUSE = 1.0, 0.001
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 # Another one has the lock; or, on NFS, its holder has removed the hidden file meanwhile.
 _HELD = {EAGAIN, ESTALE}
 # The file system has no locks, or the hidden file cannot be made in the folder.
@@ -99,11 +99,12 @@ def _lock(path: Path, target: Path, operation: int) -> int:
     """Return a descriptor of the hidden file, which has the lock."""
     end, collected = monotonic() + _PATIENCE, False
     while True:
-        handle, kept = os.open(path, _FLAGS, 0o666), False
+        handle, kept = _open(path), False
         try:
             fcntl.flock(handle, operation | fcntl.LOCK_NB)
             if _is_at(path, handle):  # else the holder before has removed it
-                os.ftruncate(handle, 0)  # the text of a writer that was killed
+                with suppress(OSError):  # of another user
+                    os.ftruncate(handle, 0)  # the text of a writer that was killed
                 kept = True
                 return handle
         except OSError as error:
@@ -120,6 +121,15 @@ def _lock(path: Path, target: Path, operation: int) -> int:
             raise _in_use(target, holder)
         else:
             sleep(_PAUSE)
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
+    except PermissionError:
+        with suppress(FileNotFoundError):  # a file of another user can be locked, too
+            return os.open(path, os.O_RDONLY | _FLAGS)
+        raise
 
 
 def _release(path: Path, handle: int, process: int) -> None:
