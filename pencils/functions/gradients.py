@@ -11,6 +11,7 @@ import numpy as np
 
 from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
+from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
 from pencils.functions import difference_weights as weights
 from pencils.functions.axes import Line
@@ -119,7 +120,7 @@ class _Task:
     def _new(self, given: Any, axis: int) -> Field:
         """Allocate a result of NumPy's type; raise NumPy's error for types that do not fit."""
         u = self.field
-        kind = u.dtype.newbyteorder("=") if u.dtype.kind == "M" else u.dtype
+        kind = native(u.dtype) if u.dtype.kind == "M" else u.dtype
         few = min(3, u.shape[axis])
         plainly: Function = np.gradient
         distances = given if np.ndim(given) == 0 else np.arange(few).astype(np.asarray(given).dtype)
@@ -214,8 +215,8 @@ def _as_numbers(planes: Array) -> Array:
     """View times as differences of times, as NumPy does."""
     if planes.dtype.kind != "M":
         return planes
-    native = planes.astype(planes.dtype.newbyteorder("="), copy=False)
-    return native.view(native.dtype.str.replace("M8", "m8"))
+    times = planes.astype(native(planes.dtype), copy=False)
+    return times.view(times.dtype.str.replace("M8", "m8"))
 
 
 def _as_floats(planes: Array) -> Array:
@@ -228,7 +229,7 @@ def _central(out: Array, near: Array, step: Any) -> None:
     if out.dtype.kind not in "fc":
         out[...] = (near[2:] - near[:-2]) / (2.0 * step)
         return
-    np.subtract(near[2:], near[:-2], out=out, dtype=out.dtype.newbyteorder("="))
+    np.subtract(near[2:], near[:-2], out=out, dtype=native(out.dtype))
     np.divide(out, 2.0 * step, out=out, casting="unsafe")
 
 
