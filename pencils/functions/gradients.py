@@ -25,6 +25,8 @@ from pencils.plans import Agreement
 Function = Callable[..., Any]
 Spacing = weights.Spacing
 
+_LEAST = 1e-30  # distance, whose reciprocal single precision can hold
+
 
 def gradient(
     f: Field, *varargs: Any, axis: int | Sequence[int] | None = None, edge_order: int = 1
@@ -140,7 +142,13 @@ class _Task:
             given = Planes(self.field, axis, window, planes)
             if _is_plain(self.field, out, spacing):
                 own = range(given.start, given.stop)
-                formulas = weights.formulas(own, given.points, spacing, self.order)
+                formulas = weights.formulas(
+                    own,
+                    given.points,
+                    spacing,
+                    self.order,
+                    as_complex=out.dtype.kind == "c",
+                )
                 runs += given.prepare(block, formulas)
             else:
                 reserved = False
@@ -181,8 +189,14 @@ def _spacing(given: Any, axis: int, points: int) -> Spacing:
 
 
 def _is_plain(u: Field, out: Field, spacing: Spacing) -> bool:
-    """Whether a gradient is one of floats with real distances, which is the fast case."""
-    return suits(u.dtype, out.dtype) and np.asarray(spacing).dtype.kind in "iuf"
+    """Whether a gradient is one of floats with real distances, which is the fast case.
+
+    It multiplies by reciprocals, which must not be 0 or infinite.
+    """
+    steps = np.asarray(spacing)
+    if not suits(u.dtype, out.dtype) or steps.dtype.kind not in "iuf":
+        return False
+    return bool(((abs(steps) > _LEAST) & (abs(steps) < 1 / _LEAST)).all())
 
 
 def _fill(out: Array, planes: Planes, spacing: Spacing, order: int) -> None:
