@@ -39,7 +39,8 @@ except ImportError:  # no progress bar, then
     tqdm = None
 
 Vector = Sequence[PencilArray]
-multiply: Any = np.multiply  # it accepts fields, but its type hints do not include them
+cross: Any = np.cross  # it accepts fields, but its type hints do not include them
+multiply: Any = np.multiply
 
 
 class NavierStokes:
@@ -58,7 +59,7 @@ class NavierStokes:
         self.weight = np.where(kz == 0, 1, 2) / n**6
         # Work arrays: without out= every operation would pass over one array more.
         points, waves = self.fft.input_pencil, self.fft.output_pencil
-        self.u, self.omega, self.force = (empty(points, components=3) for _ in range(3))
+        self.u, self.omega = (empty(points, components=3) for _ in range(2))
         self.slope = empty(waves, dtype=complex, components=3)
 
     def start(self, u: PencilArray) -> PencilArray:
@@ -77,10 +78,10 @@ class NavierStokes:
 
     def rate(self, u_hat: PencilArray) -> PencilArray:
         """Return the time derivative dû/dt, in memory that the next call overwrites."""
-        omega_hat = cross(self.ik, u_hat.unstack(), out=self.slope)
+        omega_hat = curl(self.ik, u_hat, out=self.slope)
         omega = self.fft.backward(omega_hat, out=self.omega)
         u = self.fft.backward(u_hat, out=self.u)
-        force = cross(u.unstack(), omega.unstack(), out=self.force)
+        force = cross(u, omega, axis=0)
         rate = self.project(self.fft.forward(force, out=self.slope))
         rates, waves = rate.unstack(), u_hat.unstack()
         for i in range(3):
@@ -107,12 +108,12 @@ class NavierStokes:
         return float((self.damping * self.weight * (u_hat.real**2 + u_hat.imag**2)).sum())
 
 
-def cross(a: Vector, b: Vector, out: PencilArray) -> PencilArray:
-    """Return the vector product."""
-    c = out.unstack()
+def curl(ik: Vector, u_hat: PencilArray, out: PencilArray) -> PencilArray:
+    """Return ik × û; each ik varies along one dimension only."""
+    waves, found = u_hat.unstack(), out.unstack()
     for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        multiply(a[j], b[k], out=c[i])
-        c[i] -= a[k] * b[j]
+        multiply(ik[j], waves[k], out=found[i])
+        found[i] -= ik[k] * waves[j]
     return out
 
 
@@ -151,7 +152,7 @@ def draw(flow: NavierStokes, u_hat: PencilArray, path: str) -> None:
     """Draw the strength of the vorticity in the plane z = π/4. *Collective*."""
     from pencils.tools.plot import plot_slice, save_picture
 
-    omega = flow.fft.backward(cross(flow.ik, u_hat.unstack(), out=flow.slope), out=flow.omega)
+    omega = flow.fft.backward(curl(flow.ik, u_hat, out=flow.slope), out=flow.omega)
     n, strength = omega.shape[-1], np.sqrt((omega * omega).sum(axis=0))
     grid = pencils.localgrid(omega.pencil, [np.arange(n) * 2 * np.pi / n] * 3)
     ax = plot_slice(strength, axis=2, index=n // 8, grid=grid, cmap="magma", shading="gouraud")

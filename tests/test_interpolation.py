@@ -96,7 +96,7 @@ def test_any_field_at_any_positions(seed):
     expected = oracle(data, lead, mine, field.pencil.periodic)
     kind = data.dtype.newbyteorder("=") if data.dtype.kind in "fc" else np.dtype(float)
     out = np.empty(found.shape, kind)
-    assert everywhere(COMM, found.dtype == kind and near(found, expected))
+    assert everywhere(COMM, found.dtype is np.dtype(kind.char) and near(found, expected))
     assert everywhere(COMM, interpolate(field, mine, out=out) is out)
     assert everywhere(COMM, same(out, found) and holds(field, data))
 

@@ -1,4 +1,4 @@
-"""Points read and written once, against a sort by owner and Alltoallv."""
+"""Points read and written once, against a sort by owner and Alltoallv; bincount for deposits."""
 
 from functools import partial
 
@@ -81,6 +81,26 @@ def line(count, kind, *, puts, scans, goal):
     return Line(name, f"{peer} and Alltoallv", make, goal, heavy=count > 10)
 
 
+def deposit(count, comm):
+    density = pencils.zeros(pencils.Pencil((64, 64), comm, periodic=True))
+    at = np.random.default_rng(comm.rank).uniform(0, 64, (2, count))
+    values = np.ones(count)
+    cloud = pencils.Interpolation(density.pencil, at)
+    (i, j), (x, y) = (np.modf(at)[n].astype(kind) for n, kind in ((1, int), (0, float)))
+    corners = [
+        ((i + right) % 64 * 64 + (j + up) % 64, abs(1 - right - x) * abs(1 - up - y))
+        for right in (0, 1)
+        for up in (0, 1)
+    ]
+    whole = np.empty(64 * 64)
+
+    def by_hand():
+        sums = sum(np.bincount(where, share * values, 64 * 64) for where, share in corners)
+        comm.Allreduce(sums, whole)
+
+    return Calls(by_hand, partial(cloud.deposit, density, values), cloud.free)
+
+
 LINES = [
     line(10, "random", puts=True, scans=False, goal=0.5),
     line(10, "random", puts=False, scans=False, goal=0.5),
@@ -90,4 +110,5 @@ LINES = [
         for kind in ("random", "sorted")
         for scans in (False, True)
     ),
+    Line("cloud.deposit(density, 1), 400000 on 64^2", "bincount", partial(deposit, 400_000), 0.5),
 ]

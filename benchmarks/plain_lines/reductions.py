@@ -1,4 +1,4 @@
-"""Global sums against Allreduce of the sum of the block."""
+"""Global sums against Allreduce of sums of the block."""
 
 from functools import partial
 
@@ -22,7 +22,23 @@ def total(n, comm):
     return Calls(by_hand, u.sum)
 
 
+def product(n, comm):
+    pencil = pencils.Pencil((n,) * 3, comm)
+    u, v = (pencils.random.uniform(pencil, rng) for rng in (1, 2))
+    blocks, mine, whole = (u.local.copy(), v.local.copy()), np.empty(2), np.empty(2)
+
+    def read_both():
+        mine[:] = [block.sum() for block in blocks]
+        comm.Allreduce(mine, whole, op=MPI.SUM)
+        return whole
+
+    return Calls(read_both, partial(np.vdot, u, v))
+
+
 LINES = [
     Line(f"u.sum(), {n}^3", "Allreduce of block.sum()", partial(total, n), goal)
     for n, goal in ((16, 0.8), (32, 0.9), (64, 1.0), (128, 1.0))
+] + [
+    Line(f"np.vdot(u, v), {n}^3", "Allreduce of both sums", partial(product, n), goal)
+    for n, goal in ((32, 0.3), (64, 0.77), (128, 0.77))
 ]

@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from pencils.comm.agree import agreed
 from pencils.comm.pool import empty_bytes, zero_bytes
+from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dims, as_ints, to_int
 from pencils.pencil import Pencil
@@ -33,7 +34,7 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
         raise TypeError(
             f"dtype {normal} cannot be distributed; use one of fixed size without Python objects"
         )
-    return normal
+    return native(normal) if normal.isnative else normal
 
 
 def is_masked_array(value: object) -> bool:

@@ -13,7 +13,7 @@ from pencils.array.base import Field
 from pencils.array.global_reduction import Reduction
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import combine
+from pencils.comm.reduce import combine, native
 from pencils.errors import ArgumentError
 
 Candidates = tuple[Array, Array] | None
@@ -84,7 +84,7 @@ def _candidates(search: Callable[..., Any], task: Reduction, block: Array) -> tu
 
 def _packed(mine: Candidates, task: Reduction) -> Array:
     """Values and positions as one array; a rank without candidates has position -1."""
-    kind = np.dtype([("value", task.field.dtype.newbyteorder("=")), ("index", np.int64)])
+    kind = np.dtype([("value", native(task.field.dtype)), ("index", np.int64)])
     packed = np.zeros(task.partial_shape, kind)
     packed["index"] = -1
     if mine is not None:

@@ -17,7 +17,7 @@ from pencils.array.frame import frame_of
 from pencils.array.operands import check_fits, common_pencil, local_part, signature
 from pencils.array.whole_reduction import WholeReduction, keep_reduction, kept_reduction
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import EXTREMA, allreduce, fold, reducer, selectable
+from pencils.comm.reduce import EXTREMA, allreduce, fold, native, reducer, selectable
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dims
 
@@ -176,7 +176,7 @@ def reduce_within(
     facts = {**signature(u), **(same or {}), "where": where is not True}
     agree(**facts)
     task = Reduction.of(name, u, axis, out, keepdims)
-    result = None if dtype is None else np.dtype(dtype).newbyteorder("=")
+    result = None if dtype is None else native(np.dtype(dtype))
     if result is None or of is None:
         result = _result_dtype(ufunc, u.dtype, result)
     start = initial if initial is NO_VALUE else as_value("initial", initial, result)
@@ -255,7 +255,7 @@ def extent(name: str, u: Field, axis: Axis, out: object, keepdims: bool) -> tupl
 def own_extent(name: str, u: Field) -> Array:
     """Return the least and the greatest value of this rank, for `extent_of`; local."""
     task = Reduction.of(name, u, None, None, False)
-    pair = np.empty(2, u.dtype.newbyteorder("="))
+    pair = np.empty(2, native(u.dtype))
     for number, ufunc in enumerate(_ENDS):
         neutral = _neutral(name, ufunc, pair.dtype, task.count)
         pair[number] = ufunc.reduce(u.local, None, initial=neutral) if task.contributes else neutral

@@ -31,6 +31,7 @@ from pencils.array.global_reduction import (
 )
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
+from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
 
 
@@ -346,7 +347,7 @@ def _divided(
     """
     in_place = isinstance(total, Field) and total.dtype.kind in "fc" and np.ndim(count) == 0
     half = wanted is None and dtype == np.float16
-    final = np.dtype(np.float16 if half else accumulated).newbyteorder("=")
+    final = native(np.dtype(np.float16 if half else accumulated))
     with np.errstate(all="ignore"):
         result = np.divide(total, count, out=total) if in_place else total / count
         final = final if result.dtype.kind == "c" else _real(final)
@@ -379,4 +380,4 @@ def _mean_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Type in which a mean is accumulated, as in NumPy."""
     if dtype.kind in "biu":
         return np.dtype(float)
-    return np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
+    return np.dtype(np.float32) if dtype == np.float16 else native(dtype)

@@ -11,6 +11,7 @@ from pencils.array.base import Field
 from pencils.array.frame import frame_of
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
+from pencils.comm.reduce import native
 from pencils.comm.stream import bcast_array
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_ints
@@ -54,7 +55,7 @@ def item(u: Field, *index: int) -> Any:
         agree(point=point)
         lead = len(u.components)
         owner = u.extent.layout.owner(point[lead:])
-        value = np.zeros(1, u.dtype.newbyteorder("="))
+        value = np.zeros(1, native(u.dtype))
         if owner == u.pencil.rank:
             start = u.global_box.start
             value[0] = u.local[tuple([i - lo for i, lo in zip(point, start, strict=True)])]

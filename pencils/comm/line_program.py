@@ -33,10 +33,15 @@ class Term(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Set a row of the buffer to the sum of terms, which may include the row itself."""
+    """Set a row of the buffer to the sum of terms, which may include the row itself.
+
+    Real weights multiply both parts of complex elements. With `as_complex` they are complex numbers
+    whose imaginary part is 0, as for NumPy: times an infinity or NaN, this is NaN.
+    """
 
     target: int
     terms: Sequence[Term]
+    as_complex: bool = False
 
 
 class LineProgram:
@@ -50,6 +55,8 @@ class LineProgram:
         Row and coefficient of each term.
     weights : ndarray of float64 or complex128
         Weight of each term; real if all are.
+    as_complex : ndarray of int64
+        Whether real weights of each step multiply as complex numbers.
 
     Raises
     ------
@@ -62,6 +69,7 @@ class LineProgram:
         steps = list(steps)
         terms = [term for step in steps for term in step.terms]
         self.targets = np.array([step.target for step in steps], np.int64)
+        self.as_complex = np.array([step.as_complex for step in steps], np.int64)
         self.ends = np.cumsum([len(step.terms) for step in steps], dtype=np.int64)
         self.rows_of = np.array([term.row for term in terms], np.int64)
         self.coefficients_of = np.array([term.coefficient for term in terms], np.int64)
@@ -83,6 +91,7 @@ class LineProgram:
             self.rows_of,
             self.coefficients_of,
             self.weights,
+            self.as_complex,
         )
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-# Rows, and lists of targets, ends, rows of terms, coefficients of terms, and weights.
-Program = tuple[int, Array, Array, Array, Array, Array]
+# Rows, and lists of targets, ends, rows of terms, coefficients of terms, weights, and whether these
+# multiply as complex numbers.
+Program = tuple[int, Array, Array, Array, Array, Array, Array]
 
 # Bytes of a buffer, so that it stays in the second-level cache; and the fewest and most lines that
 # are treated at once. They are those of the compiled programs, too.
@@ -50,19 +51,24 @@ def prepare(
 
 
 def _execute(program: Program, buffer: Array, factors: Array | None) -> None:
-    targets, ends, rows, numbers, weights = (part.tolist() for part in program[1:])
+    targets, ends, rows, numbers, weights, as_complex = (part.tolist() for part in program[1:])
+    real = buffer.real.dtype
+    parts = buffer.view(real).reshape(*buffer.shape, buffer.itemsize // real.itemsize)
     begin = 0
-    for target, end in zip(targets, ends, strict=True):
+    for target, end, is_complex in zip(targets, ends, as_complex, strict=True):
         total: Any = None  # 0 would lose the sign of -0.0
-        for row, weight, number in zip(
-            rows[begin:end], weights[begin:end], numbers[begin:end], strict=True
-        ):
-            term = buffer[row] if weight == 1 else weight * buffer[row]
+        terms = list(zip(rows[begin:end], weights[begin:end], numbers[begin:end], strict=True))
+        whole = is_complex or any(weight.imag or number >= 0 for _, weight, number in terms)
+        for row, weight, number in terms:
+            if whole:
+                term = weight * buffer[row]
+            else:
+                term = parts[row] if weight == 1 else weight.real * parts[row]
             if number >= 0:
                 assert factors is not None
                 term = term * factors[number].reshape(term.shape)
             total = term if total is None else total + term
-        buffer[target] = 0 if total is None else total
+        (buffer if whole else parts)[target] = 0 if total is None else total
         begin = end
 
 

@@ -62,7 +62,7 @@ def carried_total(
 def reducer(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
     """Allocate what `allreduce` needs; local. Call the result once, with the communicator."""
     if not array.dtype.isnative:  # MPI has no such types, and NumPy's results are native, too
-        array = array.astype(array.dtype.newbyteorder("="))
+        array = array.astype(native(array.dtype))
     if ufunc in EXTREMA and array.dtype.char in _FLOATS:
         reduce = _extremum(array, ufunc)
     else:
@@ -134,6 +134,16 @@ def _complex_product(rows: Array) -> Array:
         np.multiply(total, row, out=total, where=~replaced & (row != 1))
         np.copyto(total, row, where=replaced)
     return total
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type in the byte order of the machine.
+
+    For numbers it is NumPy's own object: `ufunc.at` is some 20 times slower with an equal one.
+    """
+    if dtype.kind in "biufc":
+        return np.dtype(dtype.char)
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def selectable(dtype: np.dtype[Any] | None) -> np.dtype[Any] | None:

@@ -19,7 +19,7 @@ _MOST_TERMS = _MOST_COLUMNS = 8
 
 
 def weighted_sum(target: Array, sources: Sequence[Array], weights: Sequence[complex]) -> None:
-    """Set an array to the sum of other arrays, each times its weight.
+    """Set an array to the sum of other arrays, each times its weight, as NumPy multiplies them.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def weighted_sum(target: Array, sources: Sequence[Array], weights: Sequence[comp
     # The sources are rows of lines that have as many points, and the target is one more.
     count = len(sources)
     terms = [Term(row, weight) for row, weight in zip(range(count), weights, strict=True)]
-    program = LineProgram(count + 1, [Step(count, terms)])
+    program = LineProgram(count + 1, [Step(count, terms, as_complex=True)])
     rows = [Rows(row, source[np.newaxis]) for row, source in enumerate(sources)]
     prepare_lines(program, rows, [Rows(count, target[np.newaxis])], 0)()
 
@@ -79,7 +79,7 @@ def prepare_weighted_rows(
     source: Array,
     terms: Sequence[tuple[int, float]],
     columns: Sequence[Column],
-    factor: float = 1.0,
+    factor: complex = 1.0,
 ) -> Callable[[], object] | None:
     """Return a function that sets elements of rows to weighted sums of their neighbours, or None.
 
@@ -94,8 +94,9 @@ def prepare_weighted_rows(
         Offset of each neighbour, and its weight.
     columns : sequence of Column
         Sums of their own, for elements at least whose neighbours are not all in the row.
-    factor : float, optional
-        Times which all sums are taken, those of columns, too.
+    factor : float or complex, optional
+        Times which all sums are taken, those of columns, too. It is real; as a complex number, it
+        multiplies complex sums as such: see `Step`.
 
     Returns
     -------

@@ -11,6 +11,7 @@ from pencils.array.allocation import Array
 from pencils.array.base import Field
 from pencils.array.global_reduction import reduce_field
 from pencils.comm.agree import agreed
+from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import own_values
 from pencils.functions.order_statistics import Question, of_all_values, room_for
@@ -90,7 +91,7 @@ def _middle_half(name: str, a: Field, inside: Any, count: int) -> Any:
         values = own_values(a, a.local)
         if inside is not True:
             values = values[own_values(a, inside.local)]
-        values = values.astype(a.dtype.newbyteorder("="), copy=False)
+        values = values.astype(native(a.dtype), copy=False)
     return np.subtract(*of_all_values(asked, a, values, count, 0, room))
 
 

@@ -11,14 +11,19 @@ from numpy.typing import DTypeLike
 from pencils.array import reductions
 from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
+from pencils.array.frame import frame_of
 from pencils.array.numpy_api import as_field, elementwise
 from pencils.array.operands import common_pencil, local_part, signature
 from pencils.comm.agree import agreed
+from pencils.comm.progress import poll, under_way
+from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim, as_ints
 from pencils.pencil import Pencil
 
 Function = Callable[..., Any]
+
+_CACHED = 2**18  # bytes of a component, so that nine of them stay in the second-level cache
 
 
 # Several fields as one.
@@ -182,18 +187,52 @@ def cross(
     pencil = common_pencil([x for x in (a, b) if isinstance(x, Field)])
     one, first = _vectors("cross", a, axisa, pencil)
     other, second = _vectors("cross", b, axisb, pencil)
-    flat = np.shape(one)[first] == np.shape(other)[second] == 2  # noqa: PLR2004 - no vectors result
+    extents = np.shape(one)[first], np.shape(other)[second]
+    flat = extents == (2, 2)  # no vectors result
     lead = max(np.ndim(one), np.ndim(other)) - pencil.ndim
     last = 0 if flat else as_dim("axisc", axisc, lead + pencil.ndim)
     if not flat and last >= lead:
         raise TypeError(
             f"numpy.cross: axisc={axisc} is an axis of space; give axis=, a component axis of all"
         )
+    if extents == (3, 3):
+        return _cross_of_three(pencil, (one, first), (other, second), last)
 
     def product(left: Array, right: Array) -> Array:
         return np.asarray(np.cross(left, right, axisa=first, axisb=second, axisc=last))
 
     return elementwise(product, (one, other), {})  # type: ignore[no-any-return]
+
+
+def _cross_of_three(
+    pencil: Pencil, one: tuple[Any, int], other: tuple[Any, int], last: int
+) -> Field:
+    """Do what `numpy.cross` does for vectors of three, component by component and in one pass.
+
+    Operands come with the axes of their vectors, and `last` is that of the result.
+    """
+    (left, alone), (right, too) = (local_part(operand, pencil) for operand, _ in (one, other))
+    a, b = [*np.moveaxis(left, one[1], 0)], [*np.moveaxis(right, other[1], 0)]
+    shape = np.broadcast_shapes(a[0].shape, b[0].shape)
+    for vector in (a, b):
+        if vector[0].shape != shape:
+            vector[:] = [np.broadcast_to(each, shape) for each in vector]
+    frame = frame_of(pencil, alone & too)
+    kind = native(np.promote_types(left.dtype, right.dtype))
+    block = frame.make((*shape[:last], 3, *shape[last:]), kind)
+    c = np.moveaxis(block, last, 0)
+    axis = int(np.argmax(c[0].strides))
+    rows = max(1, _CACHED * shape[axis] // max(1, c[0].nbytes))
+    for start in range(0, max(1, shape[axis]), rows):
+        key = (*(slice(None),) * axis, slice(start, start + rows))
+        part = None
+        for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+            found = np.multiply(a[j][key], b[k][key], out=c[i][key])
+            part = np.multiply(a[k][key], b[j][key], out=part)
+            np.subtract(found, part, out=found)
+        if under_way.on:
+            poll()
+    return _first_field((one[0], other[0])).in_frame(pencil, frame, block)
 
 
 def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Field:

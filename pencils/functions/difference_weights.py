@@ -13,7 +13,9 @@ Spacing = Any  # a number, or the distances of neighbours along one axis
 Weights = tuple[Any, Any, Any]
 
 
-def formulas(own: range, points: int, spacing: Spacing, order: int) -> Sequence[Formula]:
+def formulas(
+    own: range, points: int, spacing: Spacing, order: int, *, as_complex: bool
+) -> Sequence[Formula]:
     """Return the formula of each own point.
 
     Parameters
@@ -24,6 +26,8 @@ def formulas(own: range, points: int, spacing: Spacing, order: int) -> Sequence[
         Their distance, or the real distances of all neighbours.
     order : {1, 2}
         Order of the differences at both ends.
+    as_complex : bool
+        Whether distances divide complex numbers.
     """
     with np.errstate(all="ignore"):  # distances may vanish
         found = []
@@ -41,7 +45,7 @@ def formulas(own: range, points: int, spacing: Spacing, order: int) -> Sequence[
             found += [Formula(((point + 1, 1.0), (point - 1, -1.0)), factor) for point in inner]
         if own.stop == points:
             found.append(_end(points - 1, -1, order, spacing))
-        return found
+        return [formula._replace(as_complex=as_complex) for formula in found]
 
 
 def _end(point: int, inwards: int, order: int, spacing: Spacing) -> Formula:

@@ -202,6 +202,11 @@ def _weighted(y: Field, axis: int, steps: Any, block: Array) -> Array:
     shape[order.index(axis)] = 1
     total = np.zeros(shape, y.dtype)
     add_weighted(given, weights, order.index(axis), total)
+    if y.dtype.kind == "c" and not np.isfinite(total).all():
+        # NumPy multiplies by complex distances, then divides by a complex 2.
+        scale = np.reshape(weights, [-1 if each == axis else 1 for each in range(y.ndim)])
+        areas = given * scale.transpose(order) * (1 + 0j)
+        np.sum(areas, axis=order.index(axis), keepdims=True, out=total)
     return total.transpose(np.argsort(order))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
+from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
 from pencils.functions import difference_weights as weights
 from pencils.functions.axes import Line
@@ -23,6 +24,8 @@ from pencils.plans import Agreement
 
 Function = Callable[..., Any]
 Spacing = weights.Spacing
+
+_LEAST = 1e-30  # distance, whose reciprocal single precision can hold
 
 
 def gradient(
@@ -119,7 +122,7 @@ class _Task:
     def _new(self, given: Any, axis: int) -> Field:
         """Allocate a result of NumPy's type; raise NumPy's error for types that do not fit."""
         u = self.field
-        kind = u.dtype.newbyteorder("=") if u.dtype.kind == "M" else u.dtype
+        kind = native(u.dtype) if u.dtype.kind == "M" else u.dtype
         few = min(3, u.shape[axis])
         plainly: Function = np.gradient
         distances = given if np.ndim(given) == 0 else np.arange(few).astype(np.asarray(given).dtype)
@@ -139,7 +142,13 @@ class _Task:
             given = Planes(self.field, axis, window, planes)
             if _is_plain(self.field, out, spacing):
                 own = range(given.start, given.stop)
-                formulas = weights.formulas(own, given.points, spacing, self.order)
+                formulas = weights.formulas(
+                    own,
+                    given.points,
+                    spacing,
+                    self.order,
+                    as_complex=out.dtype.kind == "c",
+                )
                 runs += given.prepare(block, formulas)
             else:
                 reserved = False
@@ -180,8 +189,14 @@ def _spacing(given: Any, axis: int, points: int) -> Spacing:
 
 
 def _is_plain(u: Field, out: Field, spacing: Spacing) -> bool:
-    """Whether a gradient is one of floats with real distances, which is the fast case."""
-    return suits(u.dtype, out.dtype) and np.asarray(spacing).dtype.kind in "iuf"
+    """Whether a gradient is one of floats with real distances, which is the fast case.
+
+    It multiplies by reciprocals, which must not be 0 or infinite.
+    """
+    steps = np.asarray(spacing)
+    if not suits(u.dtype, out.dtype) or steps.dtype.kind not in "iuf":
+        return False
+    return bool(((abs(steps) > _LEAST) & (abs(steps) < 1 / _LEAST)).all())
 
 
 def _fill(out: Array, planes: Planes, spacing: Spacing, order: int) -> None:
@@ -214,8 +229,8 @@ def _as_numbers(planes: Array) -> Array:
     """View times as differences of times, as NumPy does."""
     if planes.dtype.kind != "M":
         return planes
-    native = planes.astype(planes.dtype.newbyteorder("="), copy=False)
-    return native.view(native.dtype.str.replace("M8", "m8"))
+    times = planes.astype(native(planes.dtype), copy=False)
+    return times.view(times.dtype.str.replace("M8", "m8"))
 
 
 def _as_floats(planes: Array) -> Array:
@@ -228,7 +243,7 @@ def _central(out: Array, near: Array, step: Any) -> None:
     if out.dtype.kind not in "fc":
         out[...] = (near[2:] - near[:-2]) / (2.0 * step)
         return
-    np.subtract(near[2:], near[:-2], out=out, dtype=out.dtype.newbyteorder("="))
+    np.subtract(near[2:], near[:-2], out=out, dtype=native(out.dtype))
     np.divide(out, 2.0 * step, out=out, casting="unsafe")
 
 

@@ -16,7 +16,7 @@ from pencils.array.base import Field
 from pencils.array.global_reduction import Axis, Reduction
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import carried_total
+from pencils.comm.reduce import carried_total, native
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import check_given, facts_of, own_values, warn, weights_part
 from pencils.functions.axes import decomposed_axes
@@ -282,7 +282,7 @@ def _own(asked: Question, task: Reduction, weights: Any) -> Array:
         warnings.simplefilter("ignore")  # only some ranks would warn
         # Some functions of NumPy take no empty blocks, or give values with NaN another type.
         one = np.asarray(asked.of(np.zeros(few, a.dtype), **options))
-        kind = one.dtype.newbyteorder("=")
+        kind = native(one.dtype)
         if 0 in [n for axis, n in enumerate(a.local_shape) if axis not in task.axes]:
             return np.empty(one.shape[: one.ndim - a.ndim] + task.partial_shape, kind)
         return np.asarray(asked.of(a.local, **options, **more)).astype(kind, copy=False)
@@ -301,7 +301,7 @@ def _without_values(asked: Question, task: Reduction) -> bool:
 def _known(a: Field) -> tuple[Array, int]:
     """Own values that are not NaN, and how many are."""
     values = own_values(a, a.local)
-    values = values.astype(a.dtype.newbyteorder("="), copy=False)
+    values = values.astype(native(a.dtype), copy=False)
     if a.dtype.kind not in "fcmM":
         return values, 0
     nan = np.isnan(values)

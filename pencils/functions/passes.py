@@ -48,11 +48,13 @@ def add_weighted(values: Array, weights: Sequence[float], axis: int, total: Arra
 class Formula(NamedTuple):
     """A sum of weighted planes, by their index, times a factor.
 
-    Two factors instead of one round a difference of equal numbers to 0.
+    Two factors instead of one round a difference of equal numbers to 0. With `as_complex` the sums
+    of complex planes are multiplied as such: see `Step`.
     """
 
     terms: tuple[tuple[int, float], ...]
     factor: float = 1.0
+    as_complex: bool = False
 
 
 def prepare_formulas(
@@ -91,8 +93,8 @@ def prepare_formulas(
         # The same for all pieces but those at the ends, if the formulas are.
         offset = start + first
         moved = tuple(
-            Formula(tuple((point - offset, weight) for point, weight in terms), factor)
-            for terms, factor in piece
+            each._replace(terms=tuple((point - offset, weight) for point, weight in each.terms))
+            for each in piece
         )
         program = _of_formulas(moved, offset - low, stop - low)
         runs.append(prepare_lines(program, sources, [target], 0))
@@ -103,10 +105,10 @@ def prepare_formulas(
 def _of_formulas(formulas: Sequence[Formula], own: int, given: int) -> LineProgram:
     """Make a program; the first own point is in row `own`, and the first result in row `given`."""
     steps = []
-    for row, (terms, factor) in enumerate(formulas, given):
+    for row, (terms, factor, as_complex) in enumerate(formulas, given):
         steps.append(Step(row, [Term(own + point, weight) for point, weight in terms]))
-        if factor != 1:
-            steps.append(Step(row, [Term(row, factor)]))
+        if factor != 1 or as_complex:
+            steps.append(Step(row, [Term(row, factor)], as_complex))
     return LineProgram(given + len(formulas), steps)
 
 
@@ -120,20 +122,22 @@ def _prepare_rows(
         return None
     target, source = (np.moveaxis(each, 0, -1) for each in (out, own))
     middle = points // 2
-    (terms, factor), here = formulas[middle], start + middle
+    (terms, factor, as_complex), here = formulas[middle], start + middle
     if not target.flags.c_contiguous or not np.isfinite(factor) or factor == 0:
         return None
     offsets = [(point - here, weight) for point, weight in terms]
     columns: list[Column] = []
     for number, each in enumerate(formulas):
-        alike = Formula(tuple((start + number + by, weight) for by, weight in offsets), factor)
-        if each != alike or not all(0 <= number + by < points for by, _ in offsets):
+        moved = tuple((start + number + by, weight) for by, weight in offsets)
+        inside = all(0 <= number + by < points for by, _ in offsets)
+        if not inside or each != (moved, factor, as_complex):
             scale = each.factor / factor
             if not np.isfinite(scale) or len(columns) > _FEW:
                 return None
             found = [(_plane(given, point), weight * scale) for point, weight in each.terms]
             columns.append(Column(number, found))
-    return prepare_weighted_rows(target, source, offsets, columns, factor)
+    total = complex(factor) if as_complex else factor
+    return prepare_weighted_rows(target, source, offsets, columns, total)
 
 
 def _plane(given: Sequence[tuple[int, Array]], point: int) -> Array:

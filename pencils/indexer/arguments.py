@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.array.allocation import Array, as_dtype, of_view, plain_array
-from pencils.comm.reduce import ReduceOp
+from pencils.comm.reduce import ReduceOp, native
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
 from pencils.indexer.requests import bounds_of, last_of_each
@@ -134,7 +134,7 @@ def as_indices(name: str, value: object, stop: int, *, copy: bool = True) -> Int
 def _all_below(index: NDArray[Any], stop: int) -> bool:
     """Whether all indices are in ``[0, stop)``; negative ones are large if read without sign."""
     if index.dtype.kind == "i":
-        index = index.astype(index.dtype.newbyteorder("="), copy=False).view(f"u{index.itemsize}")
+        index = index.astype(native(index.dtype), copy=False).view(f"u{index.itemsize}")
         stop = min(stop, 2 ** (8 * index.itemsize - 1))
     return bool(index.max() < stop)
 

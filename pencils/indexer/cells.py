@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.array.allocation import Array
+from pencils.comm.reduce import native
 from pencils.comm.rows import Ints
 from pencils.indexer.arguments import as_results
 from pencils.indexer.positions import are_inside, as_positions, corners, neighbours
@@ -51,7 +52,7 @@ class Cells(NamedTuple):
         """Allocate what a call needs, for fields of this type; `out` is an argument."""
         if dtype.kind not in "biufc":
             raise TypeError(f"u of type {dtype} cannot be interpolated; convert it to floats")
-        result = dtype.newbyteorder("=") if dtype.kind in "fc" else np.dtype(float)
+        result = native(dtype) if dtype.kind in "fc" else np.dtype(float)
         if self.fill is not None and not np.can_cast(self.fill.dtype, result, "same_kind"):
             raise TypeError(f"fill_value={self.fill} does not fit values of type {result}")
         found = as_results(out, (*components, *self.shape), result)

@@ -15,7 +15,7 @@ from pencils.array.operands import (
 )
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import ReduceOp
+from pencils.comm.reduce import ReduceOp, native
 from pencils.comm.rows import Ints
 from pencils.indexer.arguments import as_values
 from pencils.indexer.cells import Cells, Values, as_fill_value, columns, fill_facts
@@ -275,7 +275,7 @@ class Interpolation(Plan[Any]):
 
     def _shares(self, given: Array, u: PencilArray) -> Array:
         """Return the sum of the weighted values at each point that is used."""
-        shape, dtype = (*u.components, *self._indexer.shape), u.dtype.newbyteorder("=")
+        shape, dtype = (*u.components, *self._indexer.shape), native(u.dtype)
         if (self._sums.shape, self._sums.dtype) != (shape, dtype):
             self._sums = np.empty(shape, dtype)
         # For the same array, the indexer finds the prepared call.

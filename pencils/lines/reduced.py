@@ -12,6 +12,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange, Handle, PreparedExchange
 from pencils.comm.pack import MessageBlock, MessageSpec, no_op
+from pencils.comm.products import multiply
 from pencils.comm.shared_memory import Buffers
 from pencils.lines.blocks import BlockPrograms
 from pencils.lines.methods import LineMethod, Solve
@@ -255,7 +256,7 @@ class AllTips:
     def _finish(self) -> None:
         rows = len(self._matrix)
         with np.errstate(all="ignore"):  # a warning that is an error would be one of this rank only
-            np.matmul(self._matrix, self._all.reshape(rows, -1), out=self._found.reshape(rows, -1))
+            multiply(self._matrix, self._all.reshape(rows, -1), self._found.reshape(rows, -1))
         self._prepared[1].move()
 
 

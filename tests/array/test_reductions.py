@@ -390,6 +390,16 @@ def test_vdot(comm, pencil):
         u.vdot(2)
 
 
+@pytest.mark.parametrize("halo", [0, 1])
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_many_products_round_as_few_do(comm, dtype, halo):
+    """Where they are added one after the other, as by the BLAS, 1e-5 of their sum is lost."""
+    pencil = pencils.Pencil((64, 64, 64), comm, order=(1, 0, 2))
+    u = pencils.full(pencil, 0.1, dtype=dtype, halo=halo)
+    exact = u.size * float(np.float32(0.1)) ** 2
+    np.testing.assert_allclose(np.vdot(u, u), exact, rtol=2e-6)
+
+
 def test_comparisons(comm, pencil):
     a = draw((2, *pencil.shape))
     u = spread(pencil, a)

@@ -5,7 +5,7 @@ import pytest
 from mpi_helpers import everywhere
 
 from pencils.comm import pack
-from pencils.comm.reduce import allreduce, block_reducer, combine
+from pencils.comm.reduce import allreduce, block_reducer, combine, native
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -98,3 +98,11 @@ def test_sums_of_blocks_warn_as_numpy(name):
     with np.errstate(over="raise"), pytest.raises(FloatingPointError):
         add(huge)
     assert np.isnan(add(np.append(huge, np.nan)[-2:]))
+
+
+def test_native_numbers_are_the_types_of_numpy():
+    for char in "?bBhHiIlLqQefdgFDG":
+        for order in "<>=":
+            assert native(np.dtype(char).newbyteorder(order)) is np.dtype(char)
+    for kind in (">M8[s]", ">U3", "S3", [("a", ">f8"), ("b", "<i4")]):
+        assert native(np.dtype(kind)) == np.dtype(kind).newbyteorder("=")

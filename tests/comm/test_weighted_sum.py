@@ -53,6 +53,34 @@ def test_shifted_views_of_a_block_are_added(name, dtype):
     assert (target == 7).all()
 
 
+def assert_same_parts(found, expected):
+    np.testing.assert_allclose(found.real, expected.real, rtol=1e-5)
+    np.testing.assert_allclose(found.imag, expected.imag, rtol=1e-5)
+
+
+@implementations
+@pytest.mark.parametrize("count", [1, 3, 9, 20])
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_products_of_infinities_are_those_of_complex_numbers(name, dtype, count):
+    rng = np.random.default_rng(count)
+    sources = random_numbers(rng, (count, 3, 41), dtype)
+    for value in (complex(np.inf, 1), complex(2, -np.inf), complex(np.nan, 1), complex(0, np.nan)):
+        sources[rng.integers(count, size=5), rng.integers(3, size=5), rng.integers(41)] = value
+    for weights in (rng.uniform(-1, 1, count), random_numbers(rng, count, "c16")):
+        for skipped in (0, 1):  # so that rows begin at any address
+            target = np.empty((3, 41), dtype)[:, skipped:]
+            parts = [source[:, skipped:] for source in sources]
+            expected = sum(w.astype(dtype) * u for w, u in zip(weights, parts, strict=True))
+            for least in (8 << 20, 0):
+                with pack.using(name):
+                    before = pack.compiled() and pack.compiled().stream_from(least)
+                    weighted_sum(target, parts, weights.tolist())
+                    if pack.compiled():
+                        pack.compiled().stream_from(before)
+                assert_same_parts(target, expected)
+
+
 @implementations
 def test_what_does_not_fit_is_refused(name):
     one, two = np.ones(3), np.ones(4)
@@ -112,6 +140,23 @@ def test_differences_of_equal_neighbours_vanish(name):
     with pack.using(name):
         prepare_weighted_rows(target, u, [(1, 1.0), (-1, -1.0)], ends, 1 / 0.3)()
     assert (target == 0).all()
+
+
+@compiled
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_complex_factor_makes_products_of_complex_numbers(name, dtype):
+    u = random_numbers(np.random.default_rng(0), (5, 41), dtype)
+    u[range(5), [0, 7, 20, 38, 40]] = [np.inf + 1j, 1j * np.nan, -np.inf, 1 + 1j * np.inf, np.nan]
+    expected = np.roll(u, -1, 1) - u
+    ends = [Column(40, [(u[:, 40], 1.0), (u[:, 39], -1.0)])]
+    expected[:, 40] = u[:, 40] - u[:, 39]
+    for factor in (0.3, 0.3 + 0j):
+        target = np.empty_like(u)
+        with pack.using(name):
+            prepare_weighted_rows(target, u, [(1, 1.0), (0, -1.0)], ends, factor)()
+        numbers = expected if isinstance(factor, complex) else expected.view(expected.real.dtype)
+        assert_same_parts(target, (numbers * factor).view(dtype))
 
 
 def test_rows_that_are_not_contiguous_are_left_to_others():

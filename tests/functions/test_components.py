@@ -7,6 +7,7 @@ from mpi_helpers import raise_together, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.functions import components
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -152,12 +153,14 @@ def test_unstack(pencil):
         np.unstack(u, axis=2)
 
 
-def test_cross(pencil):
+@pytest.mark.parametrize("piece", [1, 2**18])
+def test_cross(pencil, monkeypatch, piece):
+    monkeypatch.setattr(components, "_CACHED", piece)
     a, b = draw((3, *pencil.shape)), draw((3, *pencil.shape), seed=1)
     u, v = spread(pencil, a, halo=1), spread(pencil, b)
     for one, other in ((u, v), (u, b), (a, v)):
         result = np.cross(one, other, axis=0)
-        assert_holds(result, np.cross(a, b, axis=0), rtol=1e-13)
+        assert_holds(result, np.cross(a, b, axis=0))
         assert in_memory_order(result)
         assert_holds(np.linalg.cross(one, other, axis=0), np.cross(a, b, axis=0), rtol=1e-13)
     up = np.array([0, 0, 1])
@@ -168,6 +171,22 @@ def test_cross(pencil):
     assert_holds(np.cross(pair, u, 1, 0, 1), np.cross(data, a, 1, 0, 1), rtol=1e-13)
     last = np.moveaxis(b, 0, -1)
     assert_holds(np.cross(u, last, 0, -1, 0), np.cross(a, last, 0, -1, 0), rtol=1e-13)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_cross_of_other_elements(pencil):
+    integers, halves = draw((3, *pencil.shape), "i2"), draw((3, *pencil.shape), "f4", 1)
+    infinite = draw((3, *pencil.shape), "c16")
+    infinite[0] = complex(1, -np.inf)
+    for a, b in ((integers, integers), (integers, halves), (infinite, halves), (halves, infinite)):
+        u, v = spread(pencil, a), spread(pencil, b)
+        assert_holds(np.cross(u, v, axis=0), np.cross(a, b, axis=0), rtol=1e-13)
+    profile = draw((3, *pencil.shape[:1], *[1] * (pencil.ndim - 1)))
+    w = spread(pencil, profile, dims=0)
+    assert_holds(np.cross(w, u, axis=0), np.cross(profile, a, axis=0), rtol=1e-13)
+    assert_holds(np.cross(w, w, axis=0), np.cross(profile, profile, axis=0))
+    with pytest.raises(TypeError, match="boolean subtract"):
+        np.cross(u > 0, v > 0, axis=0)
 
 
 @pytest.mark.filterwarnings("ignore:Arrays of 2-dimensional vectors:DeprecationWarning")

@@ -38,7 +38,7 @@ typedef struct {
     ptrdiff_t extents[AXES], nlines;
     Array arrays[ARRAYS]; /* sources, then targets */
     int64_t rows, nsteps, nterms, nfactors;
-    int64_t targets[STEPS + ROWS], ends[STEPS + ROWS];
+    int64_t targets[STEPS + ROWS], ends[STEPS + ROWS], as_complex[STEPS + ROWS];
     int64_t rows_of[STEPS * TERMS], factors_of[STEPS * TERMS];
     double weights[STEPS * TERMS][2];
     char *factors;
@@ -160,6 +160,7 @@ static void add_step(Case *of, double *bounds, int64_t target, int count)
     }
     bounds[target] = bound;
     of->targets[of->nsteps] = target;
+    of->as_complex[of->nsteps] = one_in(2); /* the same for numbers that are finite */
     of->ends[of->nsteps++] = of->nterms;
 }
 
@@ -289,8 +290,9 @@ static Prepared prepare(const Case *of, Lines *lines, Segment *segments)
     int width = 1 + of->complex_weights;
     for (int64_t i = 0; i < of->nterms; i++)
         memcpy(&weights[i * width], of->weights[i], (size_t)width * sizeof *weights);
-    lines->program = (Program){of->rows,      of->nsteps,     of->nterms, of->targets,        of->ends,
-                               of->rows_of, of->factors_of, weights,    of->complex_weights};
+    lines->program = (Program){of->rows,       of->nsteps,  of->nterms,     of->targets, of->ends,
+                               of->as_complex, of->rows_of, of->factors_of, weights,
+                               of->complex_weights};
     lines->element = of->element;
     lines->nsources = of->nsources;
     lines->nsegments = of->narrays;

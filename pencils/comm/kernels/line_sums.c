@@ -120,9 +120,9 @@ static Term term_at(State *state, int64_t i)
     return term;
 }
 
-static SumKind kind_of(const Lines *lines, int64_t begin, int64_t end)
+static SumKind kind_of(const Lines *lines, int64_t step, int64_t begin, int64_t end)
 {
-    int factors = 0, imag = 0;
+    int factors = 0, imag = lines->program.as_complex[step] != 0;
     for (int64_t i = begin; i < end; i++) {
         factors |= lines->program.factors_of[i] >= 0;
         imag |= lines->program.complex_weights && lines->program.weights[2 * i + 1] != 0;
@@ -136,8 +136,9 @@ static void add_sum(State *state, Place target, Place copy, SumKind kind, const 
 {
     Sums *sums = &state->lines->sums;
     int past = state->lines->stream && kind == REAL_SUM && target.base >= SEGMENTS;
+    int continues = first < state->term && same(first->row, part_row);
     sums->sums[sums->count++] = (Sum){target, copy, kind, (int)(state->term - first), past,
-                                      sums->nfetches};
+                                      continues, sums->nfetches};
 }
 
 /* Divide a step in sums that are short enough; all but the last one collect what was added so far,
@@ -147,7 +148,7 @@ static void add_step(State *state, int64_t step)
     const Program *program = &state->lines->program;
     int64_t begin = step ? program->ends[step - 1] : 0, end = program->ends[step];
     int64_t target = program->targets[step];
-    SumKind kind = kind_of(state->lines, begin, end);
+    SumKind kind = kind_of(state->lines, step, begin, end);
     int longest = kind == REAL_SUM ? MOST_TERMS : MOST_FACTORS;
     Term *first = state->term;
     for (int64_t i = begin; i < end; i++) {

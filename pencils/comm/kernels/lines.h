@@ -12,6 +12,7 @@
 typedef struct {
     int64_t rows, nsteps, nterms;
     const int64_t *targets, *ends;       /* for each step */
+    const int64_t *as_complex;           /* whether its real weights are complex, for each step */
     const int64_t *rows_of, *factors_of; /* for each term */
     const double *weights;
     int complex_weights;

@@ -7,7 +7,7 @@
 #include "machine.h"
 
 enum {
-    PROGRAM_LISTS = 5,
+    PROGRAM_LISTS = 6,
     WORTH_UNLOCKING = 32768 /* bytes; treating fewer takes no longer than the lock */
 };
 
@@ -81,13 +81,14 @@ static const int64_t *integers(Prepared_lines *self, PyObject *array, int64_t *c
     return NULL;
 }
 
-/* Read a program: the number of rows, targets, ends, rows of terms, factors of terms, weights. */
+/* Read a program: the number of rows, targets, ends, rows of terms, factors of terms, weights, and
+   whether these multiply as complex numbers. */
 static int read_program(Prepared_lines *self, PyObject *program)
 {
     Program *to = &self->lines.program;
-    int64_t ends, factors;
+    int64_t ends, factors, kinds;
     if (!PyTuple_Check(program) || PyTuple_Size(program) != 1 + PROGRAM_LISTS)
-        return fail("a program has the number of rows and five lists");
+        return fail("a program has the number of rows and six lists");
     to->rows = PyLong_AsSsize_t(PyTuple_GetItem(program, 0));
     if (to->rows == -1 && PyErr_Occurred())
         return -1;
@@ -95,7 +96,8 @@ static int read_program(Prepared_lines *self, PyObject *program)
     to->ends = to->targets ? integers(self, PyTuple_GetItem(program, 2), &ends) : NULL;
     to->rows_of = to->ends ? integers(self, PyTuple_GetItem(program, 3), &to->nterms) : NULL;
     to->factors_of = to->rows_of ? integers(self, PyTuple_GetItem(program, 4), &factors) : NULL;
-    if (!to->factors_of)
+    to->as_complex = to->factors_of ? integers(self, PyTuple_GetItem(program, 6), &kinds) : NULL;
+    if (!to->as_complex)
         return -1;
     Py_buffer *weights = hold(self, PyTuple_GetItem(program, 5), PyBUF_C_CONTIGUOUS);
     if (!weights)
@@ -104,7 +106,7 @@ static int read_program(Prepared_lines *self, PyObject *program)
     to->complex_weights = same(weights->format, "Zd");
     if (!to->complex_weights && !same(weights->format, "d"))
         return fail("weights of a program are double precision numbers, real or complex");
-    if (to->rows < 0 || ends != to->nsteps || factors != to->nterms
+    if (to->rows < 0 || ends != to->nsteps || kinds != to->nsteps || factors != to->nterms
         || weights->len / weights->itemsize != to->nterms)
         return fail("the lists of a program differ in length");
     return 0;

@@ -27,7 +27,7 @@ enum { MOST_TERMS = 8, MOST_FACTORS = 4 };
 typedef struct {
     Place target, copy;
     SumKind kind;
-    int count, past;
+    int count, past, continues; /* the first term is what was added so far: no product */
     ptrdiff_t fetched;
 } Sum;
 
@@ -51,7 +51,8 @@ typedef void Adder(const Sums *sums, char *const *bases, ptrdiff_t width);
 
 /* One sum of rows with real weights; complex rows are real ones of twice as many numbers. The bytes
    from `ahead` on are fetched meanwhile, and the target, no row of the sum, is written past the
-   cache if `stream` is set. */
+   cache if `stream` is set. With `as_complex`, the sum is one of complex numbers, as NumPy takes
+   products: where one part is infinite or NaN, 0 times this makes NaN of the other part. */
 typedef struct {
     char *target;
     const char *const *rows;
@@ -59,7 +60,7 @@ typedef struct {
     int count; /* up to MOST_TERMS */
     ptrdiff_t bytes;
     const char *ahead;
-    int stream;
+    int stream, as_complex;
 } Weighted;
 
 typedef void Weigher(const Weighted *sum, int is_double);

@@ -128,29 +128,49 @@ SUM_INLINE REAL NAMED(weigh_number)(const Weighted *sum, const REAL *weights, pt
     return value;
 }
 
+SUM_INLINE REAL NAMED(weigh_part)(const Weighted *sum, const REAL *weights, ptrdiff_t at, int count)
+{
+    REAL value = NAMED(weigh_number)(sum, weights, at, count);
+    if (!sum->as_complex)
+        return value;
+    ptrdiff_t one = sizeof(REAL), is_imag = at / one % 2;
+    REAL other = NAMED(weigh_number)(sum, weights, at + (is_imag ? -one : one), count);
+    return value + (is_imag ? (REAL)0 : (REAL)-0.0) * other;
+}
+
 SUM_INLINE void NAMED(weigh_rows)(const Weighted *sum, int count)
 {
-    int stream = sum->stream;
+    char *to = sum->target;
     REAL weights[MOST_TERMS];
     ptrdiff_t at = 0, step = sizeof(NAMED(Vector)), one = sizeof(REAL);
-    char *to = sum->target;
+    ptrdiff_t end = HAVE_VECTORS || !sum->as_complex ? sum->bytes : 0; /* of whole vectors */
+    int stream = sum->stream && !(sum->as_complex && (uintptr_t)to % (2 * sizeof(REAL)));
     UNROLL for (int i = 0; i < count; i++)
         weights[i] = (REAL)sum->weights[i];
+#if HAVE_VECTORS
+    NAMED(Vector) zeros = {0};
+    for (int i = 0; i < (int)(sizeof zeros / sizeof(REAL)); i += 2)
+        zeros[i] = (REAL)-0.0;
+#endif
     for (; stream && at < sum->bytes && (uintptr_t)(to + at) % step; at += one)
-        *(REAL *)(to + at) = NAMED(weigh_number)(sum, weights, at, count);
-    for (; at + step <= sum->bytes; at += step) {
+        *(REAL *)(to + at) = NAMED(weigh_part)(sum, weights, at, count);
+    for (; at + step <= end; at += step) {
         PREFETCH_NEAR(sum->ahead + at);
         NAMED(Vector) value = weights[0] * NAMED(vector_at)(sum->rows[0], at);
         UNROLL for (int i = 1; i < count; i++)
             value = NAMED(multiply_add)(NAMED(all)(weights[i]),
                                         NAMED(vector_at)(sum->rows[i], at), value);
+#if HAVE_VECTORS
+        if (sum->as_complex)
+            value += zeros * __builtin_shufflevector(value, value, PAIRED(OTHER));
+#endif
         if (stream)
             STREAM_VECTOR(to + at, value);
         else
             *(NAMED(Vector) *)(to + at) = value;
     }
     for (; at < sum->bytes; at += one)
-        *(REAL *)(to + at) = NAMED(weigh_number)(sum, weights, at, count);
+        *(REAL *)(to + at) = NAMED(weigh_part)(sum, weights, at, count);
 }
 
 #define WEIGH(count)                                          \
@@ -213,7 +233,7 @@ SUM_INLINE NAMED(Vector) NAMED(vector_term)(const NAMED(Terms) *found, int i, pt
 #endif
 
 SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bases,
-                                   ptrdiff_t bytes, int count, int factors)
+                                   ptrdiff_t bytes, int count, int factors, int continues)
 {
     NAMED(Terms) found;
     ptrdiff_t at = 0;
@@ -223,14 +243,16 @@ SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bas
     for (int i = 0; i < (int)(sizeof signs / sizeof(REAL)); i++)
         signs[i] = (REAL)(i % 2 ? 1 : -1);
     for (; at + (ptrdiff_t)sizeof signs <= bytes; at += (ptrdiff_t)sizeof signs) {
-        NAMED(Vector) sum = NAMED(vector_term)(&found, 0, at, factors, signs);
+        NAMED(Vector) sum = continues ? NAMED(vector_at)(found.rows[0], at)
+                                      : NAMED(vector_term)(&found, 0, at, factors, signs);
         UNROLL for (int i = 1; i < count; i++)
             sum += NAMED(vector_term)(&found, i, at, factors, signs);
         *(NAMED(Vector) *)(to + at) = sum;
     }
 #endif
     for (; at < bytes; at += 2 * (ptrdiff_t)sizeof(REAL)) {
-        NAMED(Pair) sum = NAMED(pair_term)(&found, 0, at, factors);
+        NAMED(Pair) sum = continues ? NAMED(pair_at)(found.rows[0], at)
+                                    : NAMED(pair_term)(&found, 0, at, factors);
         UNROLL for (int i = 1; i < count; i++) {
             NAMED(Pair) term = NAMED(pair_term)(&found, i, at, factors);
             sum.real += term.real;
@@ -246,7 +268,8 @@ SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bas
     NAMED(add_real)(to, terms, bases, bytes, NULL, count, factors, !(factors) && sum->past, 0)
 #define ADD_AND_FETCH(count)                                                                  \
     NAMED(add_real)(to, terms, bases, bytes, &ahead, count, 0, sum->past, 1)
-#define ADD_COMPLEX(count, factors) NAMED(add_complex)(to, terms, bases, bytes, count, factors)
+#define ADD_COMPLEX(count, factors)                                                           \
+    NAMED(add_complex)(to, terms, bases, bytes, count, factors, sum->continues)
 #define FACTORS_CASES(kind, add, factors)                     \
     case 16 * kind + 1: add(1, factors); break;               \
     case 16 * kind + 2: add(2, factors); break;               \

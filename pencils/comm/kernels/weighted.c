@@ -27,7 +27,7 @@ typedef struct {
     int count; /* of sources */
     int last;  /* axis */
     int lead;  /* the source that is farthest in memory */
-    int is_double, stream;
+    int is_double, is_complex, stream;
     ptrdiff_t bytes; /* of a row */
     ptrdiff_t shape[MOST_AXES];
     Py_buffer views[1 + MOST_SOURCES];
@@ -38,7 +38,7 @@ typedef struct {
 static void add_few(const Task *task, char *target, const char *const *rows)
 {
     Weighted sum = {target, rows, task->weights, task->count, task->bytes,
-                    rows[task->lead] + FAR, task->stream};
+                    rows[task->lead] + FAR, task->stream, task->is_complex};
     weigher(&sum, task->is_double);
 }
 
@@ -58,7 +58,8 @@ static void add_many(const Task *task, char *target, const char *const *rows)
             }
             int last = done == task->count;
             Weighted sum = {last ? target + at : parts, terms, weights, n, bytes,
-                            rows[task->lead] + at + FAR, last && task->stream};
+                            rows[task->lead] + at + FAR, last && task->stream,
+                            last && task->is_complex};
             weigher(&sum, task->is_double);
             terms[0] = parts;
             weights[0] = 1;
@@ -114,6 +115,7 @@ static int read_target(Task *task)
     if (target->ndim < 1 || (strcmp(type, "d") != 0 && strcmp(type, "f") != 0))
         return 0;
     task->is_double = type[0] == 'd';
+    task->is_complex = type != target->format;
     task->last = target->ndim - 1;
     for (int i = 0; i < target->ndim; i++)
         task->shape[i] = target->shape[i];

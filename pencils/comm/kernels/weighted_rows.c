@@ -20,6 +20,7 @@ typedef struct {
 
 typedef struct {
     int is_double, parts; /* of an element: two if it is complex */
+    int as_complex;       /* whether the factor multiplies complex numbers, not their parts */
     int count, ncolumns, stream;
     ptrdiff_t rows, bytes, item; /* bytes of a row, and of an element */
     ptrdiff_t offsets[MOST_TERMS];
@@ -75,13 +76,13 @@ static void add_some(const Task *task, char *buffer, ptrdiff_t begin, ptrdiff_t 
         rows[i] = source + first + task->offsets[i];
     if (first < end)
         weigh_row(&(Weighted){buffer + first - begin, rows, task->weights, task->count, end - first,
-                              source + first + FAR, 0},
+                              source + first + FAR, 0, 0},
                   task->is_double);
     for (int i = 0; i < task->ncolumns; i++)
         fill_column(task, &task->columns[i], buffer, begin / task->bytes, bytes / task->bytes);
     const char *row = buffer;
     weigh_row(&(Weighted){(char *)task->target.buf + begin, &row, &task->factor, 1, bytes, buffer,
-                          task->stream},
+                          task->stream, task->as_complex},
               task->is_double);
 }
 
@@ -139,7 +140,8 @@ static int read_terms(Task *task, PyObject *terms)
     if (size < 3 || size % 2 == 0 || size > 1 + 2 * MOST_TERMS)
         return fail("terms are a factor, and up to eight offsets and weights");
     task->count = (int)(size / 2);
-    task->factor = PyFloat_AsDouble(PyTuple_GetItem(terms, 0));
+    task->factor = PyComplex_RealAsDouble(PyTuple_GetItem(terms, 0));
+    task->as_complex = task->parts == 2 && PyComplex_Check(PyTuple_GetItem(terms, 0));
     for (int i = 0; i < task->count; i++) {
         Py_ssize_t offset = PyLong_AsSsize_t(PyTuple_GetItem(terms, 1 + 2 * i));
         task->weights[i] = PyFloat_AsDouble(PyTuple_GetItem(terms, 2 + 2 * i));
