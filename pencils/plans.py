@@ -109,6 +109,55 @@ class Freeable(Uncopied, ABC):
         self.free()
 
 
+class Remembered(dict[tuple[Any, ...], tuple[T, list[Any], list[Array]]]):
+    """Prepared calls, by the arrays they are for, while all of these live.
+
+    There are at most `most`: all are dropped for one more.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def find(self, key: tuple[Any, ...]) -> T | None:
+        """Find the call that has this key; None, too, if an output has become read-only."""
+        found = self.get(key)
+        if found is None:
+            return None
+        prepared, _, outputs = found
+        for block in outputs:
+            if not block.flags.writeable:
+                return None
+        return prepared
+
+    def add(
+        self,
+        key: tuple[Any, ...],
+        prepared: T,
+        arrays: Sequence[object | None],
+        outputs: Sequence[Array] = (),
+    ) -> None:
+        """Keep a call while all the arrays live; the key has their ids, which mean nothing then.
+
+        The call writes to the blocks `outputs`, which belong to these arrays.
+        """
+        if len(self) >= self._most:
+            self.clear()
+        # No reference cycle: the memory of what is dropped is released at once.
+        forget = weakref.WeakMethod(self._forget)
+
+        def gone(_: object) -> None:
+            living = forget()
+            if living is not None:
+                living(key)
+
+        refs = [weakref.ref(array, gone) for array in arrays if array is not None]
+        self[key] = prepared, refs, list(outputs)
+
+    def _forget(self, key: tuple[Any, ...]) -> None:
+        self.pop(key, None)
+
+
 class Plan(Freeable, Generic[T]):
     """Base class of reusable plans. A subclass sets what `_describe` reads before ``__init__``.
 
@@ -127,7 +176,7 @@ class Plan(Freeable, Generic[T]):
         self._check = check
         self._freed = False
         self._agreements: dict[str, Row] = {}  # by name of a method
-        self._remembered: dict[tuple[Any, ...], tuple[T, list[Any], list[Array]]] = {}
+        self._remembered: Remembered[T] = Remembered(self.most_remembered)
         # Two plans may have one text: they differ by matrices or positions.
         self._number = next(topology.plan_numbers)
         self._text = self._describe()
@@ -198,45 +247,8 @@ class Plan(Freeable, Generic[T]):
         return f"this {type(self).__name__}, or its communicator, was freed; make a new one"
 
     def _found(self, key: tuple[Any, ...]) -> T | None:
-        """Find the prepared call of arrays with these ids.
-
-        None, too, if the communicator was freed, or an output has become read-only.
-        """
-        found = self._remembered.get(key)
-        if found is None or self._topology.freed:
-            return None
-        prepared, _, outputs = found
-        for block in outputs:
-            if not block.flags.writeable:
-                return None
-        return prepared
-
-    def _remember(
-        self,
-        key: tuple[Any, ...],
-        prepared: T,
-        arrays: Sequence[object | None],
-        outputs: Sequence[Array] = (),
-    ) -> None:
-        """Keep a prepared call while all the arrays live; their ids mean nothing afterwards.
-
-        The call writes to the blocks `outputs`, which belong to these arrays.
-        """
-        if len(self._remembered) >= self.most_remembered:
-            self._remembered.clear()
-        # No reference cycle: the memory of a dropped plan is released at once.
-        forget = weakref.WeakMethod(self._forget)
-
-        def gone(_: object) -> None:
-            living = forget()
-            if living is not None:
-                living(key)
-
-        refs = [weakref.ref(array, gone) for array in arrays if array is not None]
-        self._remembered[key] = prepared, refs, list(outputs)
-
-    def _forget(self, key: tuple[Any, ...]) -> None:
-        self._remembered.pop(key, None)
+        """Find the prepared call that has this key; None, too, if the communicator was freed."""
+        return None if self._topology.freed else self._remembered.find(key)
 
 
 # Of each communicator: plans that verbs keep, memory that these share, and the methods that were

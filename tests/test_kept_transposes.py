@@ -2,12 +2,14 @@
 
 import gc
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
 from mpi_helpers import (
     ON_ONE_NODE,
     collectives,
+    count_calls,
     everywhere,
     numbered,
     raise_together,
@@ -129,7 +131,7 @@ def test_a_small_transpose_is_one_collective(comm, way):
                 "plan": (lambda: move(u), ["Allgather"]),
                 "batch": (lambda: move.batch(two), ["Allgather"]),
                 "start": (lambda: move.start(u).wait(), ["Allgather"]),
-                "bare": (lambda: bare(u), ["Barrier", "Barrier"]),
+                "bare": (lambda: bare(u), ["Allgather"]),
             }
             for name, (verb, expected) in verbs.items():
                 for _ in range(3):
@@ -140,6 +142,37 @@ def test_a_small_transpose_is_one_collective(comm, way):
                     assert everywhere(comm, calls == expected), (name, calls)
                 else:  # the exchange has its own communicator
                     assert everywhere(comm, calls.count("Allgather") == (name != "bare"))
+    private.Free()
+
+
+@pytest.mark.mpiexec("simulated ranks call functions while they wait")
+def test_a_plan_calls_no_more_than_the_verb(comm, pair):
+    """Least of all one without checks, whether there is an output or not."""
+    u = spread(pair[0], numbered(SHAPE))
+    for out in (None, empty(pair[1])):
+        with Transposition(*pair) as checked, Transposition(*pair, check=False) as bare:
+            verb = partial(transpose, u, pair[1], out)
+            calls = [verb, partial(checked, u, out), partial(bare, u, out)]
+            for call in calls * 3:
+                call()
+            counts = list(map(count_calls, calls))
+            assert everywhere(comm, counts == sorted(counts, reverse=True)), comm.allgather(counts)
+
+
+def test_a_start_without_checks_waits_for_nobody(comm, way):  # noqa: ARG001
+    data = numbered(SHAPE)
+    private = comm.Dup()
+    with collectives() as calls:
+        rows = Pencil(SHAPE, private, decomp=0)
+        u = spread(rows, data)
+        with Transposition(rows, rows.with_(decomp=1), check=False) as bare:
+            for _ in range(3):
+                del calls[:]
+                handle = bare.start(u)
+                started = [call for call in calls if call != "Ibarrier"]
+                assert everywhere(comm, not started), started
+                assert everywhere(comm, holds(bare(u), data))  # which completes the other
+                assert everywhere(comm, holds(handle.wait(), data))
     private.Free()
 
 

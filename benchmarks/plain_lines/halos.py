@@ -6,6 +6,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pencils
+from pencils.halo import exchange_halos
 
 from .line import Calls, Line, values
 
@@ -84,6 +85,37 @@ def exchange(n, comm, *, wrap):
     return Calls(faces.exchange, u.exchange_halo)
 
 
+def together(n, comm):
+    u, v = field(n, comm), field(n, comm)
+
+    def one_by_one():
+        u.exchange_halo()
+        v.exchange_halo()
+
+    return Calls(one_by_one, lambda: exchange_halos([u, v]))
+
+
+def unchecked(n, comm):
+    u = field(n, comm)
+    plan = pencils.HaloExchange(u, check=False)
+    return Calls(u.exchange_halo, partial(plan, u), plan.free)
+
+
+def boundary(n, comm, mode):
+    u = pencils.ones(pencils.Pencil((n,) * 3, comm, decomp=0), halo=1)
+    last, source = comm.size - 1, 1 if mode == "edge" else 2
+    edges = [(axis, at) for axis in range(3) for at in (0, -1)]
+    here = [(axis, at) for axis, at in edges if axis or comm.rank == (last if at else 0)]
+    turned = [(np.moveaxis(u.padded, axis, 0), at) for axis, at in here]
+    copies = [(block[at], block[at - source if at else source]) for block, at in turned]
+
+    def by_hand():
+        for target, points in copies:
+            target[...] = points
+
+    return Calls(by_hand, partial(u.fill_boundary, mode))
+
+
 def naive(n, comm):
     u, faces = field(n, comm), Faces(n, comm)
 
@@ -129,6 +161,29 @@ LINES = [
             1.2,
         )
         for n in (16, 32, 64, 128)
+    ),
+    *(
+        Line(f"exchange_halos([u, v]), {n}^3", "one after the other", partial(together, n), 1.0)
+        for n in (8, 16, 32, 64, 128)
+    ),
+    *(
+        Line(
+            f"HaloExchange(u, check=False)(u), {n}^3",
+            "u.exchange_halo()",
+            partial(unchecked, n),
+            1.0,
+        )
+        for n in (7, 16, 63, 128)
+    ),
+    *(
+        Line(
+            f"u.fill_boundary({mode!r}), {n}^3",
+            "copies of faces by NumPy",
+            partial(boundary, n, mode=mode),
+            goal,
+        )
+        for n, goal in ((8, 0.3), (64, 0.7))
+        for mode in ("edge", "reflect")
     ),
     *(
         Line(f"naive heat step, {n}^3", "NumPy and Sendrecv", partial(naive, n), goal)

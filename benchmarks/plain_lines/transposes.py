@@ -74,6 +74,13 @@ def permuted(n, comm):
     return Calls(peer, partial(pencils.transpose, u, pencil))
 
 
+def unchecked(n, comm, *, new):
+    u, pencil = slabs(n, comm)
+    out = None if new else pencils.empty(pencil)
+    plan = pencils.Transposition(u.pencil, pencil, check=False)
+    return Calls(partial(pencils.transpose, u, pencil, out), partial(plan, u, out), plan.free)
+
+
 def in_place(n, comm):
     u, pencil = slabs(n, comm)
     one, other = pencils.alias([u.pencil, pencil])
@@ -108,6 +115,16 @@ LINES = [
             goal,
         )
         for n, goal in ((16, 1.1), (32, 1.2), (64, 1.5), (128, 1.6))
+    ),
+    *(
+        Line(
+            f"Transposition(check=False){call}, {n}^3",
+            f"transpose{call}",
+            partial(unchecked, n, new=new),
+            1.0,
+        )
+        for n in (8, 16, 32, 64)
+        for call, new in (("(u)", True), ("(u, out)", False))
     ),
     Line(
         "transpose to order (2, 1, 0), 128^3",

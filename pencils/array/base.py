@@ -31,6 +31,7 @@ from pencils.layout import Box, Extent, ghost_box
 from pencils.layout.drawing import card, svg
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
+from pencils.plans import MOST_REMEMBERED, Remembered
 
 _SHOWN = 4  # values
 
@@ -51,10 +52,11 @@ class Field:
     """
 
     __slots__ = (
-        *("__weakref__", "_frame", "_kept_halo", "_kind", "_local", "_padded", "_pencil"),
-        *("base", "lent", "shifts"),
+        *("__weakref__", "_frame", "_kept", "_kept_halo", "_kind", "_local", "_padded"),
+        *("_pencil", "base", "lent", "shifts"),
     )
     _frame: Frame
+    _kept: Remembered[Any]  # missing before the first call of a verb that keeps something
     _kind: Kind | None  # if it was found
     _local: Array
     _padded: Array
@@ -125,6 +127,15 @@ class Field:
         if found is None:
             found = self._kind = self._frame.bare.kind_of(self._local)
         return found
+
+    @property
+    def kept(self) -> Remembered[Any]:
+        """Calls of verbs that were prepared for this field; for the library."""
+        try:
+            return self._kept
+        except AttributeError:
+            self._kept = Remembered(MOST_REMEMBERED)
+            return self._kept
 
     @property
     def pencil(self) -> Pencil:

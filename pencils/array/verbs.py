@@ -81,9 +81,9 @@ def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]
     ArgumentError, RankDisagreementError
         As `exchange_halo`.
     """
-    from pencils.halo import kept
+    from pencils.halo.kept import prepare_kept
 
-    return kept.prepare_kept("start_halo_exchange", [u], corners=corners).start()
+    return prepare_kept("start_halo_exchange", [u], corners=corners).start()
 
 
 def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
@@ -113,9 +113,9 @@ def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
     >>> u.sum() / u.pencil.size  # each rank had two ghosts
     np.float64(6.0)
     """
-    from pencils.halo import kept
+    from pencils.halo.kept import prepare_kept
 
-    kept.prepare_kept("accumulate_halo", [u], corners=corners, adjoint=True).move()
+    prepare_kept("accumulate_halo", [u], corners=corners).move()
 
 
 def fill_boundary(
@@ -184,9 +184,9 @@ def fill_boundary(
     >>> u.padded
     array([-20., -10.,   1.,   2.,   3.,   4.,   9.,   9.])
     """
-    from pencils.halo import boundary
+    from pencils.halo.boundary import fill_boundary as fill
 
-    boundary.fill_boundary(u, mode, value=value, axis=axis, side=side, reflect_type=reflect_type)
+    fill(u, mode, value=value, axis=axis, side=side, reflect_type=reflect_type)
 
 
 # Lines along an axis.

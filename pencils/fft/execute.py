@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -17,10 +17,22 @@ from pencils.comm.memory import same_view
 from pencils.comm.pack import no_op
 from pencils.comm.progress import poll, under_way
 from pencils.errors import ArgumentError
-from pencils.fft.kernels import FFTWKernel, Job, ScipyKernel, suits_fftw, why_no_fftw
+from pencils.fft.kernels import (
+    FFTWKernel,
+    Job,
+    ScipyKernel,
+    export_plans,
+    guessed,
+    import_plans,
+    suits_fftw,
+    why_no_fftw,
+)
 from pencils.fft.options import Wanted
 from pencils.fft.stages import SerialTransform, job_of
 from pencils.plans import fastest_methods
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
 
 Kernel: TypeAlias = ScipyKernel | FFTWKernel
 
@@ -64,7 +76,9 @@ def choose_backend(serial: SerialTransform, wanted: Wanted) -> str:
         jobs = [job_of(serial, wanted, forward=way, factor=1) for way in (True, False)]
         if topology.any_of([not all(map(suits_fftw, jobs))])[0]:
             known[key] = SCIPY
-        elif wanted.backend == FFTW:
+            return SCIPY
+        _plan_alike(topology.comm, jobs)
+        if wanted.backend == FFTW:
             known[key] = FFTW
         else:
             names = (SCIPY, FFTW)
@@ -73,6 +87,28 @@ def choose_backend(serial: SerialTransform, wanted: Wanted) -> str:
             times = time_in_turn(topology.comm, calls, SAMPLES)
             known[key] = names[times.index(min(times))]
     return str(known[key])
+
+
+def _plan_alike(comm: MPI.Intracomm, jobs: Sequence[Job]) -> None:
+    """Let FFTW plan each transform on one rank, and use this plan on all. *Collective*."""
+    dtype = jobs[0].dtype
+    pieces = {repr(piece): piece for piece, _ in map(pieces_of, jobs) if piece is not None}
+    planners: dict[str, int] = {}
+    for rank, names in enumerate(comm.allgather(list(pieces))):
+        for name in names:
+            planners.setdefault(name, rank)
+    plans = b""
+    with agreed(comm, "PencilFFT"):  # one rank may have no memory
+        mine = [piece for name, piece in pieces.items() if planners[name] == comm.rank]
+        for piece in mine:
+            FFTWKernel(piece)
+        if mine and comm.size > 1:
+            plans = export_plans(dtype)
+    for planner in sorted(set(planners.values())) if comm.size > 1 else ():
+        found, late = comm.bcast((plans, guessed()), planner)
+        if comm.rank != planner:
+            import_plans(dtype, found)
+            guessed().update(late)
 
 
 def _trial(jobs: Sequence[Job], backend: str) -> Callable[[], None]:

@@ -6,7 +6,11 @@ Dealiasing drops short waves after a forward transform, or adds zeros before a b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,14 +19,18 @@ from scipy import fft
 from pencils.array.allocation import Array
 from pencils.comm.memory import same_view
 from pencils.fft.options import COSINES, FOURIER, SINES, THREE_HALVES, TWO_THIRDS, AxisTransform
+from pencils.process import PerProcess
 
 Lines: TypeAlias = Sequence[tuple[int, AxisTransform]]
 Change: TypeAlias = Callable[[Array, int, AxisTransform, Array], None]
 
-# Seconds that FFTW may take to find out how to do one transform best: more gains little, and for
-# long lines it would take minutes.
-PLANNING = 0.1
+# Seconds that FFTW may take to find the fastest way to do one transform. If they are over, it
+# guesses one, which may take ten times as long. Pieces that fit the cache of a core need less than
+# a second, long lines would take minutes.
+PLANNING = 5.0
 UNLIMITED = -1.0
+# Transforms for which that time was too short: what is guessed is the same at once.
+guessed = PerProcess(set[Any])
 
 
 class Job(NamedTuple):
@@ -220,11 +228,15 @@ class FFTWKernel:
             tables = (fftw.dct_type, fftw.dst_type, fftw.idct_type, fftw.idst_type)
             kind = tables[(line.transform in SINES) + 2 * (not self._forward)][line.type]
         axes = tuple(axis for axis, _ in lines)
-        fftw.set_timelimit(PLANNING)
+        problem = pair[0].shape, pair[0].dtype.char, axes, kind
+        fftw.set_timelimit(0.0 if problem in guessed() else PLANNING)
+        begun = monotonic()
         try:
             self._steps.append(fftw.get_planned_FFT(*pair, axes, kind))
         finally:
             fftw.set_timelimit(UNLIMITED)  # plans of others are not bounded
+        if monotonic() - begun >= PLANNING:
+            guessed().add(problem)
         return there
 
     def _changed(
@@ -238,6 +250,27 @@ class FFTWKernel:
         memory: Array = self._fftw.aligned(shape, dtype=dtype)
         self.nbytes += memory.nbytes
         return memory
+
+
+def export_plans(dtype: np.dtype[Any]) -> bytes:
+    """Return what FFTW has found out about transforms of a precision; empty if it cannot tell."""
+    from mpi4py_fft import fftw
+
+    with suppress(OSError), TemporaryDirectory() as folder:
+        path = Path(folder, "wisdom")
+        if fftw.fftlib[dtype.char.upper()].export_wisdom(bytes(path)):
+            return path.read_bytes()
+    return b""
+
+
+def import_plans(dtype: np.dtype[Any], plans: bytes) -> None:
+    """Let FFTW do transforms as in another process, if it can."""
+    from mpi4py_fft import fftw
+
+    with suppress(OSError), TemporaryDirectory() as folder:
+        path = Path(folder, "wisdom")
+        path.write_bytes(plans)
+        fftw.fftlib[dtype.char.upper()].import_wisdom(bytes(path))
 
 
 def _together(job: Job) -> list[Lines]:

@@ -262,7 +262,7 @@ class PencilFFT(Plan[PreparedSteps]):
             if prepared is None:
                 prepared = direction.bind(u, target)
                 if out is not None:
-                    self._remember(key, prepared, [u, out])
+                    self._remembered.add(key, prepared, [u, out])
             for reserve, _run in prepared:
                 reserve()
             return prepared, target

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,8 +13,13 @@ from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dims
 
+# Returns values for boundary points, given the argument `value` as an array that broadcasts to the
+# field: None in modes that take none.
+Values: TypeAlias = Callable[[Any], Any]
 Mode = Literal["constant", "edge", "linear_ramp", "reflect", "symmetric", "antisymmetric"]
 
+# Types of arguments by which a call is found again: they are equal only if they are the same.
+_PLAIN = frozenset({str, int, tuple, type(None)})
 _SIDES = {"lo": (False,), "hi": (True,), "both": (False, True)}
 
 
@@ -29,33 +34,90 @@ def fill_boundary(
 ) -> None:
     """Fill halo points outside the physical domain: see `PencilArray.fill_boundary`."""
     check_type("u", u, PencilArray)
-    rule = _as_rule(u, mode, value, reflect_type)
-    edges = _edges(u, axis, side)
-    if not u.padded.flags.writeable:
-        raise ArgumentError(
-            "the field is read-only, like the data it views; fill the boundary of u.copy()"
-        )
-    for edge in edges:
-        _check_points(u, edge, rule)
-    if u.extent.box.volume > 0:
+    key = "fill_boundary", mode, axis, side, reflect_type
+    plain = _PLAIN.issuperset(map(type, (*key, *axis) if type(axis) is tuple else key))
+    filling: _Filling | None = u.kept.find(key) if plain else None
+    if filling is None:
+        filling = _Filling(u, _as_rule(u, mode, reflect_type), _edges(u, axis, side))
+        if plain:
+            u.kept.add(key, filling, (), [u.padded])
+    filling.run(u, value)
+
+
+class _Filling:
+    """A call of `fill_boundary` for a field, checked and prepared."""
+
+    def __init__(self, u: PencilArray, rule: _Rule, edges: Sequence[_Edge]) -> None:
+        if not u.padded.flags.writeable:
+            raise ArgumentError(
+                "the field is read-only, like the data it views; fill the boundary of u.copy()"
+            )
         for edge in edges:
-            _fill(u, edge, rule)
+            _check_points(u, edge, rule)
+        self._rule = rule
+        self._dtype = np.result_type(u.dtype, float) if rule.mode.rounds else u.dtype
+        self._default = self._as_value(u, 0) if rule.mode.takes_value else None
+        # The boundary points of each edge.
+        self._steps: list[tuple[Array, Values]] = []
+        if u.extent.box.volume > 0:
+            box = u.extent.box
+            for edge in edges:
+                outside = edge.outside(box.start[edge.dim], box.stop[edge.dim])
+                if outside:
+                    target = _along(u, edge.dim, outside)
+                    self._steps.append((target, rule.mode.prepare(u, edge, outside, rule)))
+
+    def run(self, u: PencilArray, value: object) -> None:
+        """Fill."""
+        values = self._default if value is None else self._as_value(u, value)
+        if self._rule.computes:
+            with np.errstate(all="ignore"):
+                self._fill(values)
+        else:
+            self._fill(values)
+
+    def _fill(self, value: Array | None) -> None:
+        for target, values in self._steps:
+            target[...] = values(value)
+
+    def _as_value(self, u: PencilArray, value: object) -> Array:
+        """Convert and shape a value so that it broadcasts to the padded block."""
+        name, mode, _ = self._rule
+        if not mode.takes_value:
+            known = tuple(each for each, row in _MODES.items() if row.takes_value)
+            raise ArgumentError(
+                f"value={value!r} has no meaning for mode={name!r}; only {known} take one"
+            )
+        lead = u.components
+        try:
+            values = np.asarray(value, self._dtype)
+            values = values if values.ndim == 0 else np.broadcast_to(values, lead)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(
+                f"value={value!r} must be {self._dtype} elements that broadcast to the components "
+                f"{lead} of the field: {error}"
+            ) from None
+        return values.reshape(*(values.shape or (1,) * len(lead)), *(1,) * u.pencil.ndim)
 
 
-class _Filling(NamedTuple):
-    """What to fill in: the arguments of `fill_boundary`, checked."""
+class _Rule(NamedTuple):
+    """What to fill in: arguments of `fill_boundary`, checked."""
 
     name: Any  # of the mode, or a function
     mode: _Mode
-    value: Any  # an array that broadcasts to the padded block, for modes that take one
     reflect_type: Literal["even", "odd"]
+
+    @property
+    def computes(self) -> bool:
+        """Whether values are computed, not copied."""
+        return self.mode.computes or self.reflect_type == "odd"
 
 
 class _Mode(NamedTuple):
     """How to fill boundary points: one row of `_MODES`."""
 
-    # Returns values, given the field, the edge, the points along its dimension, and the rule.
-    values: Callable[[PencilArray, _Edge, range, _Filling], Any]
+    # Takes the field, the edge, the points along its dimension, and the rule.
+    prepare: Callable[[PencilArray, _Edge, range, _Rule], Values]
     needs: Callable[[int], int]  # points inside that determine a number of boundary points
     takes_value: bool = False
     takes_reflect_type: bool = False
@@ -94,7 +156,7 @@ class _Edge(NamedTuple):
         return range(start - self.halo[0], 0)
 
 
-def _as_rule(u: PencilArray, name: object, value: object, reflect_type: object) -> _Filling:
+def _as_rule(u: PencilArray, name: object, reflect_type: object) -> _Rule:
     if name == "wrap":
         raise ArgumentError(
             "mode 'wrap' is a matter of the pencil: make it with periodic=, and the halo exchange "
@@ -112,33 +174,12 @@ def _as_rule(u: PencilArray, name: object, value: object, reflect_type: object) 
         raise ArgumentError(
             f"reflect_type='odd' has no meaning for mode={name!r}; only {known} mirror"
         )
-    if value is not None and not mode.takes_value:
-        known = tuple(each for each, row in _MODES.items() if row.takes_value)
-        raise ArgumentError(
-            f"value={value!r} has no meaning for mode={name!r}; only {known} take one"
-        )
     if u.dtype.kind not in "biufc" and (mode.computes or reflect_type == "odd"):
         what = name if mode.computes else f"{name} with reflect_type='odd'"
         raise TypeError(
             f"{what} computes with numbers, and the elements are {u.dtype}; use another mode"
         )
-    if not mode.takes_value:
-        return _Filling(name, mode, None, reflect_type)
-    dtype = np.result_type(u.dtype, float) if mode.rounds else u.dtype
-    return _Filling(name, mode, _as_value(u, 0 if value is None else value, dtype), reflect_type)
-
-
-def _as_value(u: PencilArray, value: object, dtype: np.dtype[Any]) -> Array:
-    """Convert and shape a value so that it broadcasts to the padded block."""
-    lead = u.components
-    try:
-        values = np.broadcast_to(np.asarray(value, dtype), lead)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ArgumentError(
-            f"value={value!r} must be {dtype} elements that broadcast to the components {lead} of "
-            f"the field: {error}"
-        ) from None
-    return values.reshape(*lead, *(1,) * u.pencil.ndim)
+    return _Rule(name, mode, reflect_type)
 
 
 def _edges(u: PencilArray, axis: int | Sequence[int] | None, side: str) -> list[_Edge]:
@@ -191,7 +232,7 @@ def _no_boundary(u: PencilArray, dim: int, side: str) -> str:
     return ""
 
 
-def _check_points(u: PencilArray, edge: _Edge, rule: _Filling) -> None:
+def _check_points(u: PencilArray, edge: _Edge, rule: _Rule) -> None:
     """Check that the block at the edge, which needs most, holds the points that are mirrored."""
     dim, (lo, hi) = edge.dim, edge.halo
     count = rule.mode.needs(edge.width)
@@ -218,16 +259,6 @@ def _check_points(u: PencilArray, edge: _Edge, rule: _Filling) -> None:
         )
 
 
-def _fill(u: PencilArray, edge: _Edge, rule: _Filling) -> None:
-    """Fill the boundary points that this rank has beyond one edge, if any."""
-    box = u.extent.box
-    outside = edge.outside(box.start[edge.dim], box.stop[edge.dim])
-    if not outside:
-        return
-    target = _along(u, edge.dim, outside)
-    target[...] = rule.mode.values(u, edge, outside, rule)
-
-
 def _along(u: PencilArray, dim: int, points: range) -> Array:
     """Part of the padded block with global indices `points` along one dimension, as a view."""
     first = u.extent.box.start[dim] - u.halo_room[dim][0]
@@ -239,71 +270,88 @@ def _at(axis: int, part: slice) -> tuple[slice, ...]:
     return (*(slice(None),) * axis, part)
 
 
-def _function(u: PencilArray, edge: _Edge, outside: range, rule: _Filling) -> Array:
-    """Return values of a function of the global indices."""
+def _function(u: PencilArray, edge: _Edge, outside: range, rule: _Rule) -> Values:
+    """Prepare values of a function of the global indices."""
     box = u.extent.box.grow(u.halo_room)
     indices = [np.arange(*bounds) for bounds in zip(box.start, box.stop, strict=True)]
     indices[edge.dim] = np.array(outside)
-    values = np.asarray(rule.name(*np.ix_(*indices)))
     shape = _along(u, edge.dim, outside).shape
-    try:
-        return np.broadcast_to(values, shape)
-    except ValueError:
-        raise ArgumentError(
-            f"the function returned values of shape {values.shape}, which do not broadcast to the "
-            f"boundary points along dimension {edge.dim} of rank {u.pencil.rank}, shape {shape}"
-        ) from None
+
+    def values(_: Array) -> Array:
+        found = np.asarray(rule.name(*np.ix_(*indices)))
+        try:
+            return np.broadcast_to(found, shape)
+        except ValueError:
+            raise ArgumentError(
+                f"the function returned values of shape {found.shape}, which do not broadcast to "
+                f"the boundary points along dimension {edge.dim} of rank {u.pencil.rank}, shape "
+                f"{shape}"
+            ) from None
+
+    return values
 
 
-def _constant(_u: PencilArray, _edge: _Edge, _outside: range, rule: _Filling) -> Any:
-    return rule.value
+def _constant(_u: PencilArray, _edge: _Edge, _outside: range, _rule: _Rule) -> Values:
+    return lambda value: value
 
 
-def _last(u: PencilArray, edge: _Edge, _outside: range, _rule: _Filling) -> Array:
-    """Return the points at the edge."""
-    return _along(u, edge.dim, edge.inside(1))
+def _last(u: PencilArray, edge: _Edge, _outside: range, _rule: _Rule) -> Values:
+    """Prepare the points at the edge."""
+    last = _along(u, edge.dim, edge.inside(1))
+    return lambda _: last
 
 
 # Corners may hold any values while these run; later dimensions overwrite the results.
 
 
-def _ramp(u: PencilArray, edge: _Edge, outside: range, rule: _Filling) -> Array:
-    """Return values on straight lines from the edge to `rule.value` at the outermost point.
+def _ramp(u: PencilArray, edge: _Edge, outside: range, _rule: _Rule) -> Values:
+    """Prepare values on straight lines from the edge to the given value at the outermost point.
 
     The formula is that of `numpy.linspace`, which however multiplies in another order if any line
     of the array is level; the last bit would then depend on the decomposition.
     """
     steps = edge.width - np.abs(np.array(outside) - edge.last)
     steps = steps.reshape(-1, *(1,) * (u.pencil.ndim - edge.dim - 1))
-    with np.errstate(all="ignore"):
-        rise = _along(u, edge.dim, edge.inside(1)) - rule.value
-        line: Array = steps * (rise / edge.width) + rule.value
-        return (np.floor(line) if u.dtype.kind in "iu" else line).astype(u.dtype)
+    last, width, dtype = _along(u, edge.dim, edge.inside(1)), edge.width, u.dtype
 
-
-def _padded_by(numpy_mode: str) -> Callable[[PencilArray, _Edge, range, _Filling], Array]:
-    """Return a function that gives the values of `numpy.pad` in one of its modes."""
-
-    def values(u: PencilArray, edge: _Edge, outside: range, rule: _Filling) -> Array:
-        source = edge.inside(rule.mode.needs(len(outside)))
-        axis = len(u.components) + edge.dim
-        widths = [(0, 0)] * u.ndim
-        widths[axis] = edge.halo  # both sides: to mirror few points far out, NumPy looks at both
-        points: Any = _along(u, edge.dim, source)
-        keywords: Any = {"mode": numpy_mode, "reflect_type": rule.reflect_type}
-        with np.errstate(all="ignore"):
-            padded: Array = np.pad(points, widths, **keywords)
-        first = source.start - edge.halo[0]
-        return padded[_at(axis, slice(outside.start - first, outside.stop - first))]
+    def values(value: Array) -> Array:
+        line: Array = steps * ((last - value) / width) + value
+        return (np.floor(line) if dtype.kind in "iu" else line).astype(dtype)
 
     return values
 
 
-def _antisymmetric(u: PencilArray, edge: _Edge, outside: range, rule: _Filling) -> Array:
-    """Return twice the value at the wall less the mirrored values."""
-    with np.errstate(all="ignore"):
-        values = 2 * rule.value - _padded_by("symmetric")(u, edge, outside, rule)
-        return np.asarray(values).astype(u.dtype)
+def _mirror(u: PencilArray, edge: _Edge, outside: range, rule: _Rule) -> Values:
+    """Prepare values of `numpy.pad` in one of its modes that mirror."""
+    last = 2 * edge.last + (0 if rule.name == "reflect" else 1 if edge.upper else -1)
+    first, stop = last - outside[-1], last - outside[0] + 1
+    if first < 0 or stop > edge.points:
+        return _mirror_again(u, edge, outside, rule)
+    mirrored = _along(u, edge.dim, range(first, stop))
+    mirrored = np.flip(mirrored, len(u.components) + edge.dim)
+    if rule.reflect_type == "even":
+        return lambda _: mirrored
+    at_edge = _along(u, edge.dim, edge.inside(1))
+    return lambda _: 2 * at_edge - mirrored
+
+
+def _mirror_again(u: PencilArray, edge: _Edge, outside: range, rule: _Rule) -> Values:
+    """Prepare values that are mirrored several times, since there are few points."""
+    source = edge.inside(rule.mode.needs(len(outside)))
+    axis = len(u.components) + edge.dim
+    widths = [(0, 0)] * u.ndim
+    widths[axis] = edge.halo  # both sides: to mirror few points far out, NumPy looks at both
+    points: Any = _along(u, edge.dim, source)
+    keywords: Any = {"mode": rule.name, "reflect_type": rule.reflect_type}
+    first = source.start - edge.halo[0]
+    part = _at(axis, slice(outside.start - first, outside.stop - first))
+    return lambda _: np.pad(points, widths, **keywords)[part]
+
+
+def _antisymmetric(u: PencilArray, edge: _Edge, outside: range, rule: _Rule) -> Values:
+    """Prepare twice the value at the wall less the mirrored values."""
+    mirrored, dtype = _mirror(u, edge, outside, rule), u.dtype
+    return lambda value: np.asarray(2 * value - mirrored(value)).astype(dtype)
 
 
 # A new mode is a row here, and a name in `Mode`. `needs` is 0 if no points are needed.
@@ -312,8 +360,8 @@ _MODES = {
     "constant": _Mode(_constant, lambda _: 0, takes_value=True),
     "edge": _Mode(_last, lambda _: 1),
     "linear_ramp": _Mode(_ramp, lambda _: 1, takes_value=True, computes=True, rounds=True),
-    "reflect": _Mode(_padded_by("reflect"), lambda count: count + 1, takes_reflect_type=True),
-    "symmetric": _Mode(_padded_by("symmetric"), lambda count: count, takes_reflect_type=True),
+    "reflect": _Mode(_mirror, lambda count: count + 1, takes_reflect_type=True),
+    "symmetric": _Mode(_mirror, lambda count: count, takes_reflect_type=True),
     "antisymmetric": _Mode(
         _antisymmetric, lambda count: count, takes_value=True, computes=True, once=True
     ),

@@ -35,6 +35,9 @@ from pencils.layout import Traffic
 from pencils.pencil import Pencil
 from pencils.plans import Plan
 
+# What a plan does with fields: fill ghosts, start to fill them, or add them to their owners.
+FILL, START, ADD = "fill", "start", "add"
+
 
 class HaloExchange(Plan[PreparedHalo]):
     """Reusable plan that fills the ghosts of one or several fields. Making it is *Collective*.
@@ -73,8 +76,8 @@ class HaloExchange(Plan[PreparedHalo]):
     ----------
     method, route : str
         The method and route in use. Method "pull" is the one that "auto" uses for small fields if
-        all ranks share a node and agree on calls: they pack faces into shared memory, agree, and
-        copy.
+        all ranks share a node: they pack faces into shared memory, wait for each other, and copy.
+        `start` without checks uses another one, because it waits for nobody.
 
     Raises
     ------
@@ -117,8 +120,8 @@ class HaloExchange(Plan[PreparedHalo]):
             agree(route=route, method=method, check=check)
             check_halo(specs)
             agree.flag(up=any_private(given))
-        options = HaloOptions(corners, route, method, agree.flagged, meets=check)
-        self._set(given, options, Buffers(), check=check)
+        options = HaloOptions(corners, route, method, agree.flagged)
+        self._set(given, options, Buffers(), check=check, meets=check)
 
     @classmethod
     def for_fields(
@@ -126,19 +129,29 @@ class HaloExchange(Plan[PreparedHalo]):
     ) -> HaloExchange:
         """Make a plan from arguments that all ranks agree on; calls do not check. *Collective*."""
         plan = object.__new__(cls)
-        plan._set(fields, options, buffers, check=False)
+        plan._set(fields, options, buffers, check=False, meets=True)
         return plan
 
     def _set(
-        self, fields: Sequence[PencilArray], options: HaloOptions, buffers: Buffers, *, check: bool
+        self,
+        fields: Sequence[PencilArray],
+        options: HaloOptions,
+        buffers: Buffers,
+        *,
+        check: bool,
+        meets: bool,
     ) -> None:
+        """Make the plan; `meets`: a start may wait for all ranks, as calls do. *Collective*."""
         topology, blocks = fields[0].pencil.topology, [u.padded for u in fields]
         self._pencils = [u.pencil for u in fields]
         self._specs = tuple(HaloSpec.of(u) for u in fields)
         self._buffers = buffers
         self._options = choose_options(topology, self._specs, options, buffers, blocks)
-        self._filling = HaloSchedule(topology, self._specs, self._options, buffers)
-        self._adding: HaloSchedule | None = None  # made by the first call of `accumulate`
+        given = topology, self._specs, self._options, buffers
+        self._filling = starting = HaloSchedule(*given)
+        if self._filling.pull is not None and not meets:
+            starting = HaloSchedule(*given, meets=False)
+        self._schedules = {FILL: self._filling, START: starting}  # that to `ADD` is made later
         self.route, self.method = self._options.route, self._filling.method
         super().__init__(topology, check=check)
 
@@ -166,9 +179,9 @@ class HaloExchange(Plan[PreparedHalo]):
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
         # The same fields have passed the checks before.
-        found = self._found((False, *map(id, fields)))
+        found = self._found((self._filling, *map(id, fields)))
         if found is None or (found.meets and self._topology.under_way):
-            found = self._prepare_fields("__call__", fields)
+            found = self._prepare_fields("__call__", fields, FILL)
         elif self._check:
             found = self._agree_again(found, fields)
         if self._check:
@@ -185,8 +198,8 @@ class HaloExchange(Plan[PreparedHalo]):
             row.meet(error)
             raise
         if row.meet():  # some ranks have to make something
-            self.make_missing()
-            return self._prepare_fields("__call__", fields)
+            self.make_missing(FILL)
+            return self._prepare_fields("__call__", fields, FILL)
         return found
 
     def start(self, *fields: PencilArray) -> Handle[None]:
@@ -203,7 +216,7 @@ class HaloExchange(Plan[PreparedHalo]):
         PencilMismatchError, ArgumentError, TypeError
             As a call.
         """
-        return self._prepare_fields("start", fields).start()
+        return self._prepare_fields("start", fields, START).start()
 
     def accumulate(self, *fields: PencilArray) -> None:
         """Add all ghosts to the points they are copies of, and zero them. *Collective*.
@@ -221,7 +234,7 @@ class HaloExchange(Plan[PreparedHalo]):
         PencilMismatchError, ArgumentError, TypeError
             As a call.
         """
-        self._prepare_fields("accumulate", fields, adjoint=True).move()
+        self._prepare_fields("accumulate", fields, ADD).move()
 
     def off_node(self) -> Traffic:
         """Count what all ranks send to other nodes in a call. *Collective*.
@@ -238,9 +251,8 @@ class HaloExchange(Plan[PreparedHalo]):
         return Traffic(sum(each.messages for each in phases), sum(each.nbytes for each in phases))
 
     def _release(self) -> None:
-        self._filling.free()
-        if self._adding is not None:
-            self._adding.free()
+        for schedule in self._schedules.values():
+            schedule.free()
         self._buffers = Buffers()
 
     def _describe(self) -> str:
@@ -249,56 +261,48 @@ class HaloExchange(Plan[PreparedHalo]):
         text = f"<HaloExchange of {specs} by {self.method}, {route}"
         return f"{text}\n  on Pencil({self._specs[0].layout})>"
 
-    def _prepare_fields(
-        self, call: str, fields: Sequence[PencilArray], *, adjoint: bool = False
-    ) -> PreparedHalo:
+    def _prepare_fields(self, call: str, fields: Sequence[PencilArray], task: str) -> PreparedHalo:
         """Check and prepare fields; all ranks agree if the plan checks."""
+        return self._prepare(
+            call, lambda _: self.prepared(fields, task), partial(self.make_missing, task)
+        )
 
-        def bind(_: object) -> PreparedHalo | None:
-            return self.prepared(fields, adjoint=adjoint, started=call == "start")
-
-        return self._prepare(call, bind, partial(self.make_missing, adjoint=adjoint))
-
-    def prepared(
-        self, fields: Sequence[PencilArray], *, adjoint: bool = False, started: bool = False
-    ) -> PreparedHalo | None:
+    def prepared(self, fields: Sequence[PencilArray], task: str) -> PreparedHalo | None:
         """Check and slice fields, and reserve what their exchange needs; local.
 
         It returns None if `make_missing` must be called first.
         """
-        found = self.bound(fields, adjoint=adjoint)
-        if found is None or (found.meets and self._topology.under_way and not started):
+        found = self._bound(fields, task)
+        if found is None or (found.meets and self._topology.under_way and task != START):
             return None
         found.reserve()
         return found
 
-    def bound(self, fields: Sequence[PencilArray], *, adjoint: bool = False) -> PreparedHalo | None:
+    def _bound(self, fields: Sequence[PencilArray], task: str) -> PreparedHalo | None:
         """Check and slice fields, unless this was done before; None if steps are missing. Local."""
-        key = (adjoint, *map(id, fields))
+        key = (self._schedules.get(task), *map(id, fields))
         found = self._found(key)
         if found is not None:
             return found
         _check_fields(fields, self._pencils, self._specs)
-        if adjoint:
+        if task == ADD:
             check_numeric(self._specs)
-        if adjoint and self._adding is None:
-            return None
-        found = self.bind(fields, adjoint=adjoint)
-        self._remember(key, found, fields, [u.padded for u in fields])
+        found = self.bind(fields, task)
+        if found is not None:
+            self._remembered.add(key, found, fields, [u.padded for u in fields])
         return found
 
-    def bind(self, fields: Sequence[PencilArray], *, adjoint: bool = False) -> PreparedHalo:
-        """Slice fields that fit; local."""
-        schedule = self._adding if adjoint else self._filling
-        assert schedule is not None
-        return schedule.bind([u.padded for u in fields])
+    def bind(self, fields: Sequence[PencilArray], task: str) -> PreparedHalo | None:
+        """Slice fields that fit; None if steps are missing. Local."""
+        schedule = self._schedules.get(task)
+        return None if schedule is None else schedule.bind([u.padded for u in fields])
 
-    def make_missing(self, *, adjoint: bool = False) -> None:
+    def make_missing(self, task: str) -> None:
         """Complete older exchanges, and make the steps of `accumulate`. *Collective*."""
         self._topology.complete()
-        if adjoint and self._adding is None:
+        if task not in self._schedules:
             given = self._topology, self._specs, self._options, self._buffers
-            self._adding = HaloSchedule(*given, adjoint=True)
+            self._schedules[task] = HaloSchedule(*given, adjoint=True)
 
 
 def values_of(

@@ -1,7 +1,7 @@
 """Verbs that exchange halos by plans which are kept: `exchange_halos` and methods of fields.
 
-1. The same field again finds its `_Call`: nothing is compared but identities.
-2. Another field of the same kind finds the plans of its kind (`_Kind`), and gets a call.
+1. The same fields again find their `_Call`: nothing is compared but identities.
+2. Other fields of the same kind find the plans of their kind (`_Kind`), and get a call.
 3. Otherwise `_Request` makes the plans, together with all ranks.
 
 The ranks agree on each call, on any of these ways, by the same collective. So they may take
@@ -19,6 +19,9 @@ from pencils.comm.agree import DEFERRED, FLAGGED, Row, agreed
 from pencils.comm.exchange import AUTO
 from pencils.comm.recording import current
 from pencils.halo.exchange import (
+    ADD,
+    FILL,
+    START,
     HaloExchange,
     any_private,
     as_fields,
@@ -28,9 +31,17 @@ from pencils.halo.exchange import (
 )
 from pencils.halo.prepared import PreparedHalo, PulledHalo
 from pencils.halo.schedule import HaloOptions, HaloSpec, measured_way
-from pencils.plans import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
+from pencils.plans import (
+    Agreement,
+    kept_plan,
+    kept_plans,
+    plan_buffers,
+    prepare_together,
+)
 
-_SLOT = "_kept_halo"  # of fields, for their `_Call`
+_SLOT = "_kept_halo"  # of fields, for their `_Call` of `exchange_halo`
+# What verbs do that do not fill ghosts at once.
+_TASKS = {"start_halo_exchange": START, "accumulate_halo": ADD}
 
 
 class _Kind:
@@ -59,13 +70,13 @@ class _KeptPlans:
         self.kind = kind
         self.plans: dict[bool, HaloExchange] = {}
         self.freed = False
-        self._row: Row | None = None
+        self._rows: dict[str, Row] = {}  # by verb
 
     def make(self, fields: Sequence[PencilArray], *, private: bool) -> HaloExchange:
         """Make the plan for fields, unless it exists. *Collective*."""
         if private not in self.plans:
             topology = fields[0].pencil.topology
-            options = HaloOptions(self.kind.corners, AUTO, AUTO, private, meets=True)
+            options = HaloOptions(self.kind.corners, AUTO, AUTO, private)
             plan = HaloExchange.for_fields(fields, options, plan_buffers(topology))
             self.plans[private] = plan
             # Where fields lie does not matter to it, unless another way was measured for them.
@@ -84,12 +95,13 @@ class _KeptPlans:
         """Whether the plan for private fields is that for others."""
         return self.plans.get(True) is self.plans.get(False)
 
-    def row(self, u: PencilArray) -> Row:
-        """Return the agreement on a call of `exchange_halo` for a field."""
-        if self._row is None:
-            values = values_of([u], self.kind.specs, corners=self.kind.corners)
-            self._row = Row(u.pencil.topology.comm, "exchange_halo", None, **values)
-        return self._row
+    def row(self, verb: str, fields: Sequence[PencilArray]) -> Row:
+        """Return the agreement on a call of a verb for such fields."""
+        row = self._rows.get(verb)
+        if row is None:
+            values = values_of(fields, self.kind.specs, corners=self.kind.corners)
+            row = self._rows[verb] = Row(fields[0].pencil.topology.comm, verb, None, **values)
+        return row
 
     def free(self) -> None:
         """Free the plans. *Collective* if anything is under way."""
@@ -99,25 +111,33 @@ class _KeptPlans:
 
 
 class _Call:
-    """The method `exchange_halo` of a field that was prepared.
+    """A call of a verb for given fields that was prepared.
 
     This is the path of calls in a loop: it looks at what may have changed, and calls little.
     """
 
     __slots__ = (
-        *("_block", "_flags", "_found", "_kept", "_meet", "_plans", "_pulled"),
-        *("_row", "_topology", "corners"),
+        *("_blocks", "_completes", "_flags", "_found", "_meet", "_plans", "_pulled"),
+        *("_row", "_topology", "_verb", "corners", "kept"),
     )
 
     def __init__(
-        self, u: PencilArray, kept: _KeptPlans, found: list[PreparedHalo], *, private: bool
+        self,
+        verb: str,
+        fields: Sequence[PencilArray],
+        kept: _KeptPlans,
+        found: list[PreparedHalo],
+        *,
+        private: bool,
     ) -> None:
-        self._topology = topology = u.pencil.topology
+        self._verb = verb
+        self._topology = topology = fields[0].pencil.topology
         self._plans = kept_plans(topology)
-        self._block = u.padded  # not the field, which owns this call
+        self._blocks = [u.padded for u in fields]  # not the fields, which own this call
         self.corners = kept.kind.corners
-        self._kept = kept
-        self._row = kept.row(u)
+        self._completes = _TASKS.get(verb) != START  # older exchanges
+        self.kept = kept
+        self._row = kept.row(verb, fields)
         self._meet = self._row.meet
         # Where fields lie does not matter if there is one plan for all.
         self._flags = FLAGGED if private and not kept.same else 0
@@ -125,19 +145,28 @@ class _Call:
         only = found[0]
         self._pulled = only.prepared if isinstance(only, PulledHalo) and len(found) == 1 else None
 
-    def run(self, u: PencilArray, corners: bool) -> bool:  # noqa: FBT001 - faster
-        """Exchange; False if the call does not fit any more. *Collective* if it fits."""
-        topology, pulled = self._topology, self._pulled
-        if (
-            corners is not self.corners
-            or not self._block.flags.writeable
-            or topology.under_way
-            or topology.freed
-            or self._kept.freed
-        ):
+    def _fits(self, corners: object) -> bool:
+        """Whether nothing has changed."""
+        topology = self._topology
+        if corners is not self.corners or topology.freed or self.kept.freed:
             return False
+        if topology.under_way and self._completes:
+            return False
+        for block in self._blocks:  # noqa: SIM110 - faster
+            if not block.flags.writeable:
+                return False
+        return True
+
+    def run(self, fields: Any, corners: object) -> bool:
+        """Exchange; False if the call does not fit any more. *Collective* if it fits."""
+        pulled = self._pulled
         if pulled is None or current.recorder is not None:
-            return self._run_any(u)
+            found = self.prepare(fields, corners)
+            if found is not None:
+                found.move()
+            return found is not None
+        if not self._fits(corners):
+            return False
         turn = pulled.staging.turn
         try:
             pulled.packs[turn]()
@@ -146,15 +175,18 @@ class _Call:
             raise
         flags = self._meet(None, self._flags)
         if flags & DEFERRED:
-            return self._run_later(u, flags)
+            self._request(fields).prepare(flags).move()
+            return True
         pulled.staging.turn = 1 - turn
         pulled.pulls[turn]()
         if len(self._plans) > 1:
-            self._plans.move_to_end(self._kept.kind)
+            self._plans.move_to_end(self.kept.kind)
         return True
 
-    def _run_any(self, u: PencilArray) -> bool:
-        """Do the same by any method."""
+    def prepare(self, fields: Any, corners: object) -> PreparedHalo | None:
+        """Agree on the call; None if it does not fit any more. *Collective* if it fits."""
+        if not self._fits(corners):
+            return None
         found = self._found
         try:
             for halo in found:
@@ -164,25 +196,22 @@ class _Call:
             raise
         flags = self._row.meet(None, self._flags)
         if flags & DEFERRED:
-            return self._run_later(u, flags)
-        found[-1 if flags & FLAGGED else 0].move()
-        self._plans.move_to_end(self._kept.kind)
-        return True
+            return self._request(fields).prepare(flags)
+        self._plans.move_to_end(self.kept.kind)
+        return found[-1 if flags & FLAGGED else 0]
 
-    def _run_later(self, u: PencilArray, flags: int) -> bool:
-        """Make what some ranks need, and agree again. *Collective*."""
-        _Request("exchange_halo", [u], corners=self.corners).prepare(flags).move()
-        return True
+    def _request(self, fields: Any) -> _Request:
+        """Return the call as one for which some ranks must make something first."""
+        return _Request(self._verb, fields, corners=self.corners)
 
 
 class _Request:
     """A call of a verb, whose plans may have to be made first."""
 
-    def __init__(self, call: str, fields: Any, *, corners: bool, adjoint: bool = False) -> None:
-        self.call = call
+    def __init__(self, call: str, fields: Any, *, corners: bool) -> None:
         self.fields = fields
         self.corners = corners  # any object, which `_bind` converts, where ranks agree on errors
-        self.adjoint = adjoint
+        self.task = _TASKS.get(call, FILL)
         self.topology = topology_among(fields)
         self.agree = agreed(self.topology.comm, call)
 
@@ -192,18 +221,17 @@ class _Request:
             self.agree.flag(up=bool(flags & FLAGGED))
             self._make_missing()
         found = prepare_together(self.agree, self._bind, self._make_missing)
-        kept_plans(self.topology).move_to_end(self._kind(as_fields(self.fields)))
+        kept_plans(self.topology).move_to_end(
+            _kind_of(as_fields(self.fields), corners=self.corners)
+        )
         return found[-1 if self.agree.flagged else 0]
-
-    def _kind(self, fields: Sequence[PencilArray]) -> _Kind:
-        return _Kind(tuple([HaloSpec.of(u) for u in fields]), corners=self.corners)
 
     def _bind(self, agree: Agreement) -> list[PreparedHalo] | None:
         """Check and prepare the fields; None if something must be made first."""
         fields = as_fields(self.fields)
         self.corners = bool(self.corners)
-        kind = self._kind(fields)
-        if self.adjoint:
+        kind = _kind_of(fields, corners=self.corners)
+        if self.task == ADD:
             check_numeric(kind.specs)
         agree(**values_of(fields, kind.specs, corners=kind.corners))
         check_halo(kind.specs)
@@ -211,43 +239,49 @@ class _Request:
             agree.flag(up=any_private(fields))
         kept = kept_plans(self.topology).get(kind)
         plans = kept.find(private=agree.flagged) if kept else [None]
-        started = self.call == "start_halo_exchange"
-        given = {"adjoint": self.adjoint, "started": started}
-        found = [None if plan is None else plan.prepared(fields, **given) for plan in plans]
+        found = [None if plan is None else plan.prepared(fields, self.task) for plan in plans]
         # What only fields that are private on another rank need may be missing.
         return None if found[0] is None else [each for each in found if each is not None]
 
     def _make_missing(self) -> None:
         """Complete older exchanges, and make plans. *Collective*."""
         fields = as_fields(self.fields)
-        kind = self._kind(fields)
+        kind = _kind_of(fields, corners=self.corners)
         kept = kept_plan(self.topology, kind, lambda: _KeptPlans(kind))
         plan = kept.make(fields, private=self.agree.flagged)
-        plan.make_missing(adjoint=self.adjoint)
+        plan.make_missing(self.task)
 
 
 def exchange_halo(u: PencilArray, *, corners: bool) -> None:
     """Fill the ghosts of a field that has no call, or one that does not fit. *Collective*."""
-    call = _find_call(u, corners=corners)
+    call = _find_call("exchange_halo", u, corners=corners)
+    if call is not None:
+        setattr(u, _SLOT, call)
     if call is None or not call.run(u, call.corners):
         _Request("exchange_halo", [u], corners=corners).prepare().move()
 
 
-def _find_call(u: PencilArray, *, corners: bool) -> _Call | None:
+def _find_call(verb: str, given: Any, *, corners: bool) -> _Call | None:
     """Prepare a call if the plans for it exist and nothing is wrong; local."""
     try:
-        (u,) = as_fields(u)
-        kind = _Kind((HaloSpec.of(u),), corners=bool(corners))
-        kept = kept_plans(u.pencil.topology).get(kind)
-        private = any_private([u])
-        if kept is None or kept.find(private=private)[0] is None:
+        fields = as_fields(given)
+        kind = _kind_of(fields, corners=bool(corners))
+        kept = kept_plans(fields[0].pencil.topology).get(kind)
+        if kept is None:
             return None
-        plans = [plan for plan in kept.find(private=private) if plan is not None]
-        call = _Call(u, kept, [plan.bind([u]) for plan in plans], private=private)
+        private = any_private(fields)
+        task = _TASKS.get(verb, FILL)
+        plans = kept.find(private=private)
+        found = [None if plan is None else plan.bind(fields, task) for plan in plans]
+        if found[0] is None:
+            return None
+        return _Call(verb, fields, kept, [each for each in found if each], private=private)
     except Exception:  # noqa: BLE001 - raised again where all ranks agree
         return None
-    setattr(u, _SLOT, call)
-    return call
+
+
+def _kind_of(fields: Sequence[PencilArray], *, corners: bool) -> _Kind:
+    return _Kind(tuple([HaloSpec.of(u) for u in fields]), corners=corners)
 
 
 def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> None:
@@ -279,11 +313,27 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     >>> u, v = pencils.ones(pen, halo=1), pencils.ones(pen, dtype=complex, halo=(2, 0))
     >>> exchange_halos([u, v])
     """
-    prepare_kept("exchange_halos", fields, corners=corners).move()
+    call = _kept_call("exchange_halos", fields, corners=corners)
+    if call is None or not call.run(fields, corners):
+        _Request("exchange_halos", fields, corners=corners).prepare().move()
 
 
-def prepare_kept(
-    call: str, fields: PencilArray | Sequence[PencilArray], *, corners: bool, adjoint: bool = False
-) -> PreparedHalo:
+def prepare_kept(verb: str, fields: Sequence[PencilArray], *, corners: bool) -> PreparedHalo:
     """Agree on the fields, and prepare the kept plan of their kind. *Collective*."""
-    return _Request(call, fields, corners=corners, adjoint=adjoint).prepare()
+    call = _kept_call(verb, fields, corners=corners)
+    found = None if call is None else call.prepare(fields, corners)
+    return _Request(verb, fields, corners=corners).prepare() if found is None else found
+
+
+def _kept_call(verb: str, fields: Any, *, corners: bool) -> _Call | None:
+    """Return the call that was prepared for these very fields, or prepare one; local."""
+    first = fields[0] if type(fields) in (list, tuple) and fields else None
+    if type(first) is not PencilArray or type(corners) is not bool:
+        return None
+    key = verb, corners, *map(id, fields)
+    call: _Call | None = first.kept.find(key)
+    if call is None or call.kept.freed:
+        call = _find_call(verb, fields, corners=corners)
+        if call is not None:
+            first.kept.add(key, call, fields[1:])
+    return call

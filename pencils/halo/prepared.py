@@ -62,10 +62,7 @@ class PulledHalo(PreparedHalo):
 
     def run(self) -> None:
         """Complete older exchanges, and do all steps."""
-        self.topology.complete()
-        self.prepared.pack()
-        timed("wait", self.topology.comm.Barrier)
-        self.prepared.pull()
+        self.prepared.run()
 
     def start(self) -> Handle[None]:
         """Do all steps: there is nothing to wait for."""

@@ -84,7 +84,6 @@ class HaloOptions(NamedTuple):
     route: str  # a key of `ROUTES`, or "auto" or "measure"
     method: str
     private: bool  # whether any field is not in memory that other ranks of the node can read
-    meets: bool  # whether all ranks meet in each call, so that even a start may wait for them
 
 
 class PaddedBlock:
@@ -162,7 +161,10 @@ class PaddedBlock:
 
 
 class HaloSchedule:
-    """The steps for fields of given specs; in reverse if `adjoint`. Making one is *Collective*."""
+    """The steps for fields of given specs; in reverse if `adjoint`. Making one is *Collective*.
+
+    `meets`: all ranks may meet in each call, so that small exchanges are pulled.
+    """
 
     def __init__(
         self,
@@ -172,6 +174,7 @@ class HaloSchedule:
         buffers: Buffers,
         *,
         adjoint: bool = False,
+        meets: bool = True,
     ) -> None:
         self._specs = specs
         self._adjoint = adjoint
@@ -184,7 +187,7 @@ class HaloSchedule:
         usual = options.method == AUTO and options.route != "sweeps"
         # An estimate that is the same on all ranks, before they tell each other what is exact.
         small = sum(map(ghost_bytes, specs)) <= 2 * MOST_STAGED
-        if usual and options.meets and small and not adjoint:
+        if usual and meets and small and not adjoint:
             (phase,) = message_phases(specs[0].layout, None, corners=options.corners)
             self.pull = Pull.find(topology, self._message_specs(phase))
         far = message_phases(specs[0].layout, options.route, corners=options.corners)

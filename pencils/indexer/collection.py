@@ -127,7 +127,7 @@ class CollectionPlan(Plan[Request[Any]]):
         found = self._found(key)
         if found is None:
             found = prepare(call, source, target, count=count, reduce=reduce)
-            self._remember(key, found, [source, target])
+            self._remembered.add(key, found, [source, target])
         return found.run()
 
     # ---- a fixed number of values for each index ----

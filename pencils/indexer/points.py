@@ -156,7 +156,7 @@ class PointIndexer(Plan[Request[Any]]):
         if found is None:
             found = self.take_request("take", u, out)
             if out is not None:
-                self._remember(key, found, [u, out])
+                self._remembered.add(key, found, [u, out])
         taken: Array = found.run()
         return taken
 
@@ -205,7 +205,7 @@ class PointIndexer(Plan[Request[Any]]):
         if found is None:
             found = self._agreed_put("put", u, values, reduce)
             if self._is_read_in_place(values, u):
-                self._remember(key, found, [u, values], [u.local])
+                self._remembered.add(key, found, [u, values], [u.local])
         return found
 
     def put_start(

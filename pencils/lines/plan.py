@@ -312,7 +312,7 @@ class LinePlan(Plan[Bound]):
         found = self._found(key)
         if found is None:
             found = method.bind(b, out)
-            self._remember(key, found, [b, out], [out.local])
+            self._remembered.add(key, found, [b, out], [out.local])
         found.reserve()
         return found
 

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pencils.array.frame import frame_of
 from pencils.array.operands import FieldSpec, check_out, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import DEFERRED, Row, agreed
+from pencils.comm.agree import Row, agreed
 from pencils.comm.exchange import AUTO
 from pencils.pencil import Pencil, keep
 from pencils.plans import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
 from pencils.transposition.moves import Move
-from pencils.transposition.plan import Transposition, unset_ghosts
+from pencils.transposition.plan import Transposition, allocator, unset_ghosts
 from pencils.transposition.sides import check_pair
 
 
@@ -84,10 +83,7 @@ class _KeptTranspose:
         self._plans = kept_plans(topology)
         self._plan = plan
         self._key = key
-        dtype, components, singletons = plan.spec
-        self._dtype = dtype
-        self._frame = frame_of(target, singletons)
-        self._shape = self._frame.shape_of(components, dtype)
+        self._new = allocator(target, plan.spec)
         # Exchanges that must be complete before a block is packed.
         self._under_way = () if plan.moves.pull is None else topology.under_way
         values = {"source": source, "target": target, **plan.spec.signature}
@@ -101,25 +97,16 @@ class _KeptTranspose:
 
     def run(self, u: PencilArray, out: PencilArray | None) -> PencilArray:
         """Move a field of the kind. *Collective*."""
-        error = None
-        try:
-            check_out(out, self._target, self._plan.spec)
-            target = self._new() if out is None else out
-            move = self._plan.prepared_one(u, target)
-            move.pack()
-        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
-            error = mistake
-        if self._row.meet(error) & DEFERRED:  # other ranks have to make something
+        found = self._plan.agree_on(self._row, u, out, self._new)
+        if found is None:  # other ranks have to make something
             return _Request(u, self._target, out).run(deferred=True)
         if next(reversed(self._plans)) is not self._key:  # comparing keys takes longer
             self._plans.move_to_end(self._key)
+        move, target = found
+        assert target is not None
         unset_ghosts([target])
         move.finish()
         return target
-
-    def _new(self) -> PencilArray:
-        frame = self._frame
-        return PencilArray.in_frame(self._target, frame, frame.make(self._shape, self._dtype))
 
 
 class _Request:

@@ -20,7 +20,6 @@ from pencils.comm.exchange import Exchange, Handle
 from pencils.comm.memory import borrowed, place
 from pencils.comm.methods.pull import Pull
 from pencils.comm.pack import no_op
-from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.transposition.sides import PlanOptions, Side, find_pull, make_exchange
@@ -65,23 +64,16 @@ class MoveByPull:
     """Small blocks: the agreement is the only barrier."""
 
     def __init__(self, pull: Pull, sources: Sequence[Array], targets: Sequence[Array]) -> None:
-        self._topology = pull.topology
         every = product(sources, targets)
         aliased = any(np.may_share_memory(*pair) for pair in every)
         views = list(map(borrowed, sources)), list(map(borrowed, targets))
         prepared = pull.prepare(*views, aliased=aliased)
         self.pack: Callable[[], None] = prepared.pack
         self.finish: Callable[[], None] = prepared.pull
+        self.run: Callable[[], None] = prepared.run
 
     def reserve(self) -> None:
         """Do nothing: all memory is there."""
-
-    def run(self) -> None:
-        """Complete older exchanges, pack, wait for all ranks, and pull. *Collective*."""
-        self._topology.complete()
-        self.pack()
-        timed("wait", self._topology.comm.Barrier)
-        self.finish()
 
     def run_open(self) -> None:
         """Run; afterwards nobody reads the sources. *Collective*."""
@@ -143,12 +135,15 @@ class Moves:
         buffers: Buffers,
     ) -> None:
         self._topology = topology
-        self._bound: dict[tuple[Any, ...], Move] = {}  # by the places of blocks
+        self._bound: dict[tuple[Any, ...], Move] = {}  # by way, and by the places of blocks
         self._make = partial(make_exchange, sides, spec, options, topology, buffers)
         self._exchange: Exchange | None = None
+        self._meets = options.meets
         self.pull: Pull | None = None
         if options.max_buffer_bytes is None:
             self.pull = find_pull(sides, spec, options, topology)
+        if self.pull is None or not self._meets:
+            self.exchange()
         self.method = self.exchange().method if self.pull is None else Pull.name
 
     def exchange(self) -> Exchange:
@@ -157,27 +152,36 @@ class Moves:
             self._exchange = self._make()
         return self._exchange
 
-    def lacks(self, fields: int) -> bool:
+    def pulled(self, fields: int, *, started: bool = False) -> Pull | None:
+        """Return what so many fields are pulled by, if they are.
+
+        Where a start must not wait for all ranks, fields are not pulled by one.
+        """
+        pull = self.pull
+        if pull is None or not pull.fits(fields) or (started and not self._meets):
+            return None
+        return pull
+
+    def lacks(self, fields: int, *, started: bool = False) -> bool:
         """Whether ranks have to make something before they move so many fields."""
-        if self.pull is None:
-            return False
-        if self.pull.fits(fields):
-            return bool(self._topology.under_way)  # it may still write what would be packed
-        return self._exchange is None
+        if self.pulled(fields, started=started) is None:
+            return self._exchange is None
+        return bool(self._topology.under_way)  # it may still write what would be packed
 
     def make_missing(self, fields: int) -> None:
         """Complete older exchanges, and make what moves many fields at once. *Collective*."""
         self._topology.complete()
-        if self.pull is not None and not self.pull.fits(fields):
+        if self.pulled(fields) is None:
             self.exchange()
 
-    def bound(self, sources: list[Array], targets: list[Array]) -> Move:
+    def bound(self, sources: list[Array], targets: list[Array], *, started: bool = False) -> Move:
         """Prepare to move blocks that were checked; local."""
-        key = tuple([place(block) for block in (*sources, *targets)])
+        pull = self.pulled(len(sources), started=started)
+        key = (pull is None, *[place(block) for block in (*sources, *targets)])
         found = self._bound.get(key)
         if found is None:
-            if self.pull is not None and self.pull.fits(len(sources)):
-                found = MoveByPull(self.pull, sources, targets)
+            if pull is not None:
+                found = MoveByPull(pull, sources, targets)
             else:
                 assert self._exchange is not None
                 found = MoveByExchange(self._exchange, sources, targets)

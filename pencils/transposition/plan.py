@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -17,9 +17,10 @@ from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array, as_components, as_dtype, as_singletons, memory_axes
 from pencils.array.base import checks
+from pencils.array.frame import Kind, frame_of
 from pencils.array.operands import FieldSpec, check_out, check_source
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed
+from pencils.comm.agree import DEFERRED, Row, agreed
 from pencils.comm.exchange import AUTO, Handle, check_method
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 # Fields of a call; None on processes that the pencil of the field does not include.
 Fields: TypeAlias = Sequence[PencilArray | None]
 Prepared: TypeAlias = tuple[Move, list[PencilArray | None]]
+Allocate: TypeAlias = Callable[[], PencilArray | None]
 
 
 class Transposition(Plan[Move]):
@@ -71,7 +73,7 @@ class Transposition(Plan[Move]):
         method that `tune` found fastest for these pencils, else shared memory between ranks of one
         node and messages between nodes. Small fields on one node are then packed, and pulled by
         the ranks that need them ("pull"), which takes one synchronization of all ranks instead of
-        two.
+        two. `start` without checks uses the other method, because it waits for nobody.
     max_buffer_bytes : int, optional
         Most bytes that each rank packs at once; data are then moved in several chunks. Default: no
         bound, which needs memory for all data that the rank sends, and for messages also for all
@@ -165,6 +167,8 @@ class Transposition(Plan[Move]):
         self._axes = memory_axes(sides[1].layout.order, len(spec.components))
         self._buffers = buffers
         self._nothing = np.empty((*spec.components, *(0,) * sides[0].layout.ndim), spec.dtype)
+        self._kind: Kind | None = None  # of the last source that has passed the checks
+        self._new: Callable[[], PencilArray] | None = None
         self.moves = Moves(sides, spec, options, topology, buffers)
         self.method = self.moves.method
         self._buffer_fields: tuple[PencilArray, PencilArray] | None = None
@@ -216,15 +220,58 @@ class Transposition(Plan[Move]):
         PencilMismatchError, ArgumentError, TypeError
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
-        if not self._check:
-            # The same fields have passed the checks before.
-            found = self._found((id(u), id(out)))
+        if self._check and not (self._freed or self._topology.freed or self.moves.lacks(1)):
+            found = self.agree_on(self._row("__call__"), u, out, self._allocate)
             if found is not None:
-                unset_ghosts([out])
-                found.run()
-                return cast("PencilArray", out)
+                move, target = found
+                unset_ghosts([target])
+                move.finish()
+                return cast("PencilArray", target)
+            self.moves.make_missing(1)  # other ranks need it
+        elif not self._check:
+            return cast("PencilArray", self._move_unchecked(u, out))
         (target,) = self._move("__call__", [u], [out])
         return cast("PencilArray", target)
+
+    def _move_unchecked(self, u: PencilArray | None, out: PencilArray | None) -> PencilArray | None:
+        key = False, id(u), id(out)
+        move, target = self._found(key), out
+        if move is None:
+            self._check_open()
+            move, target = self._checked_one(u, out, self._allocate)
+            if out is not None:  # the same fields need no checks again
+                self._remembered.add(key, move, [u, out], [out.local])
+        unset_ghosts([target])
+        move.run()
+        return target
+
+    def agree_on(
+        self, row: Row, u: PencilArray | None, out: PencilArray | None, new: Allocate
+    ) -> tuple[Move, PencilArray | None] | None:
+        """Check and pack one field, and agree on this with all ranks. *Collective*.
+
+        Nothing is missing on this rank. It returns None if that is so on another one. `new` makes
+        the output if there is none.
+        """
+        error = None
+        try:
+            found = self._checked_one(u, out, new)
+            found[0].pack()
+        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+            error = mistake
+        return None if row.meet(error) & DEFERRED else found
+
+    def _checked_one(
+        self, u: PencilArray | None, out: PencilArray | None, new: Allocate
+    ) -> tuple[Move, PencilArray | None]:
+        """Do what `prepared` does for one field, without remembering it; local."""
+        kind = u.kind if type(u) is PencilArray else None
+        if kind is None or kind is not self._kind:
+            check_source(u, self.source, self._spec)
+            self._kind = kind
+        check_out(out, self.target, self._spec)
+        target = new() if out is None else out
+        return self.prepared_one(u, target), target
 
     def start(self, u: PencilArray | None, out: PencilArray | None = None) -> Handle[PencilArray]:
         """Start moving `u`, as a call does, and return before it is done. *Collective*.
@@ -339,15 +386,17 @@ class Transposition(Plan[Move]):
 
     def _prepare_fields(self, call: str, us: Fields, outs: Fields | None) -> Prepared:
         """Check and slice fields; pack and agree with all ranks, if the plan does that."""
+        started = call == "start"
 
         def bind(agree: Agreement) -> Prepared | None:
             nonlocal us, outs
             us = list(us)  # an iterator gives them once, but this may be called twice
             outs = None if outs is None else list(outs)
-            agree(fields=len(us))
-            if self.moves.lacks(len(us)):
+            if call == "batch":
+                agree(fields=len(us))
+            if self.moves.lacks(len(us), started=started):
                 return None
-            prepared = self.prepared(us, outs)
+            prepared = self.prepared(us, outs, started=started)
             if self._check:
                 prepared[0].pack()
             return prepared
@@ -356,7 +405,7 @@ class Transposition(Plan[Move]):
         unset_ghosts(targets)
         return bound, targets
 
-    def prepared(self, us: Fields, outs: Fields | None) -> Prepared:
+    def prepared(self, us: Fields, outs: Fields | None, *, started: bool = False) -> Prepared:
         """Check and slice fields, and allocate all that moving them takes; local."""
         sources = list(us)
         targets: list[PencilArray | None] = [None] * len(sources) if outs is None else list(outs)
@@ -364,39 +413,51 @@ class Transposition(Plan[Move]):
             raise ArgumentError(
                 f"batch() got {len(sources)} fields to move, but {len(targets)} to fill"
             )
-        key = tuple(map(id, (*sources, *targets)))
+        key = (started, *map(id, (*sources, *targets)))
         bound = self._found(key)
         if bound is None:
             for u, out in zip(sources, targets, strict=True):
                 check_source(u, self.source, self._spec)
                 check_out(out, self.target, self._spec)
             filled = list(map(self._target, targets))
-            bound = self.moves.bound(
-                list(map(self._block, sources)), list(map(self._block, filled))
-            )
+            blocks = list(map(self._block, sources)), list(map(self._block, filled))
+            bound = self.moves.bound(*blocks, started=started)
             if all(map(is_, filled, targets)):
                 outputs = [out.local for out in targets if out is not None]
-                self._remember(key, bound, [*sources, *targets], outputs)
+                self._remembered.add(key, bound, [*sources, *targets], outputs)
             targets = filled
         bound.reserve()
         return bound, targets
 
-    def prepared_one(self, u: PencilArray, out: PencilArray) -> Move:
+    def prepared_one(self, u: PencilArray | None, out: PencilArray | None) -> Move:
         """Do what `prepared` does for one field and its output, which fit the plan; local."""
         bound = self.moves.bound([self._block(u)], [self._block(out)])
         bound.reserve()
         return bound
 
     def _target(self, out: PencilArray | None) -> PencilArray | None:
-        if out is None and self.target is not None:
-            return PencilArray.allocated(self.target, *self._spec)
-        return out
+        return self._allocate() if out is None else out
+
+    def _allocate(self) -> PencilArray | None:
+        """Make an output, if the target pencil includes this process."""
+        if self.target is None:
+            return None
+        if self._new is None:
+            self._new = allocator(self.target, self._spec)
+        return self._new()
 
     def _block(self, u: PencilArray | None) -> Array:
         """Own block, axes in the memory order of the target."""
         if u is None:
             return self._nothing
         return u.local.transpose(self._axes)
+
+
+def allocator(pencil: Pencil, spec: FieldSpec) -> Callable[[], PencilArray]:
+    """Return a function that makes fields of one kind."""
+    frame, dtype = frame_of(pencil, spec.singletons), spec.dtype
+    shape = frame.shape_of(spec.components, dtype)
+    return lambda: PencilArray.in_frame(pencil, frame, frame.make(shape, dtype))
 
 
 def unset_ghosts(fields: Fields) -> None:

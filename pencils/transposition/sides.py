@@ -39,7 +39,7 @@ class PlanOptions(NamedTuple):
     method: str
     max_buffer_bytes: int | None
     check: bool
-    meets: bool  # whether all ranks may meet in each call, so that even a start waits for them
+    meets: bool  # whether a start may wait for all ranks
 
 
 class Side(NamedTuple):
@@ -214,10 +214,9 @@ def find_pull(
 ) -> Pull | None:
     """Make the plan to pull small blocks.
 
-    None if they are too large or too far, another method was named or measured, or ranks do not
-    meet in each call. *Collective*.
+    None if they are too large or too far, or another method was named or measured. *Collective*.
     """
-    if not options.meets or _chosen_method(sides, spec, options, topology) != AUTO:
+    if _chosen_method(sides, spec, options, topology) != AUTO:
         return None
     layout = sides[0].layout.with_singletons(spec.singletons)
     nbytes = prod((*layout.shape, *spec.components)) * spec.dtype.itemsize

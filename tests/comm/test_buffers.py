@@ -272,6 +272,7 @@ def test_what_is_remembered_does_not_keep_fields_alive(comm, method):
     plan = Transposition(*pair, method=method)
     u, v = pencils.zeros(pair[0]), pencils.zeros(pair[1])
     plan(u, v)
+    plan.batch([u], [v])
     assert len(plan._remembered) == 1
     gone = weakref.ref(u), weakref.ref(v)
     u = v = None
@@ -279,8 +280,8 @@ def test_what_is_remembered_does_not_keep_fields_alive(comm, method):
     assert everywhere(comm, gone[0]() is gone[1]() is None)
     assert not plan._remembered
     held = [(pencils.zeros(pair[0]), pencils.zeros(pair[1])) for _ in range(40)]
-    for pair_of_fields in held:
-        plan(*pair_of_fields)
+    for u, v in held:
+        plan.batch([u], [v])
     assert 0 < len(plan._remembered) <= 16
     plan.free()
     assert not plan._remembered

@@ -3,11 +3,20 @@
 Ghosts are set by hand from the global array; all other halo points hold garbage at first.
 """
 
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
-from mpi_helpers import DTYPES, everywhere, numbered, raise_together, random_pencil, same
+from mpi_helpers import (
+    DTYPES,
+    count_calls,
+    everywhere,
+    numbered,
+    raise_together,
+    random_pencil,
+    same,
+)
 
 import pencils
 from pencils.errors import ArgumentError
@@ -434,6 +443,40 @@ def test_wrong_arguments_raise_on_all_ranks(comm, args, options, kind, texts):
     )
     raise_together(comm, kind, *texts, call=lambda: u.fill_boundary(*args, **options))
     assert everywhere(comm, not u.padded.any())
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
+def test_a_call_like_one_before_makes_copies_only(comm, mode):
+    """Two for each edge, at most, and few calls besides."""
+    u = pencils.ones(pencils.Pencil((6 * comm.size, 7, 8), comm, decomp=0), halo=2)
+    u.fill_boundary(mode)
+    assert everywhere(comm, count_calls(partial(u.fill_boundary, mode)) < 30)
+
+
+def test_what_differs_from_a_call_before(comm):
+    """Arguments that are equal, but not allowed, values, and a field that is read-only now."""
+    pencil = pencils.Pencil(5 * comm.size, comm)
+    u = pencils.zeros(pencil, halo=2)
+    u.local[...] = np.arange(5 * comm.size)[u.local_slices]
+    first, last = comm.rank == 0, comm.rank == comm.size - 1
+    for value in (1, 2.5, None, [3], 1):
+        components = pencils.zeros(pencil, halo=2, components=1)
+        for field in (u, components) if value is not None else (u,):
+            if field is u and isinstance(value, list):
+                continue
+            field.fill_boundary("constant", value=value)
+            wanted = 0 if value is None else np.ravel(value)[0]
+            assert everywhere(comm, not first or (field.padded[..., :2] == wanted).all())
+            assert everywhere(comm, not last or (field.padded[..., -2:] == wanted).all())
+    u.fill_boundary("edge", axis=0)
+    u.fill_boundary("edge", axis=(0,))
+    for options, kind in (({"value": 1}, ArgumentError), ({"axis": (True,)}, TypeError)):
+        raise_together(comm, kind, call=lambda o=options: u.fill_boundary("edge", **o))
+    raise_together(
+        comm, ArgumentError, "value", call=lambda: u.fill_boundary("constant", value="x")
+    )
+    u.padded.flags.writeable = False
+    raise_together(comm, ArgumentError, "read-only", call=lambda: u.fill_boundary("edge"))
 
 
 def test_read_only_fields(comm):

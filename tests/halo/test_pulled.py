@@ -1,17 +1,30 @@
 """Small exchanges within a node: one collective for each call, which is the agreement on it."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from halos import check_exchange, exchanged, fill, has_ghosts, random_field, random_grid
 from halos import random_shape as any_shape
 from mpi4py import MPI
-from mpi_helpers import collectives, everywhere, named, raise_together, ranks_at_fault, same
+from mpi_helpers import (
+    collectives,
+    count_calls,
+    everywhere,
+    named,
+    raise_together,
+    ranks_at_fault,
+    same,
+)
+from tiers import up_to
 
 import pencils
 from pencils import HaloExchange, Pencil, PencilArray, Transposition
 from pencils.comm.methods import pull
 from pencils.comm.pack import available, using
 from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.halo import exchange_halos
 from pencils.plans import kept_plans
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -68,6 +81,36 @@ def test_collectives(private):
         assert counted(lambda: plan.start(u).wait()) == one
 
 
+@pytest.mark.mpiexec("simulated ranks call functions while they wait")
+def test_no_call_prepares_anything_again(comm, pen):
+    """Several fields at once take no more than one after the other, or calls without checks."""
+    u, v = (pencils.zeros(pen, halo=1) for _ in range(2))
+
+    def one_by_one():
+        u.exchange_halo()
+        v.exchange_halo()
+
+    with HaloExchange(u) as plan, HaloExchange(u, check=False) as bare:
+        calls = {
+            "together": lambda: exchange_halos([u, v]),
+            "one by one": one_by_one,
+            "checked": lambda: plan(u),
+            "bare": lambda: bare(u),
+            "started": lambda: u.start_halo_exchange().wait(),
+            "added": u.accumulate_halo,
+        }
+        for turn in range(8):
+            for call in calls.values():
+                call()
+            while turn == 3 and kept_plans(pen.topology):  # made again
+                kept_plans(pen.topology).popitem()[1].free()
+        counts = {name: count_calls(call) for name, call in calls.items()}
+    if pen.topology.nodes == 1:
+        assert everywhere(comm, counts["together"] <= counts["one by one"] + 2), counts
+        assert everywhere(comm, counts["bare"] <= counts["checked"]), counts
+    assert everywhere(comm, max(counts.values()) < 100), counts
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_all_kinds_of_fields(comm, seed):
     """Fields are exchanged in turn by plans and verbs that share the staging blocks."""
@@ -82,6 +125,10 @@ def test_all_kinds_of_fields(comm, seed):
             for field in fields:
                 check_exchange(
                     [field], lambda f=field: f.exchange_halo(corners=corners), corners=corners
+                )
+            for some in (fields, fields[:2], fields[1:]):
+                check_exchange(
+                    some, lambda s=some: exchange_halos(s, corners=corners), corners=corners
                 )
         assert is_pulled(one)
 
@@ -176,6 +223,48 @@ def test_one_rank_is_wrong(comm, pen):
             raise_together(comm, kind, text, call=call)
             assert everywhere(comm, same(field.padded, before)), name
             check_exchange([field], field.exchange_halo)
+
+
+def test_one_rank_is_wrong_about_several_fields(comm, pen):
+    """Also in a loop, where the fields were exchanged together before."""
+    u, v, w = (pencils.zeros(pen, halo=1) for _ in range(3))
+    wide, frozen = pencils.zeros(pen, halo=2), pencils.zeros(pen, halo=1)
+    for _ in range(3):
+        for some in ([u, v], (v, u), [u, v, w], [u, wide], [u, frozen]):
+            check_exchange(list(some), lambda s=some: exchange_halos(s))
+    frozen.padded.flags.writeable = False
+    cases = [
+        (lambda: exchange_halos([u, wide]), RankDisagreementError, "halos"),
+        (lambda: exchange_halos([u, v, w]), RankDisagreementError, "fields"),
+        (lambda: exchange_halos([u, v], corners=False), RankDisagreementError, "corners"),
+        (lambda: exchange_halos([u, frozen]), ArgumentError, "read-only"),
+        (lambda: exchange_halos([u, u]), ArgumentError, "share memory"),
+        (lambda: exchange_halos(5), TypeError, "fields must be"),
+        (u.exchange_halo, RankDisagreementError, "call"),
+        (u.start_halo_exchange, RankDisagreementError, "call"),
+        (u.accumulate_halo, RankDisagreementError, "call"),
+    ]
+    for fault in ranks_at_fault(comm) if comm.size > 1 else []:
+        for wrong, kind, text in cases:
+            before = [fill(field)[1] for field in (u, v)]
+            call = wrong if comm.rank == fault else lambda: exchange_halos([u, v])
+            raise_together(comm, kind, text, call=call)
+            assert everywhere(comm, all(map(same, (u.padded, v.padded), before))), text
+            check_exchange([u, v], lambda: exchange_halos([u, v]))
+
+
+def test_fields_that_were_exchanged_together_come_and_go(comm, pen):
+    """The id of one may be that of another one before it; none is kept alive."""
+    u = pencils.zeros(pen, halo=1)
+    blocks = []
+    for turn in range(up_to(30, 8)):
+        v = pencils.zeros(pen, halo=1 + turn % 2)
+        for _ in range(3):
+            check_exchange([u, v], lambda v=v: exchange_halos([u, v]))
+        blocks.append(weakref.ref(v.padded))
+        del v
+    gc.collect()
+    assert everywhere(comm, not any(block() for block in blocks))
 
 
 def test_a_rank_that_passes_none(comm, pen):

@@ -1,13 +1,20 @@
 """Shifts, also between points and the faces between them, against slices of the padded world."""
 
 import re
-import sys
 from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, holds, numbered, raise_together, random_pencil, same
+from mpi_helpers import (
+    count_calls,
+    everywhere,
+    holds,
+    numbered,
+    raise_together,
+    random_pencil,
+    same,
+)
 
 import pencils
 from pencils import Pencil
@@ -192,15 +199,6 @@ def test_shells_index_any_array_like_the_own_block(comm):
     for key in (u.interior, *u.shells):
         other[key] += u.local[key]
     assert everywhere(comm, (other == 1).all())
-
-
-def count_calls(function):
-    """Count the calls of functions, in Python and in C, of which one consists."""
-    events = []
-    sys.setprofile(lambda _frame, event, _arg: events.append(event))
-    function()
-    sys.setprofile(None)
-    return sum("call" in event for event in events)
 
 
 def test_shift_is_cheap(comm):

@@ -18,10 +18,11 @@ from typing import ClassVar
 import numpy as np
 
 from pencils.comm.agree import agreed
+from pencils.comm.meeting import waiting
 from pencils.comm.memory import Bytes
 from pencils.comm.methods.method import Array, one_each, own_blocks, pack_plans
-from pencils.comm.pack import MessageSpec, Pairs, prepare_ordered_copies
-from pencils.comm.recording import current
+from pencils.comm.pack import MessageSpec, Pairs, no_op, prepare_ordered_copies
+from pencils.comm.recording import current, timed
 from pencils.comm.topology import Attribute, Topology
 
 # Bytes of a staging block. Larger exchanges gain more from reading arrays in place.
@@ -34,6 +35,7 @@ class _Staging:
 
     def __init__(self) -> None:
         self.turn = 0  # equal on all ranks between two calls
+        self.meet: Callable[[], object] = no_op  # wait for all ranks
         self._own: Bytes | None = None  # the blocks of this rank; None if there is no room
         self._made = False
         self._memory: Callable[[int], memoryview]  # of a rank
@@ -44,6 +46,7 @@ class _Staging:
         """Allocate the blocks, unless they exist; False if there is no room. *Collective*."""
         if not self._made:
             self._made = True
+            self.meet = waiting(topology.comm)
             pool = topology.shared
             self._own = pool.allocate(TURNS * MOST_STAGED)
             if self._own is not None:
@@ -250,6 +253,22 @@ class PreparedPull:
             pack()
         else:
             recorder.run("pack", pack, calls=0)  # counted when it has been pulled
+
+    def run(self) -> None:
+        """Complete older exchanges, pack, wait for all ranks, and pull. *Collective*."""
+        topology = self.plan.topology
+        if topology.under_way:
+            topology.complete()
+        if current.recorder is not None:
+            self.pack()
+            timed("wait", self.staging.meet)
+            self.pull()
+            return
+        turn = self.staging.turn
+        self.packs[turn]()
+        self.staging.meet()
+        self.staging.turn = 1 - turn
+        self.pulls[turn]()
 
     def pull(self) -> None:
         """Copy what this rank receives, after all ranks have packed and met; local."""
