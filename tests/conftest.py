@@ -66,6 +66,10 @@ def _separate_temporary_directories():
     atexit.register(shutil.rmtree, root, ignore_errors=True)
 
 
+if not SIMULATED:
+    # It keeps names of MPI: those of processes, though the first test that imports it simulates.
+    with contextlib.suppress(ImportError):
+        import mpi4py_fft  # noqa: F401
 if PROCESSES > 1:
     _import_all()
     _separate_temporary_directories()

@@ -153,8 +153,26 @@ def test_neither_work_nor_progress_is_a_wait(program):
     assert [ran.stdout.count(kind) for kind in ("Intracomm", "Cartcomm")] == [2, 2]
 
 
-def test_calls_of_mpi4py_are_waits_and_computing_is_not(program):
+# Imported by a program: no wait is too long before all ranks are where they stay, and then each is.
+LATE = """
+from pathlib import Path
+from mpi4py import MPI
+from pencils.run.watch import Watch
+
+def waited(watch):
+    place = watch.place()
+    if place.line in LAST:
+        Path(f"{MPI.COMM_WORLD.rank}").touch()
+    everyone = all(Path(f"{rank}").exists() for rank in range(MPI.COMM_WORLD.size))
+    return 1000.0 if everyone and place.waits_in else 0.0
+
+Watch.waited = waited
+"""
+
+
+def test_calls_of_mpi4py_are_waits_and_computing_is_not(program, tmp_path):
     text = """
+    import late
     from mpi4py import MPI
     import time
     comm = MPI.COMM_WORLD
@@ -168,14 +186,16 @@ def test_calls_of_mpi4py_are_waits_and_computing_is_not(program):
         comm.Create_cart([1]) if comm.rank < 0 else comm.recv(
             source=0, tag=4)
     """
-    ran = program(3, text, "--timeout", 4)
+    last = [f"app.py:{line}" for line in (8, 11, 13)]
+    (tmp_path / "late.py").write_text(f"LAST = {last}\n{LATE}")
+    ran = program(3, text, "--timeout", 100)
     assert ran.returncode != 0
     lines = messages(ran)
     assert len(lines) > 1, ran
     call = "comm.Irecv(bytearray(1), source=1).Wait()"
-    assert lines[1] == f"  rank 0 waits in {call} at app.py:7, after 1 collective"
-    assert lines[2] == "  rank 1 computes in time.sleep(60) at app.py:10, after 1 collective"
-    assert lines[3].startswith("  rank 2 waits in comm.recv( source=0, tag=4) at app.py:12")
+    assert lines[1] == f"  rank 0 waits in {call} at app.py:8, after 1 collective"
+    assert lines[2] == "  rank 1 computes in time.sleep(60) at app.py:11, after 1 collective"
+    assert lines[3].startswith("  rank 2 waits in comm.recv( source=0, tag=4) at app.py:13")
     assert "Look for a message" in lines[4]
     assert "--timeout" in lines[-1]
 

@@ -57,7 +57,9 @@ def difference(expected, found):
     return None
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "ranks", [3, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 2, 4))]
+)
 def test_same_results(ranks, mpirun, tmp_path):
     seeds = range(ranks * 1000, ranks * 1000 + PROGRAMS)
     expected = run_for_real(mpirun, ranks, seeds, tmp_path / "results")
