@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+import pytest
+import tiers
+
 HERE = Path(__file__).parent
 
 
@@ -80,6 +83,17 @@ def test_a_run_makes_what_its_number_of_ranks_and_its_tier_allow(mpirun, tmp_pat
     cases = {option: passed_cases(mpirun, tmp_path, case, option) for option in (*counts, "--rest")}
     assert {option: len(cases[option]) for option in counts} == counts
     assert sorted(cases[""] + cases["--rest"]) == sorted(cases["--all"])
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_two_halves_have_each_case_once(monkeypatch, number):
+    for count in (1, 2, 5):
+        monkeypatch.setattr(tiers, "HALF", "first")
+        first = tiers.half_of([*range(count)], number)
+        monkeypatch.setattr(tiers, "HALF", "second")
+        second = tiers.half_of([*range(count)], number)
+        assert first
+        assert sorted(first + second) == [*range(count)]
 
 
 def passed_cases(mpirun, tmp_path, case, option):

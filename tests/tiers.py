@@ -17,10 +17,12 @@ from mpi4py import MPI
 from pencils.simulation.world import active
 
 A_DOZEN = 12
+MANY = 3  # ranks
 SIMULATED = active() is not None
 # On simulated ranks one case out of so many runs, and which one, by number of ranks.
-SHARES = {2: (16, 0), 4: (16, 2), 6: (16, 4), 16: (32, 6)}
-SEED = 0  # with another one, other cases run; set from the command line
+SHARES = {2: (8, 0), 4: (8, 2), 6: (8, 4), 16: (16, 6)}
+SEED = 0  # of simulated ranks; set from the command line
+HALF = None  # "first" or "second", of the cases on several ranks; set from the command line
 ALL = False  # set from the command line before any test module is imported
 REST = False  # of the cases with ALL, only those that do not run without it
 
@@ -41,10 +43,10 @@ def thin(items):
 
     All cases of a test with up to a dozen cases run. On one process, a test that also runs on three
     ranks runs in one case. Values are combined differently for each test of a module, and for each
-    number of ranks. Inside mpiexec, where ranks share few cores, every second case runs: on three
-    and six ranks those that do not run on four, and the other ones with an odd seed. On simulated
-    ranks, every 16th case runs, on 16 ranks half of them: others on each number of ranks, and with
-    another seed.
+    number of ranks. Inside mpiexec on more than three ranks, which share few cores, every second
+    case runs: on six ranks those that do not run on four. On simulated ranks, every eighth case
+    runs, on 16 ranks half of them: others on each number of ranks, and with another seed. With
+    ``--half`` every second one of these cases runs, in the first half at least one of each test.
     """
     tests = defaultdict(list)
     for item in items:
@@ -66,11 +68,19 @@ def some_of(cases, number):
     """Choose the cases of a test with this number that run on this number of ranks."""
     size = MPI.COMM_WORLD.size
     if SIMULATED:
-        share, place = SHARES.get(size, (16, size))
-        return cases[(number + place + SEED) % share :: share]
-    if size > 1:
-        return cases[(number + size // 2 + SEED) % 2 :: 2] or cases
-    return cases
+        share, place = SHARES.get(size, (8, size))
+        return half_of(cases[(number + place + SEED) % share :: share], number // share)
+    if size > MANY:
+        cases = cases[(number + size // 2) % 2 :: 2] or cases
+    return half_of(cases, number) if size > 1 else cases
+
+
+def half_of(cases, number):
+    """Choose the half that the command line asks for, if any."""
+    if HALF is None:
+        return cases
+    first = cases[number % 2 :: 2] or ([] if SIMULATED else cases)
+    return first if HALF == "first" else [case for case in cases if case not in first]
 
 
 def is_for_several(item):
