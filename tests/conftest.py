@@ -9,8 +9,8 @@ those marked ``mpiexec("reason")``, which measure or stop a process. Inside mpie
 ranks, rank 0 writes the report. A failure on any rank is printed at once, because other ranks may
 hang afterwards. All ranks exit with the highest exit status of any.
 
-``--all`` runs more cases, ``--rest`` only these, ``--half`` fewer: see ``tiers.py``. Tests marked ``large`` need
-gigabytes of memory and disk, and run with ``--large`` only.
+``--all`` runs more cases, ``--rest`` only these, ``--half`` fewer: see ``tiers.py``. Tests marked
+``large`` need gigabytes of memory and disk, and run with ``--large`` only.
 """
 
 import atexit

@@ -61,7 +61,8 @@ def thin(items):
             continue
         found = cases if len(cases) <= A_DOZEN else [*diagonal(cases, number + size)]
         chosen.update(some_of(found, number))
-    return [item for item in items if item in chosen]
+    few = [item for item in items if item in chosen]
+    return half_of(few, 0) if SIMULATED else few
 
 
 def some_of(cases, number):
@@ -69,7 +70,7 @@ def some_of(cases, number):
     size = MPI.COMM_WORLD.size
     if SIMULATED:
         share, place = SHARES.get(size, (8, size))
-        return half_of(cases[(number + place + SEED) % share :: share], number // share)
+        return cases[(number + place + SEED) % share :: share]
     if size > MANY:
         cases = cases[(number + size // 2) % 2 :: 2] or cases
     return half_of(cases, number) if size > 1 else cases
@@ -79,7 +80,7 @@ def half_of(cases, number):
     """Choose the half that the command line asks for, if any."""
     if HALF is None:
         return cases
-    first = cases[number % 2 :: 2] or ([] if SIMULATED else cases)
+    first = cases[number % 2 :: 2] or cases
     return first if HALF == "first" else [case for case in cases if case not in first]
 
 
