@@ -9,7 +9,7 @@ those marked ``mpiexec("reason")``, which measure or stop a process. Inside mpie
 ranks, rank 0 writes the report. A failure on any rank is printed at once, because other ranks may
 hang afterwards. All ranks exit with the highest exit status of any.
 
-``--all`` runs more cases, ``--rest`` only these, ``--half`` fewer: see ``tiers.py``. Tests marked
+``--all`` runs more cases, ``--rest`` only these, ``--part`` fewer: see ``tiers.py``. Tests marked
 ``large`` need gigabytes of memory and disk, and run with ``--large`` only.
 """
 
@@ -119,11 +119,11 @@ def mpirun():
 
 
 def pytest_addoption(parser):
-    """Add the options ``--all``, ``--rest``, ``--half`` and ``--large``."""
+    """Add the options ``--all``, ``--rest``, ``--part`` and ``--large``."""
     parser.addoption("--all", action="store_true", help="run every combination, and long tests")
     parser.addoption("--rest", action="store_true", help="run only the cases that --all adds")
-    halves = ["first", "second"]
-    parser.addoption("--half", choices=halves, help="on several ranks, run half of the cases")
+    parts = ["few", "others"]
+    parser.addoption("--part", choices=parts, help="on several ranks, run a part of the cases")
     parser.addoption("--large", action="store_true", help="also run tests that need gigabytes")
 
 
@@ -221,7 +221,7 @@ def pytest_configure(config):
     """Apply the options; on ranks other than 0, hide the report."""
     tiers.REST = config.getoption("rest")
     tiers.ALL = config.getoption("all") or tiers.REST
-    tiers.HALF = config.getoption("half")
+    tiers.PART = config.getoption("part")
     tiers.SEED = config.getoption("pencils_simulate_seed", None) or 0
     choose_examples()
     config.stash[STDERR] = os.dup(sys.__stderr__.fileno())

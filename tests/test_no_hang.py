@@ -1,9 +1,9 @@
 """A rank that raises, fails or deadlocks ends the whole job, and says where."""
 
 import re
+from itertools import product
 from pathlib import Path
 
-import pytest
 import tiers
 
 HERE = Path(__file__).parent
@@ -85,15 +85,14 @@ def test_a_run_makes_what_its_number_of_ranks_and_its_tier_allow(mpirun, tmp_pat
     assert sorted(cases[""] + cases["--rest"]) == sorted(cases["--all"])
 
 
-@pytest.mark.parametrize("number", [2, 3])
-def test_two_halves_have_each_case_once(monkeypatch, number):
-    for count in (1, 2, 5):
-        monkeypatch.setattr(tiers, "HALF", "first")
-        first = tiers.half_of([*range(count)], number)
-        monkeypatch.setattr(tiers, "HALF", "second")
-        second = tiers.half_of([*range(count)], number)
-        assert first
-        assert sorted(first + second) == [*range(count)]
+def test_two_parts_have_each_case_once(monkeypatch):
+    for number, count in product(range(5), [1, 2, 4, 11]):
+        parts = []
+        for part in ("few", "others"):
+            monkeypatch.setattr(tiers, "PART", part)
+            parts.append(tiers.part_of([*range(count)], number))
+        assert 0 < len(parts[0]) <= 1 + count // 4
+        assert sorted(parts[0] + parts[1]) == [*range(count)]
 
 
 def passed_cases(mpirun, tmp_path, case, option):
