@@ -92,4 +92,4 @@ def test_valgrind_has_no_complaints(tmp_path):
     program = build(tmp_path / "harness", "-O2", "-g")
     valgrind = ["valgrind", "--quiet", "--error-exitcode=1", "--leak-check=full"]
     for level in run(*valgrind, program).split():  # what valgrind knows of this processor
-        run(*valgrind, program, level, 40)
+        run(*valgrind, program, level, 10)

@@ -14,9 +14,10 @@ from mpi4py import MPI
 
 from pencils.simulation import Simulation
 
-PROGRAMS = tiers.up_to(20, 8)
+MANY = tiers.ALL and not tiers.REST
+PROGRAMS = 20 if MANY else 8
 OPERATIONS = 40  # of each program
-SCHEDULES = tiers.up_to(4, 2)  # besides the one without a seed
+SCHEDULES = 4 if MANY else 2  # besides the one without a seed
 
 
 def run_for_real(mpirun, ranks, seeds, folder):
