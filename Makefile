@@ -9,10 +9,12 @@
 #
 # What the tiers leave to each other:
 #
-#   make test      each behaviour once: every test, with each value of each of its parameters, on 3
-#                  ranks (of which one is first, one last, one between) or on 1 process; the tests
-#                  for several ranks in one case on 1 process, and in one case out of eight
-#                  each on 2, 4 and 6 simulated ranks, out of sixteen on 16 of them, too
+#   make test      each behaviour once. Tests for one process run with each value of each of their
+#                  parameters, but for compilers, valgrind, mypy, and calls that fail one by one.
+#                  Tests for several ranks run on 3 ranks (of which one is first, one last, one
+#                  between), in one case on 1 process, and in one case out of eight each on 2, 4
+#                  and 6 simulated ranks, out of sixteen on 16 of them; on several ranks, one out
+#                  of four of these cases runs, and ARGS='--part others' makes the other three
 #   make test-all  besides: all combinations of parameters, four times as many random cases, long
 #                  repetitions, programs where the same calls did; on 1 process, on 2, 3, 4 and 6
 #                  processes (process grids of two dimensions, several nodes of several ranks),
@@ -20,9 +22,9 @@
 #                  ARGS=--rest only the cases that `make test` leaves out of this part
 #   make campaign  random programs, expressions, schedules and faults on simulated ranks for
 #                  BUDGET minutes each; tests make a few of them
-#   .ci/run        besides `make test`: the other cases on 1 process, 2 hosts with 2 ranks each,
-#                  4 ranks that alternate between nodes, other libraries of MPI and HDF5, no MPI
-#                  library, no compiler, style, documentation, packages
+#   .ci/run        besides `make test`: the other cases on 1 process, the others on ranks, 2
+#                  hosts with 2 ranks each, 4 ranks that alternate between nodes, other libraries
+#                  of MPI and HDF5, no MPI library, no compiler, style, documentation, packages
 #
 # tests/tiers.py chooses what a run makes; nothing else depends on the tier.
 
@@ -38,6 +40,7 @@ SIMULATE ?= 16 6 4 2
 HOSTS ?= 2
 PER_HOST ?= 2
 RATES ?= 100 500 1000
+PART =
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -45,7 +48,7 @@ comma := ,
 # GNU make 3.81, which macOS has, cannot keep the output of each number of ranks together.
 sync = $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 with_mpi = $(if $(MPI),$(MPI)$(comma))
-pytest := -m pytest $(ARGS)
+pytest = -m pytest $(PART) $(ARGS)
 
 # Ranks share the cores already; threads of the BLAS would only get in their way. Compiled modules
 # are kept even where Python is told not to: thousands of imports are many minutes.
@@ -73,8 +76,8 @@ demo: $(VENV)/.demo ## run the Navier-Stokes demo on 4 ranks, restart it on 3, d
 	  --dt 0.01 --time 0.2 --restart build/demo.h5 \
 	  --picture build/demo.png
 
-# Simulated ranks use one core, so that several numbers of ranks run at the same time.
-test: test-one test-mpi test-simulated ## run every test on 1 process, 3 ranks, 2, 4, 6, 16 simulated: a few minutes
+test: PART = --part few
+test: test-one test-mpi test-simulated ## run every test on 1 process, 3 ranks, 2, 4, 6, 16 simulated: 2 to 4 minutes
 
 test-all: ## run all that there is, on 1, 2, 3, 4, 6 ranks and simulated: most of an hour
 	$(MAKE) test RANKS="2 3 4 6" ARGS="--all $(ARGS)"
@@ -82,8 +85,9 @@ test-all: ## run all that there is, on 1, 2, 3, 4, 6 ranks and simulated: most o
 test-one: $(VENV)/.test ## run the tests for one process, several at once
 	$(BIN)/python $(pytest) --numprocesses auto --maxprocesses 4 --dist worksteal
 
+# Simulated ranks use one core, so that several numbers of ranks run at the same time.
 test-simulated: $(VENV)/.test ## run the tests on simulated ranks, on each number of SIMULATE
-	$(MAKE) --jobs=$$(getconf _NPROCESSORS_ONLN) $(sync) --no-print-directory \
+	$(MAKE) --jobs=$$(getconf _NPROCESSORS_ONLN) $(sync) --no-print-directory PART='$(PART)' \
 	  $(addprefix simulate-,$(SIMULATE))
 
 simulate-%: $(VENV)/.test

@@ -9,8 +9,8 @@ those marked ``mpiexec("reason")``, which measure or stop a process. Inside mpie
 ranks, rank 0 writes the report. A failure on any rank is printed at once, because other ranks may
 hang afterwards. All ranks exit with the highest exit status of any.
 
-``--all`` runs more cases, ``--rest`` only these: see ``tiers.py``. Tests marked ``large`` need
-gigabytes of memory and disk, and run with ``--large`` only.
+``--all`` runs more cases, ``--rest`` only these, ``--part`` fewer: see ``tiers.py``. Tests marked
+``large`` need gigabytes of memory and disk, and run with ``--large`` only.
 """
 
 import atexit
@@ -68,6 +68,10 @@ def _separate_temporary_directories():
     atexit.register(shutil.rmtree, root, ignore_errors=True)
 
 
+if not SIMULATED:
+    # It keeps names of MPI: those of processes, though the first test that imports it simulates.
+    with contextlib.suppress(ImportError):
+        import mpi4py_fft  # noqa: F401
 if PROCESSES > 1:
     _import_all()
     _separate_temporary_directories()
@@ -117,9 +121,11 @@ def mpirun():
 
 
 def pytest_addoption(parser):
-    """Add the options ``--all``, ``--rest`` and ``--large``."""
+    """Add the options ``--all``, ``--rest``, ``--part`` and ``--large``."""
     parser.addoption("--all", action="store_true", help="run every combination, and long tests")
     parser.addoption("--rest", action="store_true", help="run only the cases that --all adds")
+    parts = ["few", "others"]
+    parser.addoption("--part", choices=parts, help="on several ranks, run a part of the cases")
     parser.addoption("--large", action="store_true", help="also run tests that need gigabytes")
 
 
@@ -217,6 +223,7 @@ def pytest_configure(config):
     """Apply the options; on ranks other than 0, hide the report."""
     tiers.REST = config.getoption("rest")
     tiers.ALL = config.getoption("all") or tiers.REST
+    tiers.PART = config.getoption("part")
     tiers.SEED = config.getoption("simmpi_seed", None) or 0
     choose_examples()
     config.stash[STDERR] = os.dup(sys.__stderr__.fileno())

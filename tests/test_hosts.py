@@ -71,7 +71,7 @@ def test_a_job_that_is_ended_leaves_no_process(tmp_path):
         time.sleep(0.05)
     assert hosts("cut", 2).returncode == 0  # mpiexec would wait for it
     job.terminate()
-    assert job.wait(20) == 128 + signal.SIGTERM
+    assert job.wait(60) == 128 + signal.SIGTERM
     for host in 1, 2:
         name = f"pencils{ENV['PENCILS_HOSTS']}-{host}"
         left = subprocess.run(["ip", "netns", "pids", name], capture_output=True, check=True)

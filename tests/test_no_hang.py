@@ -1,7 +1,10 @@
 """A rank that raises, fails or deadlocks ends the whole job, and says where."""
 
 import re
+from itertools import product
 from pathlib import Path
+
+import tiers
 
 HERE = Path(__file__).parent
 
@@ -24,19 +27,16 @@ def test_a_test_that_fails_on_one_rank_fails_the_job_and_shows_why(mpirun, tmp_p
     case = tmp_path / "test_one_rank.py"
     case.write_text(
         "import pytest\n"
-        "pytestmark = pytest.mark.parallel([2, 3])\n"
+        "pytestmark = pytest.mark.parallel(2)\n"
         "def test_good(comm): assert comm.allreduce(1) == comm.size\n"
-        "def test_bad(comm): assert comm.rank + 40 < 42\n"
+        "def test_bad(comm): assert comm.rank + 40 < 41\n"
     )
-    args = "-m", "mpi4py", *pytest_in(tmp_path)
-    good = mpirun(2, *args, case, cwd=HERE)
-    bad = mpirun(3, *args, case, cwd=HERE)
-    assert good.returncode == 0, good.stdout + good.stderr
-    assert "2 passed" in good.stdout
-    assert bad.returncode != 0
-    assert "test_one_rank.py::test_bad failed on ranks [2]" in bad.stdout
-    assert "assert (2 + 40) < 42" in bad.stdout
-    assert good.stdout.count("test session starts") == 1
+    run = mpirun(2, "-m", "mpi4py", *pytest_in(tmp_path), case, cwd=HERE)
+    assert run.returncode != 0
+    assert "2 passed" in run.stdout  # on rank 0
+    assert "test_one_rank.py::test_bad failed on ranks [1]" in run.stdout
+    assert "assert (1 + 40) < 41" in run.stdout
+    assert run.stdout.count("test session starts") == 1
 
 
 def test_a_failing_property_shows_its_example_however_long_it_shrinks(mpirun, tmp_path):
@@ -83,6 +83,16 @@ def test_a_run_makes_what_its_number_of_ranks_and_its_tier_allow(mpirun, tmp_pat
     cases = {option: passed_cases(mpirun, tmp_path, case, option) for option in (*counts, "--rest")}
     assert {option: len(cases[option]) for option in counts} == counts
     assert sorted(cases[""] + cases["--rest"]) == sorted(cases["--all"])
+
+
+def test_two_parts_have_each_case_once(monkeypatch):
+    for number, count in product(range(5), [1, 2, 4, 11]):
+        parts = []
+        for part in ("few", "others"):
+            monkeypatch.setattr(tiers, "PART", part)
+            parts.append(tiers.part_of([*range(count)], number))
+        assert 0 < len(parts[0]) <= 1 + count // 4
+        assert sorted(parts[0] + parts[1]) == [*range(count)]
 
 
 def passed_cases(mpirun, tmp_path, case, option):

@@ -102,8 +102,10 @@ def test_simgrid_agrees_with_the_model():
             assert gain == pytest.approx(machine.gain(*row, nbytes), rel=0.1)
 
 
-def test_the_script_prints_a_row_for_each_case(model, capsys):
-    model["main"].__globals__["print_table"]()
+def test_the_script_prints_a_row_for_each_case(model, capsys, monkeypatch):
+    names = model["main"].__globals__
+    monkeypatch.setitem(names, "RANKS", names["RANKS"][:2])
+    names["print_table"]()
     rows = capsys.readouterr().out.splitlines()
     numbers = [row for row in rows if row.strip()[:1].isdigit()]
-    assert len(numbers) == len(model["MACHINES"]) * len(model["ON_NODE"]) * len(model["RANKS"])
+    assert len(numbers) == len(names["MACHINES"]) * len(names["ON_NODE"]) * 2

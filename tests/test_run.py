@@ -31,11 +31,39 @@ FIELD = "import pencils\npen = pencils.Pencil((8, 9))\nu = pencils.ones(pen)\nra
 WORLD = "from mpi4py import MPI\ncomm = MPI.COMM_WORLD\nrank = comm.rank\n"
 
 
+# Programs import it so that no verdict depends on the speed of a rank: no wait is too long before
+# all ranks have been seen on their last lines, or have ended, and then every wait is.
+LATE = """
+import threading, time
+from pathlib import Path
+from mpi4py import MPI
+from pencils.run.watch import Watch
+
+def settled():
+    ended = sum(len(getattr(thread, "_endings", ())) for thread in threading.enumerate())
+    return ended + len([*Path().glob("[0-9]")])
+
+def waited(watch):
+    place = watch.place()
+    if place.line in LAST:
+        Path(f"{MPI.COMM_WORLD.rank}").touch()
+    return 1000.0 if place.waits_in and settled() == MPI.COMM_WORLD.size else 0.0
+
+Watch.waited = waited
+
+def wait_for_others():
+    while settled() < MPI.COMM_WORLD.size - 1:
+        time.sleep(0.01)
+"""
+
+
 @pytest.fixture
 def program(mpirun, tmp_path):
-    """Run a program on n ranks: ``program(n, text, *options)``."""
+    """Run a program on n ranks: ``program(n, text, *options)``; `last` has the numbers of lines."""
 
-    def run(n, text, *options, timeout=60):
+    def run(n, text, *options, timeout=60, last=()):
+        lines = [f"app.py:{line}" for line in last]
+        (tmp_path / "late.py").write_text(f"LAST = {lines}\n{LATE}")
         (tmp_path / "app.py").write_text(textwrap.dedent(text))
         args = "-m", "pencils", "run", *options, "app.py"
         return mpirun(n, *args, cwd=tmp_path, timeout=timeout)
@@ -80,32 +108,34 @@ def test_an_error_that_all_ranks_agreed_on_is_printed_once(program):
 def test_an_error_of_one_rank_names_it_and_ends_the_job(program):
     text = """
     from mpi4py import MPI
-    import time
+    import late
     print("printed before", flush=False)
     if MPI.COMM_WORLD.rank == 1:
+        late.wait_for_others()
         try:
             {}["key"]
         except KeyError as error:
             raise ValueError("only here") from error
     MPI.COMM_WORLD.barrier()
     """
-    ran = program(3, text)
+    ran = program(3, text, "--timeout", 100, last=[11])
     assert ran.returncode != 0
     assert ran.stdout.count("printed before") == 3
     assert ran.stderr.startswith("pencils run: raised on rank 1 of 3:\n")
     assert ran.stderr.count("Traceback") == 2
     assert "KeyError: 'key'\n\nThe above exception was the direct cause" in ran.stderr
     assert "because rank 1 of 3 raised; the others:\n  ranks 0, 2 wait in " in ran.stderr
-    assert "MPI.COMM_WORLD.barrier() at app.py:10" in ran.stderr
+    assert "MPI.COMM_WORLD.barrier() at app.py:11" in ran.stderr
 
 
 def test_a_collective_of_one_rank_is_told_with_the_places_of_the_others(program):
-    ran = program(3, FIELD + "u.sum()\nif rank == 0:\n    print(u.sum())\n", "--timeout", 2)
+    text = f"import late\n{FIELD}u.sum()\nif rank == 0:\n    print(u.sum())\n"
+    ran = program(3, text, "--timeout", 100, last=[8])
     assert ran.returncode != 0
     first, waits, done, *advice = messages(ran)
-    assert first == "pencils run: the job was ended: a rank had waited for 2 s (--timeout):"
+    assert first == "pencils run: the job was ended: a rank had waited for 100 s (--timeout):"
     found = re.fullmatch(
-        r"  rank 0 waits in u.sum\(\) at app.py:7 \(collective number (\d+), Allgather\)", waits
+        r"  rank 0 waits in u.sum\(\) at app.py:8 \(collective number (\d+), Allgather\)", waits
     )
     assert done == f"  ranks 1, 2 have finished, after {int(found[1]) - 1} collectives"
     assert len(advice) == 2
@@ -113,35 +143,54 @@ def test_a_collective_of_one_rank_is_told_with_the_places_of_the_others(program)
 
 
 def test_neither_work_nor_progress_is_a_wait(program):
+    """The clock of the watch goes on from look to look, and between two looks a call has ended."""
     text = """
     import time
     from mpi4py import MPI
     import numpy as np
     import pencils
+    from pencils.run import watch
 
     comm = MPI.COMM_WORLD
     plan = pencils.HaloExchange(u := pencils.ones(pencils.Pencil((8, 9)), halo=1), check=False)
     value = np.zeros(1)
     requests = [comm.Send_init(value, dest=(comm.rank + 1) % comm.size)]
     requests += [comm.Recv_init(np.zeros(1), source=(comm.rank - 1) % comm.size)]
+    now, looks, calls, does = 0.0, 0, 0, "nothing"
+    waited = watch.Watch.waited
+
+    def look(self):
+        global now, looks
+        before = calls
+        while does == "calls" and calls == before:
+            time.sleep(0.001)
+        now += 0 if does == "nothing" else 0.6
+        looks += 1
+        return waited(self)
+
+    watch.monotonic = lambda: now
+    watch.Watch.waited = look
 
     def repeat(call):
-        stop = time.monotonic() + 1.3
-        while comm.bcast(time.monotonic() < stop):
+        global calls, does
+        does, enough = "calls", looks + 4
+        while comm.allreduce(looks < enough):
             for _ in range(9):
+                calls += 1
                 call()
+        does = "nothing"
 
     def start():
         MPI.Prequest.Startall(requests)
         MPI.Request.Waitall(requests)
 
-    if comm.rank == 0:
-        time.sleep(0.4)
-    comm.barrier()
-    time.sleep(1.3)
-    repeat(lambda: (time.sleep(0.01) if comm.rank else None, comm.barrier()))
-    repeat(lambda: (time.sleep(0.01) if comm.rank else None, start()))
-    repeat(lambda: (time.sleep(0.01) if comm.rank else None, plan(u)))
+    does, enough = "work", looks + 4
+    while looks < enough:
+        time.sleep(0.01)
+    does = "nothing"
+    repeat(comm.barrier)
+    repeat(start)
+    repeat(lambda: plan(u))
     comm.barrier()
     for request in requests:
         request.Free()
@@ -155,6 +204,7 @@ def test_neither_work_nor_progress_is_a_wait(program):
 
 def test_calls_of_mpi4py_are_waits_and_computing_is_not(program):
     text = """
+    import late
     from mpi4py import MPI
     import time
     comm = MPI.COMM_WORLD
@@ -168,14 +218,14 @@ def test_calls_of_mpi4py_are_waits_and_computing_is_not(program):
         comm.Create_cart([1]) if comm.rank < 0 else comm.recv(
             source=0, tag=4)
     """
-    ran = program(3, text, "--timeout", 4)
+    ran = program(3, text, "--timeout", 100, last=(8, 11, 13))
     assert ran.returncode != 0
     lines = messages(ran)
     assert len(lines) > 1, ran
     call = "comm.Irecv(bytearray(1), source=1).Wait()"
-    assert lines[1] == f"  rank 0 waits in {call} at app.py:7, after 1 collective"
-    assert lines[2] == "  rank 1 computes in time.sleep(60) at app.py:10, after 1 collective"
-    assert lines[3].startswith("  rank 2 waits in comm.recv( source=0, tag=4) at app.py:12")
+    assert lines[1] == f"  rank 0 waits in {call} at app.py:8, after 1 collective"
+    assert lines[2] == "  rank 1 computes in time.sleep(60) at app.py:11, after 1 collective"
+    assert lines[3].startswith("  rank 2 waits in comm.recv( source=0, tag=4) at app.py:13")
     assert "Look for a message" in lines[4]
     assert "--timeout" in lines[-1]
 

@@ -69,6 +69,7 @@ def check(path, cache, configuration=""):
     return done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 def test_a_program_has_the_types_that_mypy_is_to_find(tmp_path, pytestconfig):
     pytest.importorskip("mypy")
     path = Path(shutil.copy(PROGRAM, tmp_path))
@@ -76,6 +77,7 @@ def test_a_program_has_the_types_that_mypy_is_to_find(tmp_path, pytestconfig):
     assert not found, f"{found}\nIf mypy finds no package, install it again: pip install -e ."
 
 
+@pytest.mark.thorough
 def test_the_plugin_knows_what_functions_of_numpy_give(tmp_path, pytestconfig, monkeypatch):
     pytest.importorskip("mypy")
     path = Path(shutil.copy(WITH_PLUGIN, tmp_path))

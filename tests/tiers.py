@@ -22,6 +22,8 @@ SIMULATED = active() is not None
 # On simulated ranks one case out of so many runs, and which one, by number of ranks.
 SHARES = {2: (8, 0), 4: (8, 2), 6: (8, 4), 16: (16, 6)}
 SEED = 0  # of simulated ranks; set from the command line
+PART = None  # "few" or "others", of the cases on several ranks; set from the command line
+FEW = 4  # one case out of so many is one of the few
 ALL = False  # set from the command line before any test module is imported
 REST = False  # of the cases with ALL, only those that do not run without it
 
@@ -44,7 +46,9 @@ def thin(items):
     ranks runs in one case. Values are combined differently for each test of a module, and for each
     number of ranks. Inside mpiexec on more than three ranks, which share few cores, every second
     case runs: on six ranks those that do not run on four. On simulated ranks, every eighth case
-    runs, on 16 ranks half of them: others on each number of ranks, and with another seed.
+    runs, on 16 ranks half of them: others on each number of ranks, and with another seed. Of
+    the cases on several ranks, ``--part few`` runs every fourth one, and inside mpiexec at least
+    one of each test; ``--part others`` runs those that it leaves out.
     """
     tests = defaultdict(list)
     for item in items:
@@ -59,7 +63,8 @@ def thin(items):
             continue
         found = cases if len(cases) <= A_DOZEN else [*diagonal(cases, number + size)]
         chosen.update(some_of(found, number))
-    return [item for item in items if item in chosen]
+    few = [item for item in items if item in chosen]
+    return part_of(few, 0) if SIMULATED else few
 
 
 def some_of(cases, number):
@@ -69,8 +74,16 @@ def some_of(cases, number):
         share, place = SHARES.get(size, (8, size))
         return cases[(number + place + SEED) % share :: share]
     if size > MANY:
-        return cases[(number + size // 2) % 2 :: 2] or cases
-    return cases
+        cases = cases[(number + size // 2) % 2 :: 2] or cases
+    return part_of(cases, number) if size > 1 else cases
+
+
+def part_of(cases, number):
+    """Choose the part that the command line asks for, if any."""
+    if PART is None:
+        return cases
+    few = cases[number % min(FEW, len(cases)) :: FEW] if cases else []
+    return few if PART == "few" else [case for case in cases if case not in few]
 
 
 def is_for_several(item):

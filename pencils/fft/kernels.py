@@ -19,7 +19,7 @@ from scipy import fft
 from pencils.array.allocation import Array
 from pencils.comm.memory import same_view
 from pencils.fft.options import COSINES, FOURIER, SINES, THREE_HALVES, TWO_THIRDS, AxisTransform
-from pencils.process import PerProcess
+from pencils.comm.mpi import PerProcess
 
 Lines: TypeAlias = Sequence[tuple[int, AxisTransform]]
 Change: TypeAlias = Callable[[Array, int, AxisTransform, Array], None]

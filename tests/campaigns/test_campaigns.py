@@ -11,29 +11,35 @@ from running import Report
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
+def starts(first, *others):
+    """Make a mark for campaigns that begin at these numbers, the first one also without --all."""
+    later = [pytest.param(start, marks=pytest.mark.thorough) for start in others]
+    return pytest.mark.parametrize("start", [first, *later])
+
+
 def check(report, **least):
     assert not report.failures, "\n\n".join("\n".join(pair) for pair in report.failures)
     for name, number in least.items():
         assert report.counts.get(name, 0) >= number, report.counts
 
 
-@pytest.mark.parametrize("start", [0, 1000])
+@starts(0, 1000)
 def test_schedules(start):
     report = schedules.run_campaign(range(start, start + 12), Report("", 0, quiet=True))
     check(report, schedules=12)
 
 
-@pytest.mark.parametrize("start", [0, 1000])
+@starts(0, 1000)
 def test_programs(start):
     numbers = range(start, start + 8)
     report = programs.run_campaign(numbers, Report("", 0, quiet=True), shortens=False)
     check(report, programs=8, steps=100)
 
 
-@pytest.mark.parametrize("start", range(0, 400, 100))
+@starts(*range(0, 400, 100))
 def test_expressions(start):
     """A failure prints the seed of its expressions."""
-    seeds = range(start, start + (30 if tiers.ALL else 3))
+    seeds = range(start, start + (30 if tiers.ALL and not tiers.REST else 3))
     report = expressions.run_campaign(seeds, Report("", 0, quiet=True))
     check(report, expressions=40 * len(seeds), values=20 * len(seeds))
 
@@ -51,7 +57,7 @@ def test_no_memory(name):
     check(report, faults=2)
 
 
-@pytest.mark.parametrize("start", [0, 1000])
+@starts(0, 1000)
 def test_faults(start):
     report = faults.run_campaign(range(start, start + 4), Report("", 0, quiet=True), 4)
     check(report, cases=4, faults=10)

@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 STRIDE = os.environ.get("PENCILS_FAULT_STRIDE", "23")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="wants LD_PRELOAD")
 def test_any_call_may_fail(tmp_path):
     compiler = shutil.which("cc")

@@ -36,7 +36,11 @@ pencils.save(path, fields)
 
 @pytest.mark.parametrize(
     ("where", "victim"),
-    [("write", 1), ("raise_error", 2), ("sync", 0), ("close", 1), ("commit", 0)],
+    [("write", 1), ("commit", 0)]
+    + [
+        pytest.param(where, victim, marks=pytest.mark.thorough)
+        for where, victim in [("raise_error", 2), ("sync", 0), ("close", 1)]
+    ],
 )
 def test_killed_while_saving(mpirun, tmp_path, where, victim):
     path = tmp_path / "a.h5"

@@ -13,6 +13,8 @@ import pencils
 
 COMM = MPI.COMM_SELF
 CALLS = ["pwrite", "pwritev", "fsync", "ftruncate", "truncate", "replace", "rename", "unlink"]
+pytestmark = pytest.mark.thorough
+
 # Of all the calls at which a process may die, that many from one that is tried to the next.
 STRIDE = 11
 

@@ -47,11 +47,11 @@ with pencils.TimeSeries(path) as series:
 """
 
 READER = """
-import sys, time
+import sys
 import h5py, numpy as np
 
-path, seen, until = sys.argv[1], set(), time.monotonic() + 1.5
-while time.monotonic() < until:
+path, seen = sys.argv[1], set()
+while len(seen) < 20:
     with h5py.File(path) as file:
         u, row, step, times = (file[name] for name in ("u", "row", "step", "time"))
         counts = {one.shape[0] for one in (u, row, step, times)}
@@ -61,7 +61,6 @@ while time.monotonic() < until:
         for last in (0, count // 2, count - 1):
             assert times[last] == step[last] == last
             assert (u[last] == last).all() and (row[last] == last).all()
-print(len(seen))
 """
 
 
@@ -121,13 +120,11 @@ def test_readers_see_whole_snapshots(tmp_path):
         fields = {"u": u, "row": (u, np.s_[3, ::2])}
         series.append(0, fields | {"step": 0})
         command = [sys.executable, "-c", READER, series.path]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+        with subprocess.Popen(command) as reader:
             while reader.poll() is None:
                 u.fill(len(series))
                 series.append(len(series), fields | {"step": len(series)})
-            seen = reader.stdout.read()
         assert reader.returncode == 0
-    assert int(seen) > 1
     assert check_plain(series.path) == len(series)
 
 

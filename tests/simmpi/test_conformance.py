@@ -14,9 +14,10 @@ from mpi4py import MPI
 
 from simmpi import Simulation
 
-PROGRAMS = tiers.up_to(20, 8)
+MANY = tiers.ALL and not tiers.REST
+PROGRAMS = 20 if MANY else 8
 OPERATIONS = 40  # of each program
-SCHEDULES = tiers.up_to(4, 2)  # besides the one without a seed
+SCHEDULES = 4 if MANY else 2  # besides the one without a seed
 
 
 def run_for_real(mpirun, ranks, seeds, folder):
@@ -57,7 +58,9 @@ def difference(expected, found):
     return None
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "ranks", [3, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 2, 4))]
+)
 def test_same_results(ranks, mpirun, tmp_path):
     seeds = range(ranks * 1000, ranks * 1000 + PROGRAMS)
     expected = run_for_real(mpirun, ranks, seeds, tmp_path / "results")

@@ -5,13 +5,14 @@ import sys
 import numpy as np
 import pytest
 from mpi4py import MPI
+from tiers import up_to
 
 import pencils
 from pencils.layout import redistribution
 from simmpi import Simulation
 
 POINTS = 32
-FEW, MANY = 72, 256  # ranks, which agree in the same way: see `pencils.comm.meeting`
+FEW, MANY = 72, up_to(256, 128)  # ranks, which agree in the same way: see `pencils.comm.meeting`
 # Calls of functions that a rank may make more often for each further message, and for each further
 # rank: a loop over all ranks would make at least one.
 PER_MESSAGE, PER_RANK = 150, 0.5

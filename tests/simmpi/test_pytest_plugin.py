@@ -67,7 +67,8 @@ def test_patches_are_undone():
     assert not hasattr(np, "rank_here")
     assert "RANK_HERE" not in os.environ
 
-def test_folders(tmp_path, monkeypatch, comm):
+def test_folders(tmpdir, tmp_path, monkeypatch, comm):
+    assert str(tmpdir) == str(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert len(set(comm.allgather(tmp_path))) == 3
     assert os.getcwd() == str(tmp_path)
@@ -244,17 +245,6 @@ def test_values(values): pass
     found.assert_outcomes(failed=3, errors=2)
     found.stdout.fnmatch_lines(["*the fixture values is an async function, *asyncio.run*"])
     found.stdout.fnmatch_lines(["*the test is an async function, *asyncio.run*"])
-
-
-def test_fixtures_of_pytest_that_request_those_of_ranks(on_ranks):
-    found = on_ranks(
-        """
-def test_folders(tmpdir, tmp_path, comm):
-    assert str(tmpdir) == str(tmp_path)
-    assert len(set(comm.allgather(str(tmpdir)))) == 3
-"""
-    )
-    found.assert_outcomes(passed=1)
 
 
 def test_limits_and_checks_are_options(on_ranks):
