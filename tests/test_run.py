@@ -451,6 +451,21 @@ def test_frames_of_the_library_are_shown_only_if_asked_for():
     assert within.text == "TypeError: no frame of the user's\n"
 
 
+def test_an_error_of_one_rank_that_all_raise_is_told_once():
+    """The library's error of that rank has no frame of the program, and the same words."""
+
+    def mistake():
+        try:
+            pencils.zeros(pencils.Pencil(4, MPI.COMM_SELF), dtype=object)
+        except TypeError as error:
+            error.__traceback__ = None
+            raise TypeError(f"rank 2: {error}") from error
+
+    found = ending(mistake)
+    assert found.text.count("Python objects") == found.text.count("Error: ") == 1
+    assert "direct cause" not in found.text
+
+
 def test_syntax_errors_causes_groups_and_broken_texts_are_told():
     found = ending(lambda: compile("x = 1\ndef f(:\n", "app.py", "exec"))
     assert found.text.splitlines()[-1] == "SyntaxError: invalid syntax"

@@ -121,6 +121,9 @@ class PencilArray(Operators, Generic[Element]):
     item = single.item
     replicate = single.replicate
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if hasattr(self, name)]
+
     def __len__(self) -> int:
         return self.shape[0]
 
