@@ -292,6 +292,9 @@ def _cure_of_shapes(
     for part, shape in ((one, pencil.shape), (two, other.shape)):
         if any(shape[dim] == 1 for dim in differing):
             return f"{part.text}.replicate() gives its plane to all ranks"
+    if one.whole == two.whole:
+        part, key = (two, one.key) if one.key else (one, two.key)
+        return f"take the same section of both, as in {part.name}{key}"
     few, many = (one, two) if sum(pencil.shape) < sum(other.shape) else (two, one)
     if pencil.shares_blocks(other):
         moved, target = (two, one) if assigned else (many, few)
@@ -299,9 +302,6 @@ def _cure_of_shapes(
             "they share their blocks: "
             f"{moved.text}.shift({(0,) * pencil.ndim}, onto={target.text}.pencil) moves one"
         )
-    if one.whole == two.whole:
-        part, key = (two, one.key) if one.key else (one, two.key)
-        return f"take the same section of both, as in {part.name}{key}"
     halved = [len(many.kept[dim]) // 2 + 1 for dim in differing]
     if [len(few.kept[dim]) for dim in differing] == halved:
         return f"if {few.name} has the waves of {many.name}, transform it: fft.backward({few.text})"
