@@ -2,6 +2,7 @@
 
 import re as _re
 from importlib import import_module as _import_module
+from sys import modules as _modules
 
 import pencils.comm.mpi as _mpi  # noqa: F401 - starts MPI, or what stands in for it
 
@@ -18,15 +19,19 @@ def _find_homes() -> dict[str, str]:
 
 _HOMES = _find_homes()
 _FOLDERS = {__name__, f"{__name__}.tools"}  # of modules that are public themselves
-# What a star does not import: names that hide others, and modules.
-_NOT_STARRED = {"fft", "graph", "io", "open", "plot"}
+# What a star does not import: names that hide others, and most modules.
+_MODULES = {name for name, home in _HOMES.items() if home in _FOLDERS}
+_NOT_STARRED = _MODULES - {"dap", "debug", "random", "testing"} | {"open"}
 
 __all__ = sorted({*_HOMES, "__version__"} - _NOT_STARRED)  # noqa: PLE0605 - read from the stub
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        raise AttributeError(f"module 'pencils' has no attribute {name!r}")
+        fields = _modules.get("pencils.array.pencil_array")  # if the program has any
+        method = fields and callable(getattr(fields.PencilArray, name, None))
+        instead = f"; it is a method of fields: write u.{name}()" if method else ""
+        raise AttributeError(f"module 'pencils' has no attribute {name!r}{instead}")
     home = _HOMES[name]
     if home in _FOLDERS:
         return _import_module(f"{home}.{name}")

@@ -3,9 +3,14 @@
 
 from pencils import dap as dap
 from pencils import debug as debug
+from pencils import errors as errors
 from pencils import fft as fft
+from pencils import functions as functions
 from pencils import graph as graph
+from pencils import halo as halo
+from pencils import interop as interop
 from pencils import io as io
+from pencils import layout as layout
 from pencils import random as random
 from pencils.array.creation import empty as empty
 from pencils.array.creation import empty_like as empty_like
@@ -28,6 +33,7 @@ from pencils.errors import PencilsError as PencilsError
 from pencils.functions.along import along as along
 from pencils.functions.points import own_points as own_points
 from pencils.halo import HaloExchange as HaloExchange
+from pencils.halo import exchange_halos as exchange_halos
 from pencils.indexer import GlobalIndexer as GlobalIndexer
 from pencils.indexer import GlobalMultiIndexer as GlobalMultiIndexer
 from pencils.indexer import PointIndexer as PointIndexer

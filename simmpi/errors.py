@@ -4,10 +4,11 @@ from __future__ import annotations
 
 
 class SimulationError(RuntimeError):
-    """Simulated ranks cannot go on; `seed` repeats the run."""
+    """Simulated ranks cannot go on; `seed`, which the text names, repeats the run."""
 
     def __init__(self, text: str, seed: int | None = None) -> None:
-        super().__init__(text)
+        first, end, rest = text.partition("\n")
+        super().__init__(text if seed is None else f"{first} (seed={seed}){end}{rest}")
         self.seed = seed
 
 

@@ -69,6 +69,10 @@ def keep_users_frames(report: TracebackException) -> int:
     foreign = is_library if count or syntax else is_machinery
     for link in links:
         kept = _kept(link, foreign)
+        for name in ("__cause__", "__context__"):
+            inner = getattr(link, name)  # the library's error of one rank, which all have raised
+            if inner is not None and not _kept(inner, foreign) and str(inner) in str(link):
+                setattr(link, name, None)
         # Without a stack there is no line "Traceback (most recent call last)" either.
         link.stack = StackSummary.from_list(kept) if kept else None  # type: ignore[assignment]
     return count

@@ -93,7 +93,7 @@ def _rest(rank: Rank, every: list[Rank]) -> str:
     """Describe what follows the verb: where a rank waits and for which ranks, or its error."""
     waiting = rank.waiting
     if waiting is None:
-        return "" if rank.error is None else _error(rank.error)
+        return "" if rank.error is None else f" {text_of_error(rank.error)}"
     what = waiting.what()
     text = f" in {waiting.call}{f' ({what})' if what else ''}"
     by_state: dict[tuple[str, str], list[Rank]] = {}
@@ -109,17 +109,17 @@ def _rest(rank: Rank, every: list[Rank]) -> str:
 
 def _brief(rank: Rank) -> str:
     if rank.error is not None:
-        return _error(rank.error)
+        return f" {type(rank.error).__name__}"
     return "" if rank.waiting is None else f" in {rank.waiting.call}"
 
 
-def _error(error: BaseException) -> str:
+def text_of_error(error: BaseException) -> str:
     """Describe an error of the program, whose `__str__` may fail itself."""
     try:
         text = str(error)
     except Exception as other:  # noqa: BLE001 - code of the program
         text = f"(its __str__ raises {type(other).__name__})"
-    return f" {type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {text}"
 
 
 def _verb(ranks: list[Rank]) -> str:

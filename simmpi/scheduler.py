@@ -79,7 +79,7 @@ class Scheduler:
             assert rank is not None
             return rank
         if rank is None and self.ended:
-            raise UsageError(f"{call}: the simulation has ended (seed={self.seed})", self.seed)
+            raise UsageError(f"{call}: the simulation has ended", self.seed)
         if rank is None or rank.thread is not threading.current_thread():
             raise UsageError(
                 f"{call}: this thread is no simulated rank; call MPI in the function that runs "
@@ -108,7 +108,7 @@ class Scheduler:
                 self.fail(
                     StepLimitError(
                         f"{call}: the ranks have made more calls of MPI than max_steps="
-                        f"{self._most} (seed={self.seed}); allow more, or look for a loop that "
+                        f"{self._most}; allow more, or look for a loop that "
                         "never ends",
                         self.seed,
                     )
@@ -178,8 +178,7 @@ class Scheduler:
         raise AssertionError("unreachable")
 
     def _deadlock(self, text: str) -> DeadlockError:
-        lines = [f"{text} (seed={self.seed})", *self._where(self.ranks)]
-        return DeadlockError("\n".join(lines), self.seed)
+        return DeadlockError("\n".join([text, *self._where(self.ranks)]), self.seed)
 
     def _stop_if_failed(self, rank: Rank) -> None:
         if self.failure is None and not self.ended:

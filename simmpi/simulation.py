@@ -29,7 +29,7 @@ from simmpi.errors import (
 )
 from simmpi.module import MODULE, names_replaced
 from simmpi.ranks import KILLED, RAISED, RETURNED, Fault, Rank
-from simmpi.report import advice, numbered, where
+from simmpi.report import advice, numbered, text_of_error, where
 from simmpi.scheduler import Scheduler
 from simmpi.world import World, activate, active, deactivate
 
@@ -133,7 +133,7 @@ class Simulation:
         left = self.left()
         if left:
             raise UsageError(
-                f"at the end (seed={self.scheduler.seed}): {_listed(left)}. Complete every request "
+                f"at the end: {_listed(left)}. Complete every request "
                 "with wait or test, and receive every message; strict=False omits this check",
                 self.scheduler.seed,
             )
@@ -181,8 +181,7 @@ class Simulation:
         scheduler.release_killed()
         self._raise_error_of_rank(text)
         raise RankKilledError(
-            f"{numbered(killed)} killed by a fault, all other ranks returned "
-            f"(seed={scheduler.seed})\n{text}",
+            f"{numbered(killed)} killed by a fault, all other ranks returned\n{text}",
             scheduler.seed,
         )
 
@@ -192,10 +191,17 @@ class Simulation:
         for rank in ranks:
             if rank.status is RAISED and not _is_normal_exit(rank):
                 assert rank.error is not None
-                rest = text or "\n".join(where(other for other in ranks if other is not rank))
-                note = (
-                    f"rank {rank.number} of {len(ranks)} raised this (seed={self.scheduler.seed})"
+                told = text_of_error(rank.error)
+                alike = [each for each in ranks if each.error and text_of_error(each.error) == told]
+                those = numbered(each.number for each in alike)
+                # The text ends without a new line.
+                rest = f"{text}\n".replace(f"{those} {RAISED} {told}\n", "").rstrip() or "\n".join(
+                    where(each for each in ranks if each not in alike)
                 )
+                seed = "" if self.scheduler.seed is None else f" (seed={self.scheduler.seed})"
+                every = len(alike) == len(ranks) > 1
+                who = f"all {len(ranks)} ranks" if every else f"{those} of {len(ranks)}"
+                note = f"{who} raised this{seed}"
                 rank.error.add_note("\n".join([note, rest] if rest else [note]))
                 raise rank.error
 

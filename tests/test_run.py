@@ -2,22 +2,28 @@
 
 import contextlib
 import dataclasses
+import dis
 import os
 import py_compile
+import queue
 import re
 import socket
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from mpi4py import MPI
 
 import pencils
+from pencils.comm.mailbox import Mailbox, Receive
 from pencils.tools.command_line import _parser
 from pencils.tools.run import coordinator, report
 from pencils.tools.run.connection import Channel
@@ -37,7 +43,6 @@ LATE = """
 import threading, time
 from pathlib import Path
 from mpi4py import MPI
-from pencils.run.watch import Watch
 
 def settled():
     ended = sum(len(getattr(thread, "_endings", ())) for thread in threading.enumerate())
@@ -142,6 +147,68 @@ def test_a_collective_of_one_rank_is_told_with_the_places_of_the_others(program)
     assert "if rank == 0: print(u.sum())" in advice[1]
 
 
+# Waits are reported after 0.4 s; the file `told` then exists.
+SOON = """
+from pathlib import Path
+from pencils.tools.command_line import main
+from pencils.tools.run import coordinator, report
+
+def tell(*args, **options):
+    Path("told").touch()
+    return hang(*args, **options)
+
+coordinator.SILENCE = 0.4
+hang, report.hang = report.hang, tell
+main(["run", "app.py"])
+"""
+
+
+def test_ranks_that_wait_without_a_limit_are_told_of_once_and_go_on_waiting(mpirun, tmp_path):
+    text = """
+    import threading, time
+    from pathlib import Path
+
+    def make_up():
+        while not Path("told").exists():
+            time.sleep(0.01)
+        u.sum()
+
+    if rank == 0:
+        print(u.sum())
+    else:
+        threading.Thread(target=make_up).start()
+    """
+    (tmp_path / "app.py").write_text(FIELD + textwrap.dedent(text))
+    ran = mpirun(3, "-c", SOON, cwd=tmp_path, timeout=60)
+    assert (ran.returncode, ran.stdout) == (0, "72.0\n")
+    first, waits, done, *advice = messages(ran)
+    assert first == (
+        "pencils run: no rank has computed for 0.4 s; the job goes on waiting (--timeout ends it):"
+    )
+    assert waits == "  rank 0 waits in u.sum() at app.py:15 (Allgather)"
+    assert done == "  ranks 1, 2 have finished"
+    assert len(advice) == 2
+
+
+def test_nothing_is_told_while_a_rank_computes(mpirun, tmp_path):
+    text = """
+    import time
+    from pathlib import Path
+
+    if rank == 0:
+        comm.recv(source=1)
+        Path("received").touch()
+    else:
+        time.sleep(2)
+        comm.send(None, 0)
+        while not Path("received").exists():
+            time.sleep(0.01)
+    """
+    (tmp_path / "app.py").write_text(WORLD + textwrap.dedent(text))
+    ran = mpirun(2, "-c", SOON, cwd=tmp_path, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_neither_work_nor_progress_is_a_wait(program):
     """The clock of the watch goes on from look to look, and between two looks a call has ended."""
     text = """
@@ -149,7 +216,7 @@ def test_neither_work_nor_progress_is_a_wait(program):
     from mpi4py import MPI
     import numpy as np
     import pencils
-    from pencils.run import watch
+    from pencils.tools.run import watch
 
     comm = MPI.COMM_WORLD
     plan = pencils.HaloExchange(u := pencils.ones(pencils.Pencil((8, 9)), halo=1), check=False)
@@ -433,6 +500,21 @@ def test_frames_of_the_library_are_shown_only_if_asked_for():
     assert within.text == "TypeError: no frame of the user's\n"
 
 
+def test_an_error_of_one_rank_that_all_raise_is_told_once():
+    """The library's error of that rank has no frame of the program, and the same words."""
+
+    def mistake():
+        try:
+            pencils.zeros(pencils.Pencil(4, MPI.COMM_SELF), dtype=object)
+        except TypeError as error:
+            error.__traceback__ = None
+            raise TypeError(f"rank 2: {error}") from error
+
+    found = ending(mistake)
+    assert found.text.count("Python objects") == found.text.count("Error: ") == 1
+    assert "direct cause" not in found.text
+
+
 def test_syntax_errors_causes_groups_and_broken_texts_are_told():
     found = ending(lambda: compile("x = 1\ndef f(:\n", "app.py", "exec"))
     assert found.text.splitlines()[-1] == "SyntaxError: invalid syntax"
@@ -614,6 +696,36 @@ def test_a_rank_that_waits_ends_the_job_if_the_coordinator_does_not(monkeypatch,
     there.close()
 
 
+def test_ranks_are_asked_before_it_is_told_that_they_wait(monkeypatch):
+    told = queue.SimpleQueue()
+    monkeypatch.setattr(coordinator, "SILENCE", 0.05)
+    monkeypatch.setattr(coordinator, "_print", told.put)
+    pairs = [tuple(map(Channel, socket.socketpair())) for _ in range(2)]
+    first, second = [here for here, _ in pairs]
+    thread = coordinator.Coordinator({r: p[1] for r, p in enumerate(pairs)}, 2, None)
+
+    def say(channel, *, stuck):
+        place = dataclasses.asdict(WAITS if stuck else WORKS)
+        channel.send({"place": place, "stuck": stuck, "waited": 9.0 * stuck})
+
+    thread.start()
+    say(first, stuck=True)
+    say(second, stuck=True)
+    assert [first.receive(), second.receive()] == [[{"where": True}]] * 2
+    say(second, stuck=False)  # it computes meanwhile
+    say(first, stuck=True)
+    second.send({"ended": dataclasses.asdict(DONE)})
+    assert first.receive() == [{"where": True}]
+    assert told.empty()
+    say(first, stuck=True)
+    assert "no rank has computed for 0.05 s" in told.get(timeout=60)
+    first.send({"ended": dataclasses.asdict(DONE)})
+    assert [first.receive(), second.receive()] == [[{"leave": 0}]] * 2
+    thread.join()
+    for channel in sum(pairs, ()):
+        channel.close()
+
+
 def test_a_forked_process_is_no_rank(monkeypatch):
     here, there = map(Channel, socket.socketpair())
     member = Member(here, Watch(None), None)
@@ -644,6 +756,57 @@ def test_a_wait_for_a_thread_of_the_library_is_a_wait_for_others():
         looking.join()
     assert found[-1].waits_in == "Wait"
     assert found[-1].call == "future.result()"
+
+
+def test_polls_of_the_library_are_one_wait_each():
+    watch, box = Watch(None), Mailbox(MPI.COMM_SELF)
+
+    def look():
+        while watch.waited() == 0:
+            pass
+        first = watch._token
+        box.send(np.ones(1), 0, 5)
+        while watch._token == first:
+            watch.waited()
+        box.send(np.ones(1), 0, 5)
+
+    looking = threading.Thread(target=look)
+    box.expect(Receive(None, np.zeros(1), 0, 5))
+    looking.start()
+    box.wait()
+    box.expect(Receive(None, np.zeros(1), 0, 5))
+    box.wait()
+    looking.join()
+    box.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("comm.recv(source=0)", "recv"),
+        ("comm.Barrier()", "Barrier"),
+        ("MPI.Request.Waitall([])", "Waitall"),
+        ("[comm][0].bcast(1)", "bcast"),
+        ("line.recv(1)", ""),
+        ("os.wait()", ""),
+        ("time.sleep(1)", ""),
+    ],
+)
+def test_only_functions_of_mpi_are_waits(call, name):
+    """A name alone decides only where the object cannot be found: `[comm][0]`."""
+    names = {"comm": MPI.COMM_SELF, "MPI": MPI, "os": os, "time": time}
+    code = compile(call, "app.py", "eval")
+    calls = [each for each in dis.get_instructions(code) if each.opname.startswith("CALL")]
+    with contextlib.closing(socket.socket()) as line:
+        frame = SimpleNamespace(
+            f_code=code,
+            f_globals=names | {"line": line},
+            f_lasti=calls[-1].offset,
+            f_lineno=1,
+            f_back=None,
+        )
+        found = Watch(None)._wait_of(frame, main=False)
+    assert (found[1] if found else "") == name
 
 
 def test_ranks_are_named_in_short():

@@ -125,4 +125,6 @@ def test_other_blocks_do_not_mix(comm):
     if comm.size == 1:
         assert holds(u + v, 2 * VALUES)
     else:
-        raise_together(comm, PencilMismatchError, "transpose() one of them", call=lambda: u + v)
+        raise_together(
+            comm, PencilMismatchError, "pencils.transpose(v, u.pencil)", call=lambda: u + v
+        )

@@ -20,6 +20,7 @@ from pencils.array.operands import (
     local_part,
 )
 from pencils.array.signatures import Indices, Mask, Operand
+from pencils.comm.fault import shown
 from pencils.comm.memory import same_view
 from pencils.errors import ArgumentError
 from pencils.layout import Selection, box
@@ -31,7 +32,7 @@ _WHOLE = slice(None)
 _REAL = {int, float}  # numbers that any float can take, or that raise
 _BOUNDS = {int, type(None)}
 _MASKED = (
-    "u[mask] would be a list of values of all ranks; reduce with where=mask, as in "
+    "a mask would read a list of values of all ranks; reduce with where=mask, as in "
     "u.sum(where=mask), write with u[mask] = value or np.add(u, v, out=u, where=mask), or take "
     "u.local[mask.local] on each rank"
 )
@@ -232,7 +233,7 @@ def _field_part(value: Field, section: Field) -> Array:
         if part.shape == section.local.shape:
             return part
     else:
-        pencil = common_pencil([section, value])
+        pencil = common_pencil([section, value], assigned=True)
         check_fits(value.singletons, section, pencil)
     given, selected = value.components, section.components
     surplus = len(given) - len(selected)
@@ -263,7 +264,13 @@ def _values_part(array: Array, section: Field, shape: tuple[int, ...], dropped: 
 def _converted(value: object, dtype: np.dtype[Any]) -> Array:
     """Read assigned values; conversions that can fail are done on all ranks, and in full."""
     if not isinstance(value, np.ndarray):
-        return np.asarray(value, dtype)
+        try:
+            return np.asarray(value, dtype)
+        except (TypeError, ValueError) as error:
+            hint = "; write value.real, or u.astype(complex) for a field that takes it"
+            hint *= isinstance(value, complex | np.complexfloating)
+            text = f"{shown(value)} cannot be assigned to a field of {dtype}: {error}{hint}"
+            raise type(error)(text) from None
     array = plain_array(value)
     if not np.can_cast(array.dtype, dtype, "same_kind"):
         array = array.astype(dtype)
@@ -288,7 +295,9 @@ def _set_where(u: Field, mask: Any, value: object) -> None:
                 f"{u.shape}, or those of space"
             )
     elif mask.dtype != bool:
-        raise TypeError(f"a field of {mask.dtype} is no mask; write u[v > 0] for one of booleans")
+        raise TypeError(
+            f"a field of {mask.dtype} is no mask; write u[v > 0] = value for one of booleans"
+        )
     copy_where(u, value, mask, "unsafe")
 
 

@@ -148,32 +148,35 @@ def check_out(out: Field | None, pencil: Pencil | None, spec: FieldSpec) -> None
         check_writeable(out, "out")
 
 
-def common_pencil(fields: Sequence[Field]) -> Pencil:
+def common_pencil(fields: Sequence[Field], *, assigned: bool = False) -> Pencil:
     """Return the pencil of a result of all fields.
 
     Along each dimension where fields vary, they must give every rank the same points of the whole:
-    the pencil is theirs there, and that of the first field elsewhere.
+    the pencil is theirs there, and that of the first field elsewhere. `assigned`: the second field
+    is assigned to the first one.
     """
     pencil = fields[0].pencil
     for number, field in enumerate(fields[1:], 1):
         other = field.pencil
         if other is not pencil and not other.same_blocks(pencil):
             fixed = frozenset.intersection(*(known.singletons for known in fields[:number]))
-            pencil = _joined()(pencil, fixed, other, field.singletons)
+            joined = _joined()(pencil, fixed, other, field.singletons)
+            if joined is None:
+                cure = _cure(fields[0], pencil, field, fixed | field.singletons, assigned=assigned)
+                raise PencilMismatchError(
+                    f"fields of different pencils cannot be mixed; {cure}:\n{pencil!r}\n{other!r}"
+                )
+            pencil = joined
     return pencil
 
 
-def _join(pencil: Pencil, fixed: frozenset[int], other: Pencil, also: frozenset[int]) -> Pencil:
+def _join(
+    pencil: Pencil, fixed: frozenset[int], other: Pencil, also: frozenset[int]
+) -> Pencil | None:
     """Return the pencil of a result of two fields, which have singletons `fixed` and `also`."""
-    joined = None
-    if pencil.ndim == other.ndim and matching(pencil, other, fixed | also):
-        joined = pencil.along(fixed - also, other) if fixed - also else pencil
-    if joined is None:
-        raise PencilMismatchError(
-            f"fields of different pencils cannot be mixed; {_hint(pencil, other, fixed | also)}:\n"
-            f"{pencil!r}\n{other!r}"
-        )
-    return joined
+    if pencil.ndim != other.ndim or not matching(pencil, other, fixed | also):
+        return None
+    return pencil.along(fixed - also, other) if fixed - also else pencil
 
 
 _joined = PerProcess(lambda: lru_cache(_KEPT)(_join))  # keeps pencils alive
@@ -185,42 +188,124 @@ def matching(pencil: Pencil, other: Pencil, singletons: frozenset[int]) -> bool:
     return one.same_blocks(two) and pencil.same_ranks(other)
 
 
-def _hint(pencil: Pencil, other: Pencil, fixed: frozenset[int]) -> str:
-    """Explain what to write instead of mixing fields of two pencils."""
+class _Part(NamedTuple):
+    """The points of a field, among those of the whole field that a program has."""
+
+    name: str
+    kept: tuple[range, ...]
+    whole: tuple[int, ...]
+    components: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str, u: Field, pencil: Pencil, fixed: frozenset[int]) -> _Part:
+        """Find them; `fixed` are the dimensions in which they do not matter."""
+        layout = pencil.layout
+        every = [
+            (split.kept, split.base.points) if split.base is not None else (range(n), n)
+            for split, n in zip(layout.splits, layout.shape, strict=True)
+        ]
+        kept = tuple(range(n) if dim in fixed else one for dim, (one, n) in enumerate(every))
+        whole = tuple(1 if dim in fixed else n for dim, (_, n) in enumerate(every))
+        return cls(name, kept, whole, u.components)
+
+    @property
+    def key(self) -> str:
+        """The text of the key that selects the points: ``[:, 1:]``; empty if it selects all."""
+        keys = [_as_text(*each) for each in zip(self.kept, self.whole, strict=True)]
+        if all(key == ":" for key in keys):
+            return ""
+        while keys[-1] == ":" and not self.components:
+            keys.pop()
+        return f"[{', '.join(['...'] * bool(self.components) + keys)}]"
+
+    @property
+    def text(self) -> str:
+        """The text of the section: ``u[:, 1:]``."""
+        return self.name + self.key
+
+
+def key_of(u: Field) -> str:
+    """Write the key of a section."""
+    return _Part.of("u", u, u.pencil, u.singletons).key
+
+
+def _as_text(kept: range, n: int) -> str:
+    """Write what selects some points of `n`: a slice, or the index of a single one."""
+    if len(kept) == 1 < n:
+        return str(kept[0])
+    if not kept:
+        return "0:0"
+    first, after, step = kept[0], kept[-1] + kept.step, kept.step
+    begin = "" if first == (0 if step > 0 else n - 1) else str(first)
+    end = kept[-1] + (1 if step > 0 else -1)
+    shown = str(end - n if 2 * end > n and step > 0 else end)
+    return f"{begin}:{'' if not 0 <= after < n else shown}{f':{step}' if step != 1 else ''}"
+
+
+def _cure(u: Field, pencil: Pencil, v: Field, fixed: frozenset[int], *, assigned: bool) -> str:
+    """Explain what to write instead of mixing fields, of which the first lies on `pencil`."""
+    other = v.pencil
     if not pencil.same_ranks(other):
-        return "they use different processes, or the same in another order"
+        return "they use different processes, or the same in another order; make both with one comm"
     if pencil.ndim != other.ndim:
-        return "they have different numbers of dimensions"
-    pairs = list(enumerate(zip(pencil.shape, other.shape, strict=True)))
+        return (
+            "they have different numbers of dimensions; a field that does not vary along some is "
+            "made with dims= on the pencil of the other"
+        )
+    same = getattr(u, "base", u) is getattr(v, "base", v)
+    one = _Part.of("u", u, pencil, fixed)
+    two = _Part.of("u" if same else "v", v, other, fixed)
+    pairs = enumerate(zip(pencil.shape, other.shape, strict=True))
     differing = [dim for dim, (n, m) in pairs if n != m and dim not in fixed]
     if differing:
-        return "their global shapes differ; " + _hint_of_shapes(pencil, other, differing)
-    both = pencil.layout.all_origins, other.layout.all_origins
-    moved = {dim for dim, (one, two) in enumerate(zip(*both, strict=True)) if one != two} - fixed
+        cure = _cure_of_shapes(one, pencil, two, other, differing, assigned=assigned)
+        return f"their global shapes differ; {cure}"
+    here, there = pencil.layout.all_origins, other.layout.all_origins
+    moved = [dim for dim in range(pencil.ndim) if here[dim] != there[dim] and dim not in fixed]
+    cure = (
+        f"pencils.transpose({two.text}, {one.text}.pencil) moves the second to the blocks of the "
+        "first"
+    )
     if not moved:
-        return "transpose() one of them to the pencil of the other"
+        return cure
     if all(pencil.shape[dim] == 1 for dim in moved):
-        cure = "u[3].replicate() gives one plane to all ranks"
-    else:
+        cure = f"{two.text}.replicate() gives its plane to all ranks"
+    elif not assigned and one.whole == two.whole and all(here[d][1] == there[d][1] for d in moved):
+        steps = tuple((here[d][0] - there[d][0]) * (d in moved) for d in range(pencil.ndim))
+        wide = all(abs(n) <= min(pair) for n, pair in zip(steps, _base(u).halo, strict=True))
+        made = "" if wide else f"make u with halo={max(map(abs, steps))}, "
         cure = (
-            "for neighbours write (u.shift((1, 0, 0)) - u)[:-1] after an exchange of halos; "
-            "transpose(u[:-1], u[1:].pencil) moves points to others"
+            f"for neighbours {made}call u.exchange_halo() and write "
+            f"(u.shift({steps}) - {two.name}){two.key}; {cure}"
         )
     return f"they are sections of different points: {cure}"
 
 
-def _hint_of_shapes(pencil: Pencil, other: Pencil, differing: list[int]) -> str:
-    if any(1 in (pencil.shape[dim], other.shape[dim]) for dim in differing):
-        return (
-            f"where one has one point of dimension {differing[0]}, .replicate() gives it to all "
-            "ranks, as in u - u[3].replicate()"
-        )
+def _base(u: Field) -> Field:
+    """Return the field of which `u` is a section, or `u`."""
+    return getattr(u, "base", u)
+
+
+def _cure_of_shapes(
+    one: _Part, pencil: Pencil, two: _Part, other: Pencil, differing: list[int], *, assigned: bool
+) -> str:
+    for part, shape in ((one, pencil.shape), (two, other.shape)):
+        if any(shape[dim] == 1 for dim in differing):
+            return f"{part.text}.replicate() gives its plane to all ranks"
+    if one.whole == two.whole:
+        part, key = (two, one.key) if one.key else (one, two.key)
+        return f"take the same section of both, as in {part.name}{key}"
+    few, many = (one, two) if sum(pencil.shape) < sum(other.shape) else (two, one)
     if pencil.shares_blocks(other):
+        moved, target = (two, one) if assigned else (many, few)
         return (
-            "take the same section of both; they share their blocks, so u.shift(..., onto=pencil) "
-            "can move one"
+            "they share their blocks: "
+            f"{moved.text}.shift({(0,) * pencil.ndim}, onto={target.text}.pencil) moves one"
         )
-    return "transpose() cannot help; take the same section of both"
+    halved = [len(many.kept[dim]) // 2 + 1 for dim in differing]
+    if [len(few.kept[dim]) for dim in differing] == halved:
+        return f"if {few.name} has the waves of {many.name}, transform it: fft.backward({few.text})"
+    return "transpose() cannot help; take sections with the same numbers of points"
 
 
 def local_part(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
@@ -284,10 +369,18 @@ def does_not_broadcast(
     given: tuple[int, ...], shape: tuple[int, ...], local: tuple[int, ...]
 ) -> str:
     """Explain that data do not broadcast, and whether they fit the own block."""
-    hint = "; it fits the own block: write u.local for that" if _ends_with(given, local) else ""
+    hint = f"pass data of shape {shape}, or of extent 1 along axes where they do not vary"
+    if _ends_with(given, local):
+        hint = "it fits the own block: write u.local for that"
+    elif given == shape[::-1]:
+        hint = "write values.T for data whose axes are in the other order"
+    elif len(given) == 1 and given[0] in shape:
+        axis = shape.index(given[0])
+        after = ", ".join([":", *["numpy.newaxis"] * (len(shape) - 1 - axis)])
+        hint = f"write values[{after}] for data along axis {axis}"
     return (
         f"NumPy data of shape {given} are taken as global and do not broadcast to the global shape "
-        f"{shape}{hint}"
+        f"{shape}; {hint}"
     )
 
 

@@ -130,6 +130,9 @@ class PencilArray(Operators, Generic[Element]):
     item = single.item
     replicate = single.replicate
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if hasattr(self, name)]
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -151,8 +154,9 @@ class PencilArray(Operators, Generic[Element]):
 
     def __array__(self, dtype: object = None, copy: object = None) -> Array:  # as NumPy's stubs ask
         raise TypeError(
-            "a PencilArray is not converted to a NumPy array implicitly: use u.local for the own "
-            "block, or gather(u) for the global array"
+            "a PencilArray is not converted to a NumPy array implicitly: write u.local for the own "
+            "block, pencils.gather(u) for the global array, numpy.stack([u, v]) for components, "
+            "pencils.testing.assert_allclose(u, v) to compare in tests"
         )
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:

@@ -73,7 +73,7 @@ def _read_point(u: Field, index: tuple[Any, ...]) -> tuple[int, ...]:
     if not here and u.size != 1:
         raise ArgumentError(
             f"item() of a field of shape {u.shape} needs an index; without one the field must have "
-            "one element, like u[0, 0].item()"
+            f"one element, like u[{_zeros(u)}].item()"
         )
     shape = (u.size,) if len(here) == 1 != u.ndim else u.shape
     here = here or (0,) * u.ndim
@@ -140,9 +140,15 @@ def replicate(u: F) -> F:
     return u.in_frame(target, frame, block)
 
 
-def refuse_number(_: Field) -> NoReturn:
+def refuse_number(u: Field) -> NoReturn:
     """Raise what Python's conversions to numbers raise for fields."""
+    call = "u.item()" if u.size == 1 else f"u.item({_zeros(u)})"
     raise TypeError(
-        "a field is not converted to a number: u.item() returns the value of a field of one point, "
-        "u.item(i, j, k) that of a point, on all ranks; both are collective"
+        f"a field is not converted to a number: {call} returns the value of a point on all ranks, "
+        "and is collective"
     )
+
+
+def _zeros(u: Field) -> str:
+    """Write the index of the first element."""
+    return ", ".join("0" * u.ndim)

@@ -11,7 +11,7 @@ import numpy as np
 from pencils.array.allocation import Array, Key
 from pencils.array.base import Field, checks
 from pencils.array.frame import frame_of
-from pencils.array.operands import FieldSpec, check_field, check_out, check_type
+from pencils.array.operands import FieldSpec, check_field, check_out, check_type, key_of
 from pencils.comm.mpi import PerProcess
 from pencils.comm.progress import slabs, under_way
 from pencils.comm.weighted_sum import weighted_sum
@@ -114,7 +114,11 @@ def _find_shift(u: Field, steps: tuple[int, ...], onto: Pencil) -> Key:
     along = zip(steps, halo, u.halo_room, extent.local_shape, surplus, strict=True)
     for step, (lo, hi), (start, _), n, more in along:
         if not -lo <= step <= hi - more:
-            raise ArgumentError(_too_far(len(key) - 1, step, (lo, hi), more))
+            text = _too_far(len(key) - 1, step, (lo, hi), more)
+            if hasattr(u, "base") and not (lo or hi):
+                text += "; a section has none where it is cut: shift first, "
+                text += f"u.shift({steps}){key_of(u)}"
+            raise ArgumentError(text)
         key.append(slice(start + step, start + step + n))
     return tuple(key)
 
@@ -146,8 +150,6 @@ def _too_far(dim: int, step: int, width: tuple[int, int], more: int) -> str:
     first, last = -width[0], width[1] - more
     allowed = f"use steps {first}..{last}, or " if first <= last else ""
     reason = f"the halo, which is {width} wide there; {allowed}create the array with a wider halo"
-    if not any(width):
-        reason += "; sections have none where they are cut: shift first, u.shift(...)[1:-1]"
     return _refused(dim, step, more, reason)
 
 

@@ -18,8 +18,8 @@ from scipy import fft
 
 from pencils.array.allocation import Array
 from pencils.comm.memory import same_view
-from pencils.fft.options import COSINES, FOURIER, SINES, THREE_HALVES, TWO_THIRDS, AxisTransform
 from pencils.comm.mpi import PerProcess
+from pencils.fft.options import COSINES, FOURIER, SINES, THREE_HALVES, TWO_THIRDS, AxisTransform
 
 Lines: TypeAlias = Sequence[tuple[int, AxisTransform]]
 Change: TypeAlias = Callable[[Array, int, AxisTransform, Array], None]

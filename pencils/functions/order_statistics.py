@@ -267,13 +267,15 @@ def _own(asked: Question, task: Reduction, weights: Any) -> Array:
     if cut:
         lead = len(a.components)
         others = [axis - lead for axis in range(lead, a.ndim) if axis not in task.axes]
-        decomp = f"decomp={others[0]}" if others else "other decomp="
-        cure = f"pencils.transpose(u, u.pencil.with_({decomp}))"
-        if len(task.axes) == 1 and a.pencil.ndim > 1:
+        cure = ""
+        if len(task.axes) == 1 < a.pencil.ndim:
             cure = f"u.whole({cut[0]})"
+        elif others:
+            cure = f"pencils.transpose(u, u.pencil.with_(decomp={others[0]}))"
+        whole = f"pass a field on a pencil in which it is whole, {cure}; " * bool(cure)
         raise ArgumentError(
-            f"{asked.name} along axis {cut[0]}, which is decomposed; pass a field on a pencil in "
-            f"which it is whole: {cure}; without axis= all values are taken together"
+            f"{asked.name} along axis {cut[0]}, which is decomposed; {whole}without axis= all "
+            "values are taken together"
         )
     options: dict[str, Any] = {"axis": task.axes, "keepdims": True}
     few = [min(1, n) if axis in task.axes else 1 for axis, n in enumerate(a.shape)]

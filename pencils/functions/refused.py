@@ -41,8 +41,8 @@ _LINEAR = (
     "numpy.moveaxis(u.local, (0, 1), (-2, -1)), and make a field of the result with PencilArray"
 )
 _SAVE = 'write pencils.save("u.h5", {"u": u}), which all ranks call'
-_POINTS = "write u.take_points((i, j, k)) for points of any rank, u[1:-1] for ranges"
-_PUT = "write u.put_points((i, j, k), values) for points of any rank, u[1:-1] = values for ranges"
+_POINTS = "write u.take_points(index) for points of any rank, u[1:-1] for ranges"
+_PUT = "write u.put_points(index, values) for points of any rank, u[1:-1] = values for ranges"
 _MASK = "write u[mask] = value, or numpy.copyto(u, values, where=mask)"
 _BROADCAST = "fields broadcast in expressions; write u + pencils.zeros(pencil)"
 _REPEAT = "assign to sections of a larger field: w[:n] = pencils.transpose(u, w[:n].pencil)"
@@ -95,7 +95,7 @@ _INSTEAD: Mapping[str, str] = {
     "products of components, u * v for those of points": "dot inner linalg.multi_dot",
     "write u * v: extents of 1 broadcast against each other": "outer kron linalg.outer",
     MATRICES: "matmul matvec vecmat linalg.matmul linalg.tensordot",
-    "write pencils.localgrid(pencil, (x, y, z)) for coordinates on each rank": "meshgrid ix_",
+    "write pencils.localgrid(pencil, axes) for coordinates on each rank": "meshgrid ix_",
     "write numpy.diff(u, axis=axis)": "ediff1d",
     "dimensions cannot be exchanged; numpy.flip(u, axis) reverses their points": "rot90",
     "pass all axes to the reduction: u.sum(axis=(0, 1))": "apply_over_axes",
@@ -130,7 +130,7 @@ _INSTEAD: Mapping[str, str] = {
 # Methods of ufuncs.
 _METHODS: Mapping[str, str] = {
     "write numpy.add(u, value, out=u, where=mask) for a mask, "
-    "u.put_points((i, j, k), values, reduce=pencils.ReduceOp.SUM) for points of any rank": "at",
+    "u.put_points(index, values, reduce=pencils.ReduceOp.SUM) for points of any rank": "at",
     "write numpy.cumsum(u, axis) for sums, numpy.cumprod(u, axis) for products": "accumulate",
     "write u * v, or another operator: extents of 1 broadcast against each other": "outer",
     "reduce sections: u[:n].sum(axis=0) and u[n:].sum(axis=0)": "reduceat",
@@ -141,8 +141,8 @@ _METHODS: Mapping[str, str] = {
 _ATTRIBUTES: Mapping[str, str] = {
     "write u.local for the memory of the own block, u.padded with its halo": "data ctypes "
     "flags flat strides device to_device setflags",
-    "write u.local.tolist() for the own block, pencils.gather(u).tolist() for all on one "
-    "rank": "tolist",
+    "write u.local.tolist() for the own block, pencils.gather(u, root=None).tolist() for all "
+    "blocks on each rank": "tolist",
     "write u.local.tobytes() for the own block": "tobytes",
     "write PencilArray(u.pencil, u.local.view(dtype)) for other elements in the same memory, "
     "u.astype(dtype) for converted ones": "view getfield byteswap",

@@ -42,7 +42,8 @@ class CompactDerivative(LinePlan):
     axis : int
         Dimension of the lines.
     order : {4, 6}, optional
-        Order of accuracy of inner points. At walls it is lower: see Notes.
+        Order of accuracy of inner points. At walls first derivatives are of order 3 and second ones
+        of order 4, whatever `order` is: see Notes.
     derivative : {1, 2}, optional
         Which derivative.
     spacing : float or array_like, optional
@@ -63,8 +64,9 @@ class CompactDerivative(LinePlan):
 
     Attributes
     ----------
-    method : str
-        The method in use.
+    method : {"local", "shared", "reduced", "transposed"}
+        The method in use. If "auto" was asked for, fields in shared memory are solved by "shared"
+        instead, where the ranks of all lines are on one node.
 
     Raises
     ------
@@ -171,7 +173,9 @@ def derivative(
     axis : int
         An axis of space of ``u.shape``, components first, in ``[-u.ndim, u.ndim)``.
     order : {4, 6}, optional
-        Order of accuracy of inner points; `CompactDerivative` describes it at walls.
+        Order of accuracy of inner points, and along periodic axes. At walls first derivatives are
+        of order 3 and second ones of order 4, whatever `order` is: the largest error of a field
+        falls with that order. `CompactDerivative` names the closures.
     derivative : {1, 2}, optional
         Which derivative.
     spacing : float or array_like, optional

@@ -129,7 +129,8 @@ class LinePlan(Plan[Bound]):
     Attributes
     ----------
     method : str
-        The method in use; "shared or ..." if that depends on the fields of a call.
+        The method in use. If "auto" was asked for, fields in shared memory are solved by "shared"
+        instead, where the ranks of all lines are on one node.
     """
 
     source_name = "b"  # of the given field, as users call it
@@ -199,11 +200,11 @@ class LinePlan(Plan[Bound]):
         else:
             self._make_other = lambda: Transposed(lines, whole, solver)
             self.method = Transposed.name
-        if self._shared is not None:
-            self.method = Shared.name if method == Shared.name else f"shared or {self.method}"
-        else:
+        if self._shared is None:
             self._other = self._make_other()
         self._only_shared = method == Shared.name
+        if self._only_shared:
+            self.method = Shared.name
 
     @property
     def _some_have_nothing(self) -> bool:

@@ -65,8 +65,9 @@ class LineSolver(LinePlan):
 
     Attributes
     ----------
-    method : str
-        The method in use.
+    method : {"local", "shared", "reduced", "transposed"}
+        The method in use. If "auto" was asked for, fields in shared memory are solved by "shared"
+        instead, where the ranks of all lines are on one node.
 
     Raises
     ------

@@ -175,7 +175,7 @@ def _blocks(
     try:
         pencil = common_pencil(fields)
     except PencilMismatchError as error:
-        raise AssertionError(f"{name}: {error}") from error
+        raise AssertionError(f"{name}: {error}") from None  # it has the same text
     parts, singletons = [], everywhere(pencil.ndim)
     for one in operands:
         part, along = local_part(one if isinstance(one, Field) else plain_array(one), pencil)

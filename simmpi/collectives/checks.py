@@ -57,8 +57,7 @@ class Sent:
         scheduler.fail(
             MismatchError(
                 f"{self._text}: rank {source} sends {sent.datatype.name}, rank {number} receives "
-                f"{part.datatype.name} by {self._call}; both must have the same types (seed="
-                f"{scheduler.seed})",
+                f"{part.datatype.name} by {self._call}; both must have the same types",
                 scheduler.seed,
             )
         )
@@ -106,6 +105,4 @@ class Watch:
 
     def _fail(self, problem: str) -> None:
         scheduler = self._world.scheduler
-        scheduler.fail(
-            UsageError(f"{self._text}: {problem} (seed={scheduler.seed})", scheduler.seed)
-        )
+        scheduler.fail(UsageError(f"{self._text}: {problem}", scheduler.seed))

@@ -136,7 +136,7 @@ class Slot:
                 f"collective {self.number} on {self.context.name}: rank {first} calls "
                 f"{_shown(name, same)} at {self._place}{also}, rank {number} calls "
                 f"{_shown(call.name, call.same)} at {place()}; all ranks must make the same call, "
-                f"with the same root, counts and types (seed={scheduler.seed})",
+                f"with the same root, counts and types",
                 scheduler.seed,
             )
         )
@@ -262,8 +262,7 @@ def put(slot: Slot, part: Buffer, data: Bytes, source: int, number: int, at: int
         scheduler.fail(
             MismatchError(
                 f"collective {slot.number} on {slot.context.name}: rank {source} sends "
-                f"{len(data)} bytes, rank {number} receives {part.nbytes}; both must be equal "
-                f"(seed={scheduler.seed})",
+                f"{len(data)} bytes, rank {number} receives {part.nbytes}; both must be equal",
                 scheduler.seed,
             )
         )
@@ -277,7 +276,7 @@ def _fail_sizes(slot: Slot, number: int) -> None:
     scheduler.fail(
         MismatchError(
             f"collective {slot.number} on {slot.context.name}: ranks send {sizes} bytes, which "
-            f"rank {number} does not receive; both must be equal (seed={scheduler.seed})",
+            f"rank {number} does not receive; both must be equal",
             scheduler.seed,
         )
     )

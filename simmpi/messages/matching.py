@@ -86,8 +86,7 @@ class Sending(Operation):
             self.world.scheduler.fail(
                 UsageError(
                     f"{self.call} ({self.text()}): the program changed the buffer before the send "
-                    f"was complete; wait for it first, or send a copy (seed="
-                    f"{self.world.scheduler.seed})",
+                    f"was complete; wait for it first, or send a copy",
                     self.world.scheduler.seed,
                 )
             )
@@ -191,8 +190,7 @@ class Receiving(Operation):
             self.world.scheduler.fail(
                 UsageError(
                     f"{self.call} ({self.text()}): the program changed the buffer before the "
-                    "receive was complete; wait for it first (seed="
-                    f"{self.world.scheduler.seed})",
+                    "receive was complete; wait for it first",
                     self.world.scheduler.seed,
                 )
             )
@@ -208,7 +206,7 @@ class Receiving(Operation):
             MismatchError(
                 f"rank {message.source} sends {_kind_of(message.types)} by {message.call}, rank "
                 f"{self.context.number_of(self.rank)} receives {_kind_of(self.buffer)} by "
-                f"{self.call} ({self.text()}); {rule} (seed={scheduler.seed})",
+                f"{self.call} ({self.text()}); {rule}",
                 scheduler.seed,
             )
         )

@@ -132,8 +132,7 @@ class Window:
 
     def fail(self, text: str) -> NoReturn:
         """End the simulation with an error of usage."""
-        seed = self.scheduler.seed
-        self.scheduler.fail(UsageError(f"{text} on {self.name} (seed={seed})", seed))
+        self.scheduler.fail(UsageError(f"{text} on {self.name}", self.scheduler.seed))
 
     # ---- accesses ----
 

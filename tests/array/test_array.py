@@ -162,7 +162,7 @@ def test_it_is_no_truth_value_no_sequence_no_key(pencil):
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(u)
     for number in (float, int, complex):
-        with pytest.raises(TypeError, match=r"u\.item\(\)"):
+        with pytest.raises(TypeError, match=r"u\.item\((0(, 0)*)?\) returns"):
             number(u)
 
 

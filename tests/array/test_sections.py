@@ -168,16 +168,17 @@ def test_fields_of_other_points_do_not_mix(comm):
     """On one rank, too."""
     pencil = pencils.Pencil((6, 5), comm)
     for one, other, text in (
-        (np.s_[1:], np.s_[:-1], r"u.shift((1, 0, 0)) - u)[:-1]"),
-        (np.s_[::2], np.s_[1::2], "sections of different points"),
-        (np.s_[1:], np.s_[...], "the same section of both"),
-        (np.s_[3], np.s_[...], "replicate()"),
-        (np.s_[3], np.s_[2], "sections of different points: u[3].replicate()"),
-        (np.s_[1:, 3], np.s_[:-1, 3], r"u.shift((1, 0, 0)) - u)[:-1]"),
-        (np.s_[:-1], np.s_[...], "the same section of both"),
+        (np.s_[1:], np.s_[:-1], "(u.shift((1, 0)) - u)[:-1]"),
+        (np.s_[:, 1:], np.s_[:, :-1], "(u.shift((0, 1)) - u)[:, :-1]"),
+        (np.s_[::2], np.s_[1::2], "(u.shift((-1, 0)) - u)[1::2]"),
+        (np.s_[1:], np.s_[...], "the same section of both, as in v[1:]"),
+        (np.s_[3], np.s_[...], "u[3].replicate()"),
+        (np.s_[3], np.s_[2], "sections of different points: u[2].replicate()"),
+        (np.s_[1:, 3], np.s_[:-1, 3], "(u.shift((1, 0)) - u)[:-1, 3]"),
+        (np.s_[:-1], np.s_[...], "the same section of both, as in v[:-1]"),
         (np.s_[:, 1:], np.s_[:, ::-1], "global shapes differ"),
-        (np.s_[:, ::-1], np.s_[...], "sections of different points"),
-        (np.s_[1:, 0], np.s_[1:, 1:], "replicate()"),
+        (np.s_[:, ::-1], np.s_[...], "transpose(u, u[:, ::-1].pencil)"),
+        (np.s_[1:, 0], np.s_[1:, 1:], "u[1:, 0].replicate()"),
     ):
         assert text in mixes(pencil, one, other), (one, other)
     for one, other in (

@@ -166,6 +166,12 @@ def test_wrong_arguments_are_explained():
         pencils.Links(latency=0)
 
 
+def test_without_operations_a_halo_and_a_transform_are_planned():
+    for kind, operations in ((float, ["halo:1", "fft"]), (int, [])):
+        expected = pencils.plan((16, 16), 4, operations or "halo:1", dtype=kind)
+        assert str(pencils.plan((16, 16), 4, dtype=kind)) == str(expected)
+
+
 def test_the_command_prints_the_table():
     def command(*args):
         return subprocess.run(
@@ -181,6 +187,8 @@ def test_the_command_prints_the_table():
     assert ran.returncode == 0, ran.stderr
     links = pencils.Links(latency=1e-6)
     assert ran.stdout == f"{pencils.plan((16, 16), 4, 'fft', per_node=2, links=links)}\n"
+    ran = command("plan", "64", "64", "64", "--ranks", "4")
+    assert ran.stdout == f"{pencils.plan((64, 64, 64), 4)}\n"
     ran = command("plan", "16", "--ranks", "4", "--op", "bogus")
     assert ran.returncode == 1
     assert ran.stderr.startswith("error: operation 'bogus' is unknown")

@@ -153,7 +153,7 @@ class Candidates(Sequence[Candidate]):
 def plan(
     shape: Sequence[int] | int,
     ranks: int,
-    operations: Sequence[str] | str,
+    operations: Sequence[str] | str | None = None,
     *,
     per_node: int | None = None,
     dtype: DTypeLike = float,
@@ -175,10 +175,10 @@ def plan(
         Global points along each dimension.
     ranks : int
         Number of processes.
-    operations : str or sequence of str
+    operations : str or sequence of str, optional
         "fft": a forward transform along all dimensions. "halo:2": fill a halo of width 2;
         "halo:2:faces" without corners. "transpose:0,2": move to the pencil that decomposes these
-        dimensions.
+        dimensions. Default: "halo:1" and, for real and complex types, "fft".
     per_node : int, optional
         Ranks on a node, which are consecutive; default: all.
     dtype : dtype, optional
@@ -212,6 +212,8 @@ def plan(
     size = as_int("ranks", ranks, least=1)
     on_node = size if per_node is None else as_int("per_node", per_node, least=1)
     element, used = as_dtype(dtype), links or Links()
+    if operations is None:
+        operations = ["halo:1", "fft"] if element.kind in "fc" else "halo:1"
     texts = [operations] if isinstance(operations, str) else list(operations)
     wanted = [read_operation(text) for text in texts]
     count = as_int("most", most, least=1)

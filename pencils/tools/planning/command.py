@@ -31,8 +31,8 @@ def add_parser(commands: Any) -> None:
     command.add_argument(
         "--op",
         action="append",
-        required=True,
-        help="fft, halo:2, halo:2:faces or transpose:0,2; may be repeated",
+        help="fft, halo:2, halo:2:faces or transpose:0,2; may be repeated (default: halo:1, and "
+        "fft of real or complex types)",
     )
     command.add_argument("--dtype", default="float64", help="element type (default: float64)")
     command.add_argument("--decomp", nargs="+", type=int, help="decomposed dimensions")

@@ -3,7 +3,8 @@
     mpiexec -n 4 python -m pencils run app.py
 
 An error that all ranks raise is printed once, with the lines of the program and without those of
-the library; an error of some ranks names them, and ends the whole job.
+the library; an error of some ranks names them, and ends the whole job. Where each rank waits is
+printed once when no rank has computed for 30 seconds.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import sys
 import threading
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from mpi4py import MPI
 
@@ -20,6 +20,7 @@ from pencils.tools.run.report import CodePosition, RankEnding
 from pencils.tools.run.watch import Watch
 from simmpi.ending import INTERRUPTED
 
+SILENCE = 30.0  # seconds after which waits are reported if they have no limit
 PATIENCE = 2.0  # seconds in which other ranks can fail, too, before the job is ended
 PATIENCE_IF_AGREED = 10.0  # if the library has raised on all of them
 _ANSWERS = 15.0  # seconds in which a rank has to report its position, or the limit of waits
@@ -57,6 +58,9 @@ class Coordinator(threading.Thread):
             self._selector.register(channel, selectors.EVENT_READ, rank)
         self._deadline: float | None = None  # of the next action
         self._asked = False  # for positions
+        self._waits: dict[int, float] = {}  # since when ranks wait, if waits have no limit
+        self._moved = monotonic()  # when a rank has ended
+        self._silent: Literal["no", "asked", "told"] = "no"  # whether they were asked, or told of
 
     def run(self) -> None:
         """Receive reports until all ranks have ended, or the job has to be ended."""
@@ -67,7 +71,8 @@ class Coordinator(threading.Thread):
                     self._end_job()
                     return
                 self._ask(running)
-            wait = None if self._deadline is None else max(0.0, self._deadline - monotonic())
+            deadline = self._deadline or self._silence(running)
+            wait = None if deadline is None else max(0.0, deadline - monotonic())
             for key, _ in self._selector.select(wait):
                 self._read(key.data)
         self._leave()
@@ -81,12 +86,18 @@ class Coordinator(threading.Thread):
         for message in channel.receive():
             if "ended" in message:
                 ending = self._endings[rank] = RankEnding(**message["ended"])
+                self._moved, self._silent = monotonic(), "no"
                 if ending.status:
                     self._hurry(PATIENCE_IF_AGREED if ending.agreed else PATIENCE)
             else:
                 self._positions[rank] = CodePosition(**message["place"])
-                if message["stuck"]:
+                self._waits.pop(rank, None)
+                if message["stuck"] and self._timeout is not None:
                     self._hurry(0.0)
+                elif message["stuck"]:
+                    self._waits[rank] = monotonic() - message["waited"]
+                else:
+                    self._silent = "no"
         if not channel.open:
             self._selector.unregister(channel)
 
@@ -104,6 +115,28 @@ class Coordinator(threading.Thread):
         for rank in running:
             self._channels[rank].send({"where": True})
 
+    def _silence(self, running: list[int]) -> float | None:
+        """Print where ranks wait when none computes any more; return when to look again.
+
+        They are asked before: one that has begun to compute may not have been able to report it.
+        """
+        if len(self._channels) < self._size or not all(rank in self._waits for rank in running):
+            return None
+        due = max(self._moved, *(self._waits[rank] for rank in running)) + SILENCE
+        if monotonic() < due:
+            return due
+        if self._silent == "told":
+            return None
+        if self._silent == "asked":
+            self._silent = "told"
+            _print(report.hang(self._endings, self._places(), SILENCE, ended=False))
+            return None
+        self._silent = "asked"
+        self._waits.clear()
+        for rank in running:
+            self._channels[rank].send({"where": True})
+        return None
+
     def _leave(self) -> None:
         """Let all ranks leave, each with its own status."""
         failed = any(ending.status for ending in self._endings.values())
@@ -116,12 +149,16 @@ class Coordinator(threading.Thread):
             if rank in self._endings:
                 channel.send({"leave": self._endings[rank].status})
 
-    def _end_job(self) -> None:
-        positions = {
+    def _places(self) -> report.Positions:
+        """Return the positions of the ranks that have not reported how they ended."""
+        return {
             rank: self._positions[rank] if channel.open else report.LOST
             for rank, channel in self._channels.items()
             if rank not in self._endings
         }
+
+    def _end_job(self) -> None:
+        positions = self._places()
         failed = [rank for rank, ending in self._endings.items() if ending.status]
         if not failed:
             _print(report.hang(self._endings, positions, self._timeout or 0.0))
@@ -140,6 +177,8 @@ class Member:
     def __init__(self, channel: Channel, watch: Watch, timeout: float | None) -> None:
         self._watch = watch
         self._timeout = timeout
+        # Of waits that are reported; earlier than all ranks may have waited for `SILENCE`.
+        self._limit = SILENCE / 4 if timeout is None else timeout
         self._pid = os.getpid()
         self._rank = MPI.COMM_WORLD.rank
         self._decided = threading.Event()
@@ -178,20 +217,20 @@ class Member:
                 MPI.COMM_SELF.Iprobe()
 
     def _listen(self) -> None:
-        interval = None if self._timeout is None else min(0.5, self._timeout / 8)
-        latest = float("inf")  # when to end the job, though the coordinator has not
+        interval = SILENCE / 8 if self._timeout is None else min(0.5, self._timeout / 8)
+        stuck, latest = False, float("inf")  # when to end the job, though the coordinator has not
         while not self._decided.is_set() and monotonic() < latest:
             ready, _, _ = select.select([self._channel], [], [], interval)
             for message in self._channel.receive() if ready else ():
                 self._obey(message)
             if not self._channel.open:
                 self._decided.set()
-            elif self._timeout is not None and self._watch.waited() >= self._timeout:
-                self._report(stuck=True)
-                latest = monotonic() + _longest_answer(self._timeout) + _GRACE
-                limit, self._timeout = self._timeout, None
+            elif stuck != (self._watch.waited() >= self._limit):
+                stuck = self._report()
+                if stuck and self._timeout is not None:
+                    latest = min(latest, monotonic() + _longest_answer(self._timeout) + _GRACE)
         if not self._decided.is_set():
-            self._end_alone(limit)
+            self._end_alone(self._limit)
 
     def _end_alone(self, limit: float) -> None:
         """End the job: the process of the coordinator was stopped, or its host is cut off."""
@@ -203,14 +242,17 @@ class Member:
     def _obey(self, message: Message) -> None:
         if "where" in message:
             _flush()
-            self._report(stuck=False)
+            self._report()
         else:
             self._verdict = message
             self._decided.set()
 
-    def _report(self, *, stuck: bool) -> None:
-        place = dataclasses.asdict(self._watch.place())
-        self._channel.send({"place": place, "stuck": stuck})
+    def _report(self) -> bool:
+        """Report the position, and whether this rank waits for too long, which is returned."""
+        place, waited = dataclasses.asdict(self._watch.place()), self._watch.waited()
+        stuck = waited >= self._limit
+        self._channel.send({"place": place, "stuck": stuck, "waited": waited})
+        return stuck
 
 
 def _longest_answer(limit: float | None) -> float:

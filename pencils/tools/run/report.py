@@ -72,22 +72,22 @@ def _expression(frame: FrameType) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def called_name(frame: FrameType) -> str:
-    """Name the function that a frame is calling; empty if that cannot be known."""
+def called_names(frame: FrameType) -> list[str]:
+    """Name what a frame is calling, as ``["comm", "recv"]``; empty if that cannot be known."""
     first, _, start, _ = _position(frame)
-    found, longest = "", (-1, -1)
+    found: dict[tuple[int, int], str] = {}  # by where they end
     for instruction in dis.get_instructions(frame.f_code):
-        if instruction.offset > frame.f_lasti:
+        if instruction.offset >= frame.f_lasti:
             break
         place = instruction.positions
-        if not instruction.opname.startswith("LOAD_") or place is None:
-            continue
-        # The function is the longest name that begins where the call begins.
-        if (place.lineno, place.col_offset) == (first, start):
+        # These names begin where the call begins.
+        if place is not None and (place.lineno, place.col_offset) == (first, start):
             ends = (place.end_lineno or 0, place.end_col_offset or 0)
-            if ends >= longest:
-                found, longest = str(instruction.argval), ends
-    return found
+            if instruction.opname.startswith("LOAD_"):
+                found[ends] = str(instruction.argval)
+            elif instruction.opname.startswith(("CALL", "BINARY")):  # f().recv, f[0].recv
+                found[ends] = ""
+    return [found[ends] for ends in sorted(found)]
 
 
 _AGREE = str(Path(agree.__file__))
@@ -161,8 +161,13 @@ def unfinished(found: Mapping[int, RankEnding], places: Positions, size: int) ->
     )
 
 
-def hang(found: Mapping[int, RankEnding], places: Positions, seconds: float) -> str:
-    """Describe where ranks have waited for too long, and the positions of the others."""
+def hang(
+    found: Mapping[int, RankEnding], places: Positions, seconds: float, *, ended: bool = True
+) -> str:
+    """Describe where ranks have waited for too long, and the positions of the others.
+
+    `ended` is whether the job is ended because of it.
+    """
     known = [place for place in places.values() if isinstance(place, CodePosition)]
     waiting = [place for place in known if place.waits_in]
     advice = _CONDITION if all(place.collective for place in waiting) else _MESSAGE
@@ -171,10 +176,10 @@ def hang(found: Mapping[int, RankEnding], places: Positions, seconds: float) -> 
     if SILENT in places.values():
         advice = _STOPPED
     lines = _lines({**places, **{rank: _ended(ending) for rank, ending in found.items()}})
-    return (
-        f"pencils run: the job was ended: a rank had waited for {seconds:g} s (--timeout):\n"
-        f"{lines}{advice}"
-    )
+    why = f"the job was ended: a rank had waited for {seconds:g} s (--timeout)"
+    if not ended:
+        why = f"no rank has computed for {seconds:g} s; the job goes on waiting (--timeout ends it)"
+    return f"pencils run: {why}:\n{lines}{advice}"
 
 
 def _ended(ending: RankEnding) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import wraps
+from inspect import getattr_static
 from time import monotonic
 from traceback import walk_stack
 from types import CodeType, FrameType, FunctionType
@@ -15,10 +16,11 @@ from typing import Any, cast
 
 from mpi4py import MPI
 
-from pencils.comm import sparse
+from pencils.comm import failure, sparse
 from pencils.comm.mailbox import Mailbox
 from pencils.comm.private import private_class
-from pencils.tools.run.report import CodePosition, called_name, line_of
+from pencils.tools.run.report import CodePosition, called_names, line_of
+from simmpi.frames import is_library
 
 # Methods of communicators, by the names of their variants: Xyz, Ixyz, Xyz_init, xyz, ixyz.
 _COLLECTIVES = (
@@ -43,11 +45,21 @@ _WAITS = (
     "Alltoallv Alltoallw Barrier Bcast Gather Gatherv Recv Reduce Scatter Scatterv Send Sendrecv "
     "Split Split_type Dup Create Create_cart"
 )
-# Sockets have methods of these names, too: only looked at where calls are not counted.
-_UNCOUNTED = "gather recv scatter send ssend"
+# Methods of communicators that wait, where calls are not counted. "free" and "split" do not.
+_UNCOUNTED = {
+    name
+    for stem in f"{_COLLECTIVES} {_MAKERS} {_MESSAGES}".split()
+    for name in (stem, stem.lower())
+} - {"free", "split"}
+_RESULT = Future.result.__code__
 _LIBRARY_THREADS = "pencils"  # how the names of its threads begin
-# Functions of the library that poll, without a call that could be counted.
-_POLLING = frozenset({Mailbox.wait.__code__, sparse.sparse_exchange.__code__})
+# Functions of the library that poll, without a call that could be counted, and a variable of each
+# that is another object in each call.
+_POLLING = {
+    Mailbox.wait.__code__: "call",
+    sparse._by_consensus.__code__: "status",  # noqa: SLF001 - to recognize it
+    failure.wait_while.__code__: "request",
+}
 
 # A call in which a thread waits: as long as its first item is the same, it is the same call. Then
 # the name of the method, and whether it is a collective.
@@ -149,7 +161,7 @@ class Watch:
     def _wait(self, frames: Mapping[int, FrameType]) -> _Wait | None:
         own = frames[self._thread]
         wait = self._wait_of(own, main=True)
-        if wait is None and _is_in({Future.result.__code__}, own):
+        if wait is None and any(f.f_code is _RESULT for f, _ in walk_stack(own)):
             # A thread of the library communicates, and this one waits for it.
             for thread in threading.enumerate():
                 frame = frames.get(thread.ident or 0)
@@ -159,19 +171,44 @@ class Watch:
 
     def _wait_of(self, frame: FrameType, *, main: bool) -> _Wait | None:
         counting = self._counting
-        polls = _is_in(_POLLING, frame)
-        if counting is not None and (polls or frame.f_code in counting.codes):
+        poll = _poll(frame)
+        if counting is not None and (poll is not None or frame.f_code in counting.codes):
             return counting.begun, *counting.latest
-        name = called_name(frame)
-        known = _WAITS if counting is not None else f"{_WAITS} {_UNCOUNTED}"
-        if name not in known.split():
-            return (None, "Wait", False) if polls else None
+        if poll is not None:
+            return poll, "Wait", False
+        name = _called(frame)
+        if name not in _WAITS.split() and (counting is not None or name not in _UNCOUNTED):
+            return None
         token = _PROBE.number() if main else (id(frame), frame.f_lasti)
         return ("call", token), name, False
 
 
-def _is_in(codes: Collection[CodeType], frame: FrameType) -> bool:
-    return any(each.f_code in codes for each, _ in walk_stack(frame))
+def _poll(frame: FrameType) -> object | None:
+    """Find the call of a function that polls among the callers of a frame."""
+    for each, _ in walk_stack(frame):
+        if each.f_code in _POLLING:
+            return "poll", each.f_locals.get(_POLLING[each.f_code])
+    return None
+
+
+def _called(frame: FrameType) -> str:
+    """Name the function of mpi4py that a frame is calling; empty if it is known to be another one.
+
+    To find the function must not run code of the program, and must not keep its local variables
+    alive, as to look at them does: where it would, the name alone decides.
+    """
+    first, *path = called_names(frame) or [""]
+    code, names = frame.f_code, frame.f_globals
+    if first in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+        names = frame.f_locals if is_library(code.co_filename) else {}
+    found: object = names.get(first)
+    for name in path:
+        found = getattr_static(found, name, None)
+    if found is None or isinstance(found, property):
+        return [first, *path][-1]
+    found = getattr(found, "__func__", found)  # of a method of a class
+    home = getattr(found, "__module__", None) or ""
+    return getattr(found, "__name__", "") if home.startswith(("mpi4py", "pencils")) else ""
 
 
 class _Probe:
