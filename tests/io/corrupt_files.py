@@ -20,6 +20,7 @@ from mpi4py import MPI
 
 import pencils
 from pencils.errors import CheckpointError
+from pencils.io.load import find_matches
 
 COMM = MPI.COMM_SELF
 PENCIL = pencils.Pencil((4, 6), COMM)
@@ -160,8 +161,8 @@ def read_but_fields(path):
 
 
 def verify(path):
-    """Verify the file; what is found right."""
-    return sorted(pencils.verify(path, COMM))
+    """Verify the file; what is found right, None without checksums."""
+    return find_matches(path, COMM)
 
 
 def looks(kind):
