@@ -337,8 +337,7 @@ class CheckpointSeries(CollectiveBlock):
             signature(load).bind("", template, chosen, **options)
             agree(step=wanted, outputs=len(cut))
         self.wait()
-        on_root(self._comm, "resume", lambda: self._lock.take(self._files.locked))
-        steps = self._find_steps()
+        steps = on_root(self._comm, "resume", self._begin)
         if not steps and wanted is None:
             set_back(cut, None)
             return None
@@ -393,6 +392,11 @@ class CheckpointSeries(CollectiveBlock):
         unit = " steps" if isinstance(self._every, int) else ""
         every = "" if self._every is None else f", one every {self._every}{unit}"
         return f"<CheckpointSeries {self.directory}, keeps {keep}{every}>"
+
+    def _begin(self) -> list[int]:
+        """Lock the directory, and return the steps that are there; on rank 0."""
+        self._lock.take(self._files.locked)
+        return self._files.steps()
 
     def _find_steps(self) -> list[int]:
         """Return the steps that rank 0 finds. *Collective*."""

@@ -159,8 +159,8 @@ def wait_for_space(left: int = 0) -> None:
 def made(target: Path, *, alone: bool = False) -> Iterator[Path]:
     """Give a ``with`` block a temporary to write, which takes the name of `target` at the end.
 
-    As by `commit`. If the block fails, or that, the temporary is removed, and `target` is as it
-    was.
+    It does so by `commit`. If that or the block fails, the temporary is removed, and `target` is as
+    it was.
     """
     clean(target)
     temporary = make_temporary(target)

@@ -268,7 +268,8 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
 
     Leaving a ``with`` block of a file that is open for writing is *Collective*. If the block fails
     on any rank, all ranks raise, and the checksums are not corrected: `verify` then names the
-    fields that were written to, until all ranks call `close`.
+    fields that were written to, and the file is locked for other writers, until all ranks call
+    `close`.
     """
 
     def __init__(
