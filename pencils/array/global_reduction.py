@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Axis = int | Sequence[int] | None
 _ENDS = np.minimum, np.maximum
+_ROUNDING = frozenset({np.add, np.multiply})
 # Functions of extrema that take a start value.
 _WITH_INITIAL = frozenset({"min", "max", "nanmin", "nanmax"})
 NO_VALUE: Any = np._NoValue  # noqa: SLF001 - what NumPy itself passes for "not given"
@@ -84,6 +85,15 @@ class Reduction:
         lead = len(u.components)
         dims = {axis - lead for axis in self.axes if axis >= lead} | u.singletons
         return [axis for axis, dim in enumerate(u.extent.layout.decomp) if dim in dims]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the points behind a result lie on several ranks."""
+        u, lead = self.field, len(self.field.components)
+        layout = u.extent.layout
+        along = zip(layout.decomp, layout.grid.shape, strict=True)
+        cut = {lead + dim for dim, parts in along if parts > 1 and dim not in u.singletons}
+        return not cut.isdisjoint(self.axes)
 
     @property
     def contributes(self) -> bool:
@@ -180,23 +190,26 @@ def reduce_within(
     if result is None or of is None:
         result = _result_dtype(ufunc, u.dtype, result)
     start = initial if initial is NO_VALUE else as_value("initial", initial, result)
-    neutral = _neutral(name, ufunc, result, task.count if start is NO_VALUE else 1)
+    kind = result
+    if result == np.float16 and ufunc in _ROUNDING and (task.whole or task.is_cut):
+        kind = np.dtype(np.float32)  # as NumPy does where elements are contiguous
+    neutral = _neutral(name, ufunc, kind, task.count if start is NO_VALUE else 1)
     chosen = {"axis": task.axes, "result": result, "keepdims": task.keepdims, "initial": start}
     agree(**chosen)
     options: dict[str, Any] = {} if where is True else {"where": mask_part(where, u)}
     if task.contributes:
         block = u.local if of is None else of(u.local)
-        options |= {"dtype": selectable(result), "initial": neutral}
+        options |= {"dtype": selectable(kind), "initial": neutral}
         part = np.asarray(ufunc.reduce(block, axis=task.axes, keepdims=True, **options))
     else:
-        part = np.full(task.partial_shape, neutral, result)
+        part = np.full(task.partial_shape, neutral, kind)
     made = None
     if plain:
         idle = None if task.contributes else neutral
         made = WholeReduction(
-            u, name, facts | chosen, ufunc=ufunc, dtype=result, of=of, neutral=idle
+            u, name, facts | chosen, ufunc=ufunc, dtype=kind, result=result, of=of, neutral=idle
         )
-    total = _Total(agree, task, ufunc, part, start)
+    total = _Total(agree, task, ufunc, part, start, result)
 
     def complete() -> Any:
         if made is not None:
@@ -210,13 +223,20 @@ class _Total:
     """Combines what ranks have reduced, which rides in an agreement if there is room.
 
     Making it is local, within the agreement; calling it, after that, is *Collective*. `start` is
-    combined with the result, unless it is `NO_VALUE`.
+    combined with the result, unless it is `NO_VALUE`; `dtype` is the type of the result.
     """
 
     def __init__(
-        self, agree: agreed, task: Reduction, ufunc: np.ufunc, part: Array, start: Any
+        self,
+        agree: agreed,
+        task: Reduction,
+        ufunc: np.ufunc,
+        part: Array,
+        start: Any,
+        dtype: np.dtype[Any],
     ) -> None:
         self._agree, self._task, self._ufunc, self._start = agree, task, ufunc, start
+        self._dtype = dtype
         self._axes = memory_axes(task.field.pencil.order, len(task.field.components))
         part = part.transpose(self._axes)
         self._shape = part.shape
@@ -234,6 +254,8 @@ class _Total:
         if self._start is not NO_VALUE:
             with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
                 ufunc(total, self._start, out=total)
+        if total.dtype != self._dtype:
+            total = total.astype(self._dtype)
         axes = self._axes
         return task.finish(total.transpose(sorted(range(total.ndim), key=axes.__getitem__)))
 

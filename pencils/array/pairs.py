@@ -57,7 +57,8 @@ def vdot(u: Field, other: Any) -> Any:
         total = fold(agree.carried, np.add)[0]
     else:
         total = reduce(task.comm)[()]
-    return total.astype(np.result_type(left, right), copy=False)
+    with np.errstate(all="ignore"):  # as everywhere in `numpy.vdot`
+        return total.astype(np.result_type(left, right), copy=False)
 
 
 def allclose(

@@ -276,17 +276,20 @@ def norm(u: Field, ord: float | None = None) -> Any:
 def norm_of(name: str, u: Field, ord: float | None, same: Mapping[str, object]) -> Any:
     """Do what `norm` does for a function `name`, which has the arguments `same`. *Collective*."""
     order: Any = 2 if ord is None else ord
-    known = largest = smallest = False
+    known = largest = smallest = is_half = False
     with suppress(Exception):  # what raises here is no number, either
         if isinstance(order, int | float | np.number):
             largest, smallest, known = order == np.inf, order == -np.inf, True
+            is_half = bool(u.dtype == np.float16 and order == 2)  # noqa: PLR2004
     ufunc = np.maximum if largest else np.minimum if smallest else np.add
-    counts = u.dtype.kind in "biu"
+    real = _real(u.dtype)
+    if u.dtype.kind in "biu" or is_half:  # room for the modulus, or the square, of any value
+        real = np.dtype(np.float32 if is_half else float)
 
     def powers(block: Array) -> Array:
         if not known:  # raises inside the agreement of all ranks
             raise TypeError(f"norm with ord={order!r}: give a number, inf, -inf or None")
-        values = block.astype(float) if counts else block  # room for the modulus of any value
+        values = block if block.dtype.kind == "c" else block.astype(real, copy=False)
         if order == 2:  # noqa: PLR2004
             return _square_modulus(values)
         if order == 0:
@@ -294,11 +297,10 @@ def norm_of(name: str, u: Field, ord: float | None, same: Mapping[str, object]) 
         modulus = np.abs(values)
         return np.asarray(modulus if largest or smallest else modulus**order)
 
-    real = np.dtype(float) if counts else _real(u.dtype)
     reduce = reduce_plainly if ord is None else reduce_field
     total = reduce(name, u, dtype=real, ufunc=ufunc, of=powers, same={**same, "ord": order})
     if order == 2:  # noqa: PLR2004
-        return np.sqrt(total)
+        return np.sqrt(total.astype(np.float16) if is_half else total)
     if largest or smallest or order == 0:
         return total
     return total ** np.reciprocal(order, dtype=np.dtype(total.dtype))  # with all digits of the type

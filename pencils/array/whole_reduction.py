@@ -28,8 +28,8 @@ class WholeReduction:
         A field of this kind.
     call, facts
         What all ranks agree on.
-    ufunc, dtype : ufunc, dtype
-        What combines two values, and the type of the result.
+    ufunc, dtype, result : ufunc, dtype, dtype
+        What combines two values, the type in which it does, and that of the result.
     of : callable, optional
         Is applied to the own block first.
     neutral : scalar or None
@@ -44,12 +44,13 @@ class WholeReduction:
         *,
         ufunc: np.ufunc,
         dtype: np.dtype[Any],
+        result: np.dtype[Any],
         of: Callable[[Array], Array] | None,
         neutral: Any,
     ) -> None:
         self._row = Row(u.pencil.topology.comm, call, **facts)
         self._ufunc = ufunc
-        self._type = dtype.type
+        self._type = result.type
         self._of = of
         self._reduce = block_reducer(ufunc, dtype)
         self._neutral = neutral
@@ -76,11 +77,11 @@ class WholeReduction:
         if self._alone:
             return self._type(part)
         if reduce is not None:
-            return reduce(self._row.meeting.comm)[0]
+            return self._type(reduce(self._row.meeting.comm)[0])
         if self._fold is not None:
             return self._type(self._fold(self._column.tolist()))
         assert self._rows is not None
-        return fold(self._rows, self._ufunc)[0]
+        return self._type(fold(self._rows, self._ufunc)[0])
 
 
 def kept_reduction(u: Field, call: str) -> WholeReduction | None:

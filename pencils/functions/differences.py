@@ -214,12 +214,13 @@ def _all_areas(planes: Planes, axis: int, steps: Any, dtype: np.dtype[Any], bloc
     """Return the areas behind own points."""
     start, stop = planes.start, min(planes.stop, planes.points - 1)
     inner = min(stop, planes.stop - 1)
-    found = np.empty((stop - start, *np.moveaxis(block, axis, 0).shape[1:]), dtype)
+    areas = np.empty((*block.shape[:axis], stop - start, *block.shape[axis + 1 :]), dtype)
+    found = np.moveaxis(areas, axis, 0)
     for first, last in ((start, inner), (inner, stop)):
         if first < last:
             near = planes.between(first, last + 1)
             found[first - start : last - start] = _areas(near, _part(steps, first, last))
-    return np.moveaxis(found, 0, axis)
+    return areas
 
 
 def _steps(x: Any, dx: Any, points: int) -> Any:

@@ -391,6 +391,23 @@ def test_vdot(comm, pencil):
 
 
 @pytest.mark.parametrize("halo", [0, 1])
+def test_half_precision(comm, halo):
+    """It is added up in single precision where NumPy does that, and where ranks add up together."""
+    a = draw((2, 30, 4 * comm.size, 20), "f2") / np.float16(8)
+    u = spread(pencils.Pencil(a.shape[1:], comm, decomp=1), a, halo=halo)
+    v, b = np.exp(u / 64), np.exp(a / 64)
+    for name in ("sum", "mean"):
+        assert_agrees(getattr(u, name)(), getattr(a, name)())
+        assert_agrees(getattr(u, name)(axis=3), getattr(a, name)(axis=3, keepdims=True))
+    for _ in range(2):
+        assert_agrees(v.prod(), b.prod())
+    if comm.size > 1:
+        assert_agrees(u.sum(axis=2), a.sum(2, np.float32, keepdims=True).astype("f2"))
+    assert_agrees(np.vdot(u, u), np.vdot(a, a))
+    assert_agrees(u.norm(), np.linalg.norm(a.ravel()))
+
+
+@pytest.mark.parametrize("halo", [0, 1])
 @pytest.mark.parametrize("dtype", ["f4", "c8"])
 def test_many_products_round_as_few_do(comm, dtype, halo):
     """Where they are added one after the other, as by the BLAS, 1e-5 of their sum is lost."""

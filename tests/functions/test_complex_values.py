@@ -67,6 +67,8 @@ ALONG = {
     "average by complex weights": lambda u, axis: np.average(u, axis, AT[axis] * (1 + 2j)),
     "cumsum": np.cumsum,
     "nancumsum": np.nancumsum,
+    "cumprod": np.cumprod,
+    "nancumprod": np.nancumprod,
 }
 EVERY = ["sum", "mean", "var", "std", "nansum", "nanmean", "nanvar", "nanstd", "average"]
 ALONG |= {name: lambda u, axis, name=name: getattr(np, name)(u, axis=axis) for name in EVERY}
