@@ -177,7 +177,7 @@ def test_fields_of_other_points_do_not_mix(comm):
         (np.s_[1:, 3], np.s_[:-1, 3], "(u.shift((1, 0)) - u)[:-1, 3]"),
         (np.s_[:-1], np.s_[...], "the same section of both, as in v[:-1]"),
         (np.s_[:, 1:], np.s_[:, ::-1], "global shapes differ"),
-        (np.s_[:, ::-1], np.s_[...], "transpose(u, u[:, ::-1].pencil)"),
+        (np.s_[:, ::-1], np.s_[...], "transpose(v, u[:, ::-1].pencil)"),
         (np.s_[1:, 0], np.s_[1:, 1:], "u[1:, 0].replicate()"),
     ):
         assert text in mixes(pencil, one, other), (one, other)
