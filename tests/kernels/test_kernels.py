@@ -25,7 +25,7 @@ pytestmark = [
 
 def run(*command, cwd=None):
     done = subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, check=False, timeout=100, cwd=cwd
+        [*map(str, command)], capture_output=True, text=True, check=False, cwd=cwd
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
