@@ -51,19 +51,15 @@ class SharedFile:
         self._fault: Exception | None = None
         self._file = -1
         self._since, self._waiting = range(0), 0  # where was written after a hint, how many bytes
-        try:
-            self._file = os.open(path, os.O_RDWR if write else os.O_RDONLY)
-        except OSError as error:
-            self._keep("open", error)
+        found = self._try("open", lambda: os.open(path, os.O_RDWR if write else os.O_RDONLY))
+        self._file = -1 if found is None else found
 
-    def attempt(self, work: Callable[[], T]) -> T | None:
-        """Do something, unless something has failed; its error is kept, too. Local."""
-        if self._fault is None:
-            try:
-                return work()
-            except Exception as error:  # noqa: BLE001 - see `raise_error`
-                self._note(error)
-        return None
+    def attempt(self, work: Callable[[], T], verb: str = "") -> T | None:
+        """Do something, unless something has failed; its error is kept, too. Local.
+
+        Errors of the system get a text that names the file and the `verb`, if there is one.
+        """
+        return self._try(verb, work) if self._fault is None else None
 
     def write(self, offset: int, data: Array) -> None:
         """Write the bytes of a C-contiguous array at position `offset` of the file. Local.
@@ -71,8 +67,8 @@ class SharedFile:
         Now and then the system is asked to start writing to the disk, so that `sync` takes less
         time.
         """
-        timed("I/O", self._move, os.pwritev, "write", offset, data, nbytes=data.nbytes)
-        if _sync_file_range is None:
+        self._move("write", os.pwritev, offset, data)
+        if _sync_file_range is None or self._fault is not None:
             return
         stop = offset + data.nbytes
         if not self._waiting:
@@ -86,7 +82,7 @@ class SharedFile:
 
     def read(self, offset: int, data: Array) -> None:
         """Fill a C-contiguous array with the bytes at position `offset` of the file. Local."""
-        timed("I/O", self._move, os.preadv, "read", offset, data, nbytes=data.nbytes)
+        self._move("read", os.preadv, offset, data)
 
     def raise_error(self) -> None:
         """Raise the first error of this rank, if there was any. Local."""
@@ -107,43 +103,40 @@ class SharedFile:
 
     def sync(self) -> None:
         """Wait until written data are on disk; errors are kept. Local."""
-        try:
-            timed("I/O", os.fsync, self._file)
-        except OSError as error:
-            self._keep("sync", error)
+        self.attempt(lambda: timed("I/O", os.fsync, self._file), "sync")
 
     def close(self) -> None:
         """Close, once; errors are kept. Local."""
         if self._file < 0:
             return
         file, self._file = self._file, -1
-        try:
-            os.close(file)
-        except OSError as error:
-            self._keep("close", error)
+        self._try("close", lambda: os.close(file))
 
     def _move(
-        self,
-        call: Callable[[int, list[Any], int], int],
-        verb: str,
-        offset: int,
-        data: Array,
+        self, verb: str, call: Callable[[int, list[Any], int], int], offset: int, data: Array
     ) -> None:
-        flat: Any = data if data.dtype == np.uint8 else data.reshape(-1).view(np.uint8)
-        flat, done = flat.reshape(-1), 0
-        try:
+        def move() -> None:
+            flat: Any = data if data.dtype == np.uint8 else data.reshape(-1).view(np.uint8)
+            flat, done = flat.reshape(-1), 0
             while done < len(flat):
                 moved = call(self._file, [flat[done : done + PIECE_BYTES]], offset + done)
                 if moved == 0:
-                    raise OSError(errno.EIO, "end of file")  # noqa: TRY301
+                    raise OSError(errno.EIO, "end of file")
                 done += moved
-        except OSError as error:
-            self._keep(verb, error)
 
-    def _keep(self, verb: str, error: OSError) -> None:
-        text = f"cannot {verb}: {error.strerror}"
-        self._note(OSError(error.errno, text, self._path))
+        self.attempt(lambda: timed("I/O", move, nbytes=data.nbytes), verb)
 
-    def _note(self, error: Exception) -> None:
-        if self._fault is None:
-            self._fault = error
+    def _try(self, verb: str, work: Callable[[], T]) -> T | None:
+        """Do something; keep its error, of whatever type, if it is the first. Local.
+
+        An error that left a method would keep this rank from the next meeting of all ranks.
+        """
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001 - see `raise_error`
+            if self._fault is None:
+                self._fault = error
+                if verb and isinstance(error, OSError):
+                    text = f"cannot {verb}: {error.strerror}"
+                    self._fault = OSError(error.errno, text, self._path)
+        return None

@@ -12,7 +12,7 @@ from pencils.comm.mpi import MPI
 from pencils.comm.topology import Topology
 from pencils.errors import CheckpointError
 from pencils.io.commit import discard, make_temporary
-from pencils.io.file_access import from_root
+from pencils.io.file_access import from_root, open_to_read
 from pencils.io.file_info import FileInfo
 
 _MOST_HOSTS = 4  # that are named
@@ -68,7 +68,7 @@ def describe_seen(topology: Topology, given: str, describe: Callable[[str], File
     try:
         file = from_root(topology.comm, lambda: describe(os.path.realpath(given)))
     except FileNotFoundError:
-        path = topology.comm.bcast(os.path.realpath(given))
+        path = from_root(topology.comm, lambda: os.path.realpath(given))
         _compare(path, _find_places(topology, Path(path)))
         raise
     _compare(file.path, _find_places(topology, Path(file.path), file.identity.size))
@@ -103,15 +103,12 @@ def _find_places(topology: Topology, path: Path, size: int | None = None) -> Pla
 def _look(path: Path, size: int | None) -> int:
     """Look for a file; local. File systems of networks ask the server only if a file is opened."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_to_read(str(path)) as handle:
+            return _SEEN if size in (None, os.fstat(handle).st_size) else _OTHER
     except FileNotFoundError:
         return _ABSENT
-    except OSError:  # whatever reads it raises a better error
+    except Exception:  # noqa: BLE001 - whatever reads it raises a better error, on all ranks
         return _SEEN
-    try:
-        return _SEEN if size in (None, os.fstat(handle).st_size) else _OTHER
-    finally:
-        os.close(handle)
 
 
 def _hosts(places: Iterable[tuple[str, int, int]], what: int) -> str:

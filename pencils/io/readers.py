@@ -21,10 +21,9 @@ import numpy as np
 
 from pencils.array.allocation import Array, HaloLike, Widths, as_halo
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed
 from pencils.distribute.placement import ArrayLike
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.file_access import open_regular
+from pencils.io.file_access import on_root, open_regular
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, encode
 from pencils.io.options import read_name
 from pencils.io.slabs import boundary_widths
@@ -253,13 +252,15 @@ def open_on_root(
     None on other ranks. CheckpointError or OSError are raised on every rank.
     """
     comm = Pencil(1).comm
-    data: Any = None
-    with agreed(comm, "open_on_root"):
-        if comm.rank == 0 and path.endswith(".npy"):
-            data = _open_npy(path)
-        elif comm.rank == 0:
-            data = format_of(path).open_dataset(path, name)
-    return data, *comm.bcast(None if data is None else (data.shape, data.dtype))
+    opened: list[ArrayLike] = []
+
+    def work() -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+        data: Any = _open_npy(path) if path.endswith(".npy") else None
+        opened.append(format_of(path).open_dataset(path, name) if data is None else data)
+        return opened[0].shape, opened[0].dtype
+
+    shape, dtype = on_root(comm, "open_on_root", work)
+    return (opened[0] if opened else None), shape, dtype
 
 
 def _open_npy(path: str) -> ArrayLike:

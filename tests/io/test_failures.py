@@ -144,10 +144,13 @@ def fail_at(monkeypatch, comm, name, rank):
     """Let one rank make the call and then fail, as a full disk would."""
     original = getattr(SharedFile, name)
 
+    def refuse():
+        raise OSError(28, "no space left on device")
+
     def fail(self, *args, **kwargs):
         original(self, *args, **kwargs)
         if comm.rank == rank % comm.size:
-            self._keep(name, OSError(28, "no space left on device"))
+            self.attempt(refuse, name)
 
     monkeypatch.setattr(SharedFile, name, fail)
 
