@@ -533,7 +533,11 @@ def append(path, fields, time):
 
 
 def truncate(path, time):
-    pencils.TimeSeries(path).truncate(time)
+    series = pencils.TimeSeries(path)
+    try:
+        series.truncate(time)
+    finally:  # all ranks get here, or none
+        series.close()
 
 
 LINE_VERBS = {

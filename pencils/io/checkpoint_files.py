@@ -7,12 +7,19 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.commit import LOG, clean, make_directory, remove_old, sync
+from pencils.io.commit import (
+    LOG,
+    abandoned,
+    clean,
+    make_directory,
+    remove_old,
+    set_aside,
+    sync,
+)
 from pencils.io.common import check_folder
 from pencils.io.file_access import on_root
 from pencils.io.load import verify
@@ -52,6 +59,11 @@ class CheckpointFiles:
             raise already_there(files.path(steps[-1]))
         return cls(files.directory, steps if mode == "w" else ())
 
+    @property
+    def locked(self) -> Path:
+        """The path to lock for writing: all checkpoints together."""
+        return self.directory / "checkpoints"
+
     def path(self, step: int) -> Path:
         """Return the path of the checkpoint of a step."""
         return self.directory / f"checkpoint-{step:08}.h5"
@@ -88,8 +100,7 @@ class CheckpointFiles:
         """Rename the checkpoints of steps after `last`: they stay, but no longer count."""
         later = [self.path(step) for step in self.steps() if step > last]
         for path in reversed(later):
-            aside = _rename_aside(path)
-            LOG.warning("%s is set aside as %s", path, aside.name)
+            set_aside(path)
         if later:
             sync(self.directory)
 
@@ -100,7 +111,7 @@ class CheckpointFiles:
         """
         if self._old:
             old = filter(Path.exists, map(self.path, sorted(self._old, reverse=True)))
-            aside = [_rename_aside(path) for path in old]
+            aside = [path.rename(abandoned(path)) for path in old]
             self.target(step).rename(self.path(step))
             sync(self.directory)
             remove_old(aside, "checkpoint")
@@ -184,17 +195,6 @@ def _find_damage(path: Path, comm: MPI.Intracomm) -> str | None:
 
 
 def _time_of(path: Path) -> str:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(Exception):  # a time that no date can have; other ranks go on
         return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(" ", "seconds")
     return "at an unknown time"
-
-
-def _rename_aside(path: Path) -> Path:
-    aside = _unused(path.with_name(f"{path.name}.abandoned"))
-    path.rename(aside)
-    return aside
-
-
-def _unused(path: Path) -> Path:
-    numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
-    return next(one for one in chain([path], numbered) if not one.exists())

@@ -22,7 +22,6 @@ from pencils.io.load import Checkpoint, load, verify
 from pencils.io.options import (
     Truncatable,
     check_continued,
-    check_empty,
     check_processes,
     read_every,
     read_fields,
@@ -31,9 +30,11 @@ from pencils.io.options import (
     read_outputs,
     read_path,
     read_seconds,
+    set_back,
 )
 from pencils.io.save import Saving, save
 from pencils.io.stopping import SIGNALS, Listener, read_signals
+from pencils.io.writer_lock import WriterLock
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
@@ -125,6 +126,7 @@ class CheckpointSeries(CollectiveBlock):
         self._files = open_files(self._ranks.topology, given, self._mode)
         self._known: set[int] = set()  # steps that this run has written or loaded
         self._skipped: dict[str, str] = {}
+        self._lock = WriterLock()  # on rank 0, from the first `resume` or `save` on
         self._stops = False
         self._pending: tuple[int, Saving] | None = None  # with its step
         self._interval = self._every.total_seconds() if isinstance(self._every, timedelta) else inf
@@ -238,6 +240,7 @@ class CheckpointSeries(CollectiveBlock):
         self.wait()
         with agreed(self._comm, "save"):
             if self._comm.rank == 0:
+                self._lock.take(self._files.locked)
                 self._files.check_next(number, self._known)
         path = self._files.target(number)
         self._known.add(number)
@@ -301,7 +304,9 @@ class CheckpointSeries(CollectiveBlock):
         step : int, optional
             The step to continue from. Default: the newest that can be loaded.
         outputs : iterable of TimeSeries, optional
-            Outputs of the run, which are truncated to the time of the checkpoint.
+            Outputs of the run, which are truncated to the time of the checkpoint. Without a
+            checkpoint the run starts anew: what an output holds gets a name that ends in
+            ``.abandoned``, or by `truncate` to ``-inf``, if it is no TimeSeries, is dropped.
 
         Returns
         -------
@@ -315,9 +320,7 @@ class CheckpointSeries(CollectiveBlock):
             or there is none of `step`.
         ArgumentError
             On every rank, if an output is closed, or was opened with ``mode="w"`` although there
-            are checkpoints, the checkpoint has no time to truncate outputs to, or an output has
-            snapshots although there is no checkpoint: the run died before its first one, or the
-            directory is wrong.
+            are checkpoints, or the checkpoint has no time to truncate outputs to.
         OSError
             On every rank, if the directory or a file cannot be read, or an output not truncated.
         PencilMismatchError, RankDisagreementError, TypeError
@@ -331,11 +334,12 @@ class CheckpointSeries(CollectiveBlock):
             signature(load).bind("", template, chosen, **options)
             agree(step=wanted, outputs=len(cut))
         self.wait()
-        steps = self._find_steps()
+        steps = on_root(self._comm, "resume", self._begin)
         if not steps and wanted is None:
-            check_empty(cut, self.directory)
+            set_back(cut, None)
             return None
-        check_continued(cut)
+        with agreed(self._comm, "resume"):
+            check_continued(cut)
         wants = [number for number in steps if wanted in (None, number)]
         read = partial(load, template=template, names=chosen, **options)
         found, self._skipped = read_newest(self._files, wants, read, self._ranks.comm)
@@ -349,9 +353,7 @@ class CheckpointSeries(CollectiveBlock):
             if self._comm.rank == 0:
                 self._files.set_aside(number)
         self._known = {one for one in steps if one <= number}
-        if state.time is not None:
-            for output in cut:
-                output.truncate(state.time)
+        set_back(cut, state.time)
         return state
 
     def close(self) -> None:
@@ -365,6 +367,7 @@ class CheckpointSeries(CollectiveBlock):
         try:
             self.wait()
         finally:
+            self._lock.release()
             self._listener.close()
 
     def _block_comm(self) -> MPI.Intracomm:
@@ -377,6 +380,7 @@ class CheckpointSeries(CollectiveBlock):
         pending, self._pending = self._pending, None
         if pending is not None:
             pending[1].give_up(error)
+        self._lock.release()
         self._listener.close()
 
     def __repr__(self) -> str:
@@ -384,6 +388,11 @@ class CheckpointSeries(CollectiveBlock):
         unit = " steps" if isinstance(self._every, int) else ""
         every = "" if self._every is None else f", one every {self._every}{unit}"
         return f"<CheckpointSeries {self.directory}, keeps {keep}{every}>"
+
+    def _begin(self) -> list[int]:
+        """Lock the directory, and return the steps that are there; on rank 0."""
+        self._lock.take(self._files.locked)
+        return self._files.steps()
 
     def _find_steps(self) -> list[int]:
         """Return the steps that rank 0 finds. *Collective*."""

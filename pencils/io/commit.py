@@ -15,9 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from errno import EDQUOT, EFBIG, ENOSPC, ENOSYS
 from hashlib import blake2b
+from itertools import chain, count
 from pathlib import Path
 
+from pencils.io.writer_lock import WriterLock, lock_path
+
 LOG = logging.getLogger("pencils")
+
 
 # Characters of the name that its temporary keeps; file systems take 255 bytes.
 _KEPT = 40
@@ -101,21 +105,47 @@ def _place() -> str:
     return blake2b(f"{platform.node()} {container}".encode(), digest_size=4).hexdigest()
 
 
-def commit(temporary: Path, target: Path, to_disk: Callable[[Path], object] | None = None) -> None:
+def commit(
+    temporary: Path,
+    target: Path,
+    to_disk: Callable[[Path], object] | None = None,
+    *,
+    alone: bool = False,
+) -> None:
     """Give the whole file its name, replacing what has it, in an order that survives power loss.
 
-    `to_disk` brings the file to the disk; the default opens it for that. Raises OSError if the disk
-    refuses; `target` is then as it was.
+    `to_disk` brings the file to the disk; the default opens it for that. The caller that is `alone`
+    has the lock of `target`. Raises OSError if the disk refuses or a file of this name is open for
+    writing; `target` is then as it was.
     """
     if target.exists():
         with contextlib.suppress(OSError):
             shutil.copymode(target, temporary)
     (to_disk or sync)(temporary)
-    with _freed_by_thread(target):
-        temporary.replace(target)
+    if not _is_new(temporary, target):
+        lock = WriterLock()
+        if not alone:
+            lock.take(target, shared=True)
+        try:
+            with _freed_by_thread(target):
+                temporary.replace(target)
+        finally:
+            lock.release()
     # The file is whole and in place; not every file system lets a directory be synchronised.
     with contextlib.suppress(OSError):
         sync(target.parent)
+
+
+def _is_new(temporary: Path, target: Path) -> bool:
+    """Give the file its name, if no other file has it: without a lock, nothing can be lost then."""
+    if lock_path(target).exists():
+        return False
+    try:
+        os.link(temporary, target)
+    except OSError:  # there is one, or the file system has no hard links
+        return False
+    discard(temporary)
+    return True
 
 
 def wait_for_space(left: int = 0) -> None:
@@ -125,16 +155,17 @@ def wait_for_space(left: int = 0) -> None:
 
 
 @contextlib.contextmanager
-def made(target: Path) -> Iterator[Path]:
+def made(target: Path, *, alone: bool = False) -> Iterator[Path]:
     """Give a ``with`` block a temporary to write, which takes the name of `target` at the end.
 
-    If the block fails, or the disk refuses, the temporary is removed, and `target` is as it was.
+    It does so by `commit`. If that or the block fails, the temporary is removed, and `target` is as
+    it was.
     """
     clean(target)
     temporary = make_temporary(target)
     try:
         yield temporary
-        commit(temporary, target)
+        commit(temporary, target, alone=alone)
     except BaseException:
         discard(temporary)
         raise
@@ -209,6 +240,20 @@ def discard(temporary: Path) -> None:
         temporary.unlink(missing_ok=True)
     except OSError:
         _DISCARDED.add(temporary)
+
+
+def abandoned(path: Path) -> Path:
+    """Return an unused name for a file that stays, but no longer counts."""
+    first = path.with_name(f"{path.name}.abandoned")
+    numbered = (path.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(one for one in chain([first], numbered) if not one.exists())
+
+
+def set_aside(path: Path, rename: Callable[[Path, Path], object] = Path.rename) -> None:
+    """Rename a file that no longer counts, or what else is given, and log the new name."""
+    aside = abandoned(path)
+    rename(path, aside)
+    LOG.warning("%s is set aside as %s", path, aside.name)
 
 
 def remove_old(paths: Iterable[Path], what: str) -> None:

@@ -194,7 +194,7 @@ def system(verb: str, path: object) -> Iterator[None]:
     """
     try:
         yield
-    except PencilsError:
+    except (PencilsError, BlockingIOError):  # the latter names the writer that has the lock
         raise
     except Exception as error:
         number = number_of(error)

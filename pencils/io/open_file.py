@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from pencils.io.readers import Target, format_of
 from pencils.io.ready import ReadyMoves
 from pencils.io.seal import reseal
 from pencils.io.slabs import Slabs, consecutive, moving
+from pencils.io.writer_lock import WriterLock
 from pencils.layout import Selection
 from pencils.pencil import Pencil
 
@@ -91,10 +93,19 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
             )
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, mode=mode, edited=access.edited, external=access.external)
-    file = describe_seen(
-        topology, given, lambda real: format_of(given).describe_fields(real, access)
-    )
-    return OpenFile(file, topology.comm, writable=mode == "r+")
+    lock = WriterLock()
+
+    def describe(real: str) -> FileInfo:
+        if mode == "r+":
+            lock.take(Path(real))
+        return format_of(given).describe_fields(real, access)
+
+    try:
+        file = describe_seen(topology, given, describe)
+        return OpenFile(file, topology.comm, lock, writable=mode == "r+")
+    except BaseException:
+        lock.release()
+        raise
 
 
 class StoredField:
@@ -257,11 +268,15 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
 
     Leaving a ``with`` block of a file that is open for writing is *Collective*. If the block fails
     on any rank, all ranks raise, and the checksums are not corrected: `verify` then names the
-    fields that were written to, until all ranks call `close`.
+    fields that were written to, and the file is locked for other writers, until all ranks call
+    `close`.
     """
 
-    def __init__(self, file: FileInfo, comm: MPI.Intracomm, *, writable: bool) -> None:
+    def __init__(
+        self, file: FileInfo, comm: MPI.Intracomm, lock: WriterLock, *, writable: bool
+    ) -> None:
         self.comm = comm  # private, of the processes that have opened the file
+        self._lock = lock  # taken on rank 0, if it is writable
         self._writable = self._is_collective = writable
         # The identity of this rank, because every machine numbers files in its own way.
         self.info = file._replace(identity=Identity.of(file.path))
@@ -309,6 +324,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         if self._writable:
             self._correct()
             self._writable = False
+            self._lock.release()
         self._shared.close()  # this loses nothing: what was written is on the disk
 
     def writer(self) -> SharedFile:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from math import inf, isnan
-from pathlib import Path
 from typing import Any, Protocol
 
 from pencils.array.operands import check_type
@@ -21,7 +20,7 @@ from pencils.pencil import Pencil
 class Truncatable(Protocol):
     """Output that can be truncated at a time of the run, like a `TimeSeries`.
 
-    Its attributes `closed`, `times` and `mode` count if it has them.
+    Its attributes `closed` and `mode`, and its method `set_aside`, count if it has them.
     """
 
     def truncate(self, time: float) -> object:
@@ -194,14 +193,16 @@ def read_outputs(outputs: object) -> list[Truncatable]:
     return found
 
 
-def check_empty(outputs: Iterable[Truncatable], directory: Path) -> None:
-    """Raise ArgumentError if an output has snapshots although there is no checkpoint."""
+def set_back(outputs: Iterable[Truncatable], time: float | None) -> None:
+    """Drop what is later than a time; None means everything, which is kept if it can be.
+
+    *Collective*.
+    """
     for output in outputs:
-        if len(getattr(output, "times", ())):
-            raise ArgumentError(
-                f"there is no checkpoint in {directory}, but {output!r} holds what a run wrote: is "
-                "this the right directory? To start anew, open the output with mode='w'"
-            )
+        if time is None and hasattr(output, "set_aside"):
+            output.set_aside()
+        else:
+            output.truncate(-inf if time is None else time)
 
 
 def check_continued(outputs: Iterable[Truncatable]) -> None:

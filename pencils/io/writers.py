@@ -44,6 +44,7 @@ from pencils.io.manifest import Extent
 from pencils.io.ready import ReadyMoves
 from pencils.io.seal import seal_new
 from pencils.io.slabs import FileBlocks, Slabs, is_slab, kept_plan_of, run_bytes
+from pencils.io.writer_lock import check_unlocked
 
 if TYPE_CHECKING:
     from pencils.comm.topology import Topology
@@ -103,6 +104,7 @@ class HDF5Writer:
 
         with system("save", path):
             target = Path(os.path.realpath(path))
+            check_unlocked(target)
             clean(target)
             temporary = make_temporary(target)
             try:

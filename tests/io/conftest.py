@@ -1,6 +1,9 @@
 """Global arrays of any dtype, files on rank 0, verdicts that all ranks share."""
 
+import os
+import tempfile
 from itertools import permutations
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -133,3 +136,11 @@ class Lab:
 @pytest.fixture
 def lab(comm):
     return Lab(comm)
+
+
+@pytest.fixture
+def memory_path():
+    """Make a folder of this process where nothing waits for a disk, if there is such a place."""
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="pencils-", dir=memory) as folder:
+        yield Path(os.path.realpath(folder))

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import shutil
 from datetime import timedelta
 from importlib import import_module
 
@@ -108,6 +109,7 @@ def test_only_own_names_are_removed(comm, folder, pencil, series, lab):
 
     lab.on_root(litter)
     save_steps(checkpoints, pencil, 1, 2)
+    checkpoints.close()
     assert sorted(lab.on_root(os.listdir, folder)) == sorted([*others, name(2)])
     comm.barrier()
 
@@ -184,6 +186,7 @@ def test_what_a_dead_save_of_another_step_left_is_removed(folder, pencil, series
 
     lab.on_root(litter)
     save_steps(checkpoints, pencil, 9)
+    checkpoints.close()
     left = lab.on_root(os.listdir, folder)
     assert sorted(left) == [f".{name(8)}.00000000-1-{'a' * 12}.tmp", name(9)]
 
@@ -222,6 +225,7 @@ def test_the_newest_that_is_whole_is_taken(folder, pencil, series, lab, caplog):
     assert lab.everywhere((found["u"].local == 10).all())
     assert found["u"].pencil.decomp == (2,)
     assert list(checkpoints.skipped) == list(reasons)
+    checkpoints.close()
     left = [name(10), *(name(step) + ".abandoned" for step in (20, 30))]
     assert sorted(lab.on_root(os.listdir, folder)) == left
     save_steps(checkpoints, pencil, 20)
@@ -230,24 +234,52 @@ def test_the_newest_that_is_whole_is_taken(folder, pencil, series, lab, caplog):
     assert checkpoints.skipped == {}
 
 
+def test_a_checkpoint_of_a_time_that_no_date_can_have(folder, pencil, series, monkeypatch):
+    """Rank 0 alone logs when it was written."""
+    save_steps(series(folder), pencil, 1)
+    monkeypatch.setattr("pencils.io.checkpoint_files.datetime", None)
+    assert series(folder).resume(pencil).step == 1
+
+
 def test_nothing_to_go_on_from(folder, pencil, series):
     checkpoints, output = series(folder), Output()
     assert checkpoints.resume(pencil, outputs=[output]) is None
     assert checkpoints.latest() is None
-    assert (checkpoints.skipped, output.ends) == ({}, [])
+    assert (checkpoints.skipped, output.ends) == ({}, [-np.inf])
 
 
-def test_without_checkpoints_outputs_are_not_emptied_by_themselves(
-    mpi_tmp_path, folder, pencil, series, lab
-):
-    with pencils.TimeSeries(mpi_tmp_path / "out.h5", comm=pencil.comm) as output:
-        assert series(folder).resume(pencil, outputs=[output]) is None
-        output.append(0, {"u": pencils.ones(pencil)})
-        kind, text = lab.raised(series(folder).resume, pencil, outputs=[output])
-        assert kind is ArgumentError
-        assert "right directory" in text
-        output.truncate(-np.inf)
-        assert series(folder).resume(pencil, outputs=[output]) is None
+@pytest.mark.parametrize("storage", ["file", "files"])
+def test_without_checkpoints_outputs_begin_anew(folder, pencil, lab, caplog, storage):
+    def series(folder):
+        return pencils.CheckpointSeries(folder, signals=(), comm=pencil.comm)
+
+    path = folder.with_name("out.h5")
+    shown = path if storage == "file" else path / "index.h5"
+    attrs, checkpoints = {"run": 7, "u": {"units": "m"}}, series(folder)
+
+    def look(path):
+        with h5py.File(path) as file:
+            return file["u"][:, 0, 0, 0].tolist(), file.attrs["run"], file["u"].attrs["units"]
+
+    for run in range(3):
+        with pencils.TimeSeries(path, comm=pencil.comm, storage=storage, attrs=attrs) as output:
+            assert checkpoints.resume(pencil, outputs=[output]) is None
+            assert len(output) == 0
+        with pencils.TimeSeries(path, comm=pencil.comm, storage=storage, attrs=attrs) as output:
+            for time in (0.0, 1.0):
+                output.append(time, {"u": pencils.full(pencil, 10 * run + time)})
+    names = [f"{shown.name}{end}" for end in (".abandoned", ".abandoned-2", "")]
+    for run, name_ in enumerate(names):
+        wanted = [10 * run, 10 * run + 1], 7, "m"
+        assert lab.on_root(look, shown.with_name(name_)) == wanted
+    told = [record.getMessage() for record in caplog.records]
+    said = [f"{shown} is set aside as {name_}" for name_ in names[:2]]
+    assert told == (said if pencil.rank == 0 else [])
+    checkpoints.save(1, state(pencil, 1), time=0.5)
+    with pencils.TimeSeries(path, comm=pencil.comm, storage=storage) as output:
+        checkpoints.resume(pencil, outputs=[output])
+        assert output.times.tolist() == [0.0]
+    assert len(lab.on_root(os.listdir, shown.parent)) == (4 if storage == "file" else 8)
 
 
 def test_an_output_that_is_closed_is_told_before_anything_changes(
@@ -342,6 +374,7 @@ def test_going_back_sets_later_ones_aside_and_loses_none(folder, pencil, series,
         assert lab.everywhere((u.local == 1).all())
         assert checkpoints.steps == [1]
         save_steps(checkpoints, pencil, 2)
+    checkpoints.close()
     aside = [f"{name(2)}.abandoned", f"{name(2)}.abandoned-2", f"{name(3)}.abandoned"]
     assert sorted(lab.on_root(os.listdir, folder)) == sorted([name(1), name(2), *aside])
     assert lab.on_root(lambda: h5py.File(folder / aside[1])["u"][0, 0, 0, 0]) == 2
@@ -378,9 +411,12 @@ def test_checkpoints_of_another_run_are_not_touched(folder, pencil, series, lab)
 def test_two_runs_in_one_directory_are_told(folder, pencil, series, lab):
     one, other = series(folder), series(folder)
     save_steps(one, pencil, 1)
+    assert lab.raised(save_steps, other, pencil, 1)[0] is BlockingIOError
+    one.close()
     assert lab.raised(save_steps, other, pencil, 1)[0] is ArgumentError
     other.resume(pencil)
     save_steps(other, pencil, 2)
+    other.close()
     kind, text = lab.raised(save_steps, one, pencil, 3)
     assert kind is ArgumentError
     assert "another run" in text
@@ -392,8 +428,10 @@ def test_what_was_set_aside_and_written_again_by_another_run_is_not_of_this_one(
     one, other = series(folder), series(folder)
     save_steps(one, pencil, 1, 2)
     one.resume(pencil, step=1)
+    one.close()
     other.resume(pencil)
     save_steps(other, pencil, 2)
+    other.close()
     kind, text = lab.raised(save_steps, one, pencil, 3)
     assert kind is ArgumentError
     assert "another run, step 2 the last" in text
@@ -516,7 +554,7 @@ def test_a_place_for_the_directory(mpi_tmp_path, pencil, series, lab, monkeypatc
     assert checkpoints.directory == mpi_tmp_path / "run"
     assert checkpoints.steps == [1]
     lab.on_root(checkpoints.latest().unlink)
-    lab.on_root((mpi_tmp_path / "run").rmdir)
+    lab.on_root(shutil.rmtree, mpi_tmp_path / "run")
     for call in (checkpoints.latest, lambda: save_steps(checkpoints, pencil, 2)):
         assert lab.raised(call)[0] is FileNotFoundError
 

@@ -58,8 +58,10 @@ def test_a_reader_keeps_what_it_opened(tmp_path):
 
 
 def test_a_replaced_file_that_tells_no_size(tmp_path, monkeypatch):
-    def refuse(_):
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+    def refuse(handle, fstat=os.fstat):
+        if Path(f"/proc/self/fd/{handle}").readlink() == target:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return fstat(handle)
 
     target = tmp_path / "a"
     replace(target, "old")

@@ -271,6 +271,7 @@ def test_checkpoints_of_the_old_run_stay_until_there_is_a_new_one(
     with monkeypatch.context() as patch:
         patch.setattr("pencils.io.writers.commit", refuse)
         assert lab.raised(checkpoints.save, 20, {"u": pencils.ones(pencil)})[0] is OSError
+    checkpoints.close()
     assert names_in(lab, mpi_tmp_path / "run") == [f"checkpoint-{n:08}.h5" for n in (10, 20, 30)]
     with old_run("a") as again:
         assert again.resume(pencil).step == 30
@@ -308,10 +309,6 @@ def test_a_run_goes_on_or_starts_anew_with_all_its_outputs(lab, pencil, old_run,
         assert "mode='a' for it, or mode='w' for both" in text
         output._storage.close = lambda: None  # as if the program had died of it
     assert place.seen[0] == [1.0, 3.5]
-    with old_run("w") as checkpoints, place.open("a") as output:
-        kind, text = lab.raised(checkpoints.resume, pencil, outputs=[output])
-        assert kind is ArgumentError
-        assert "open the output with mode='w'" in text
     with old_run("a") as checkpoints, place.open("a") as output:
         assert checkpoints.resume(pencil, outputs=[output]).time == 3.0
         assert output.times.tolist() == [1.0]

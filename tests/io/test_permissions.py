@@ -22,7 +22,7 @@ pencils.transpose(u, pencil.with_(decomp=0))
 if who == "all" or pencil.rank == pencil.size - 1:
     os.setuid(65534)
 
-def check_refused(function, *args, **kwargs):
+def check_refused(function, *args, kind="PermissionError", **kwargs):
     found = None
     try:
         function(*args, **kwargs)
@@ -30,7 +30,7 @@ def check_refused(function, *args, **kwargs):
         found = type(error).__name__, str(error)
     everyone = pencil.comm.allgather(found)
     kinds = {found and found[0] for found in everyone}
-    assert kinds == {"PermissionError"}, (function, everyone)
+    assert kinds == {kind}, (function, everyone)
 
 for wait in (True, False):
     check_refused(pencils.save, f"{folder}/a.h5", {"u": u}, wait=wait)
@@ -38,6 +38,10 @@ check_refused(pencils.open, f"{folder}/a.h5", "r+")
 check_refused(pencils.load, f"{folder}/secret.h5", pencil)
 check_refused(pencils.verify, f"{folder}/secret.h5")
 assert pencils.load(f"{folder}/a.h5", pencil)["u"].max() == 1
+# A file that everybody may write, in a folder in which nobody may make a lock; one that is locked.
+with pencils.open(f"{folder}/open.h5", "r+") as file:
+    file["u"].write(2 * u)
+check_refused(pencils.open, f"{folder}/held.h5", "r+", kind="BlockingIOError")
 """
 
 
@@ -59,7 +63,13 @@ def test_without_permission(mpirun, folder, who):
         pencils.save(folder / name, {"u": pencils.ones(pencil)})
         (folder / name).chmod(mode)
     before = [(folder / name).read_bytes() for name in names]
-    ran = mpirun(3, "-c", PROGRAM, folder, who, timeout=60)
+    for name in ("open.h5", "held.h5"):
+        pencils.save(folder / name, {"u": pencils.ones(pencil)})
+        (folder / name).chmod(0o666)
+    with pencils.open(folder / "held.h5", "r+", MPI.COMM_SELF):
+        ran = mpirun(3, "-c", PROGRAM, folder, who, timeout=60)
     assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("cannot lock files in") == (who == "all")
+    assert pencils.load(folder / "open.h5", pencil)["u"].max() == 2
     assert [(folder / name).read_bytes() for name in names] == before
-    assert sorted(entry.name for entry in folder.iterdir()) == names
+    assert {entry.name for entry in folder.iterdir()} == {*names, "open.h5", "held.h5"}

@@ -10,11 +10,13 @@ import pytest
 from mpi4py import MPI
 
 import pencils
+from pencils.comm.file import SharedFile
 from pencils.errors import CheckpointError
 from pencils.io import seal, writers
 from pencils.io.chunks import chunk_in_order
 from pencils.io.manifest import check_manifest
 from pencils.io.series import in_file, tree
+from pencils.io.writer_lock import WriterLock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -105,6 +107,60 @@ def test_one_rank_without_memory(lab, mpi_tmp_path, monkeypatch):
     assert stored(lab, path, "u").sum() == 40
 
 
+@pytest.mark.parametrize("storage", ["file", "files"])
+@pytest.mark.parametrize("name", ["none/a.h5", "\0"])  # the error is an OSError, a ValueError
+def test_one_rank_cannot_open_the_file(lab, mpi_tmp_path, monkeypatch, storage, name):
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+
+    def elsewhere(path, *, write=False, last=lab.comm.size - 1):
+        return SharedFile(name if MPI.COMM_WORLD.rank == last else path, write=write)
+
+    with pencils.TimeSeries(path, comm=lab.comm, storage=storage) as series:
+        series.append(0, {"u": u})
+        with monkeypatch.context() as patch:
+            for module in (in_file, writers):
+                patch.setattr(module, "SharedFile", elsewhere)
+            kind, _ = lab.raised(series.append, 1, {"u": u})
+        assert kind is ValueError if name == "\0" else issubclass(kind, OSError)
+        series.append(1, {"u": u})
+    assert stored(lab, series.path, "u").sum() == 40
+
+
+def test_one_rank_cannot_tell_where_it_works(lab, mpi_tmp_path, monkeypatch):
+    def only_on_root(path, *args, real=os.path.realpath, **rest):
+        if MPI.COMM_WORLD.rank:
+            raise FileNotFoundError(errno.ENOENT, "the working directory was removed")
+        return real(path, *args, **rest)
+
+    monkeypatch.setattr(os.path, "realpath", only_on_root)
+    pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm).close()
+    pencils.CheckpointSeries(mpi_tmp_path / "run", comm=lab.comm, signals=()).close()
+    missing = mpi_tmp_path / "b.h5"
+    assert lab.raised(pencils.verify, missing, lab.comm)[0] is FileNotFoundError
+
+
+def test_times_that_are_none(lab, mpi_tmp_path):
+    """Rank 0 alone reads them, and the others wait for what it has read."""
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    with pencils.TimeSeries(mpi_tmp_path / "a", comm=lab.comm, storage="files") as series:
+        series.append(0, {"u": u})
+
+    def spoil():
+        with h5py.File(series.path, "r+") as file:
+            dims = file["time"].attrs["pencils_dims"]
+            del file["time"]
+            file["time"] = ["noon"]
+            file["time"].attrs["pencils_dims"] = dims
+
+    lab.on_root(spoil)
+    for _ in range(2):
+        kind, _ = lab.raised(
+            pencils.TimeSeries, mpi_tmp_path / "a", comm=lab.comm, storage="files", edited=True
+        )
+        assert kind is ValueError
+
+
 def test_pieces_of_large_fields(lab, mpi_tmp_path, monkeypatch):
     monkeypatch.setattr(pencils.io.direct, "_PIECE_BYTES", 24)
     pencil = pencils.Pencil((6, 5), lab.comm)
@@ -118,6 +174,13 @@ def test_pieces_of_large_fields(lab, mpi_tmp_path, monkeypatch):
     assert pencils.verify(series.path, lab.comm) == ["u"]
 
 
+@pytest.fixture
+def no_locks(monkeypatch):
+    """As on a file system that has none."""
+    monkeypatch.setattr(WriterLock, "take", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("no_locks")
 def test_looking_changes_nothing(lab, mpi_tmp_path, monkeypatch):
     """Who only makes a TimeSeries while another appends does not take its room away."""
     path = mpi_tmp_path / "a.h5"
@@ -145,6 +208,7 @@ def refuses_to_append(lab, series, path, u):
     assert pencils.verify(path, lab.comm) == ["u"]
 
 
+@pytest.mark.usefixtures("no_locks")
 def test_two_writers_at_once(lab, mpi_tmp_path, monkeypatch):
     path = mpi_tmp_path / "a.h5"
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
@@ -267,6 +331,7 @@ def append_alone(path, time):
         other.append(time, {"u": u})
 
 
+@pytest.mark.usefixtures("no_locks")
 def test_an_append_of_another_process_while_a_series_is_opened(lab, mpi_tmp_path, monkeypatch):
     path = mpi_tmp_path / "a.h5"
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
@@ -297,6 +362,7 @@ def kill_before_patches(path, time):
     assert patches
 
 
+@pytest.mark.usefixtures("no_locks")
 def test_two_processes_repair_a_series_at_once(lab, mpi_tmp_path, monkeypatch):
     """The slower one must not write patches over what the other one has appended since."""
     path = mpi_tmp_path / "a.h5"

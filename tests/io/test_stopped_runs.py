@@ -1,5 +1,6 @@
-"""Whole programs that are sent signals: they save, leave with success, and go on later."""
+"""Whole programs that are sent signals or killed: they go on later as if nothing had happened."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -7,7 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import h5py
+import pytest
 from mpi4py import MPI
+from mpi_helpers import ended, forked
 
 import pencils
 
@@ -84,3 +88,59 @@ def test_a_program_that_is_sent_a_signal_saves_and_goes_on_later(tmp_path):
         tmp_path / "run" / f"checkpoint-{step + 3:08}.h5", pencils.Pencil((6, 5, 4), MPI.COMM_SELF)
     )
     assert (state["u"].local == step + 3).all()
+
+
+def program(folder, storage):
+    """Write an output at each step, and a checkpoint at each second one; it may die at a yield."""
+    pen = pencils.Pencil((4, 5), MPI.COMM_SELF)
+    output = pencils.TimeSeries(folder / "out", comm=MPI.COMM_SELF, storage=storage)
+    yield
+    checkpoints = pencils.CheckpointSeries(folder / "run", every=2, keep=1, comm=MPI.COMM_SELF)
+    yield
+    with output, checkpoints:
+        state = checkpoints.resume(pen, outputs=[output])
+        yield
+        u = state["u"] if state else pencils.ones(pen)
+        step = state.step if state else 0
+        while step < 3:
+            step += 1
+            u = 0.7 * u + step
+            output.append(step, {"u": u, "total": u.sum()})
+            yield
+            if checkpoints.due(step):
+                checkpoints.save(step, {"u": u}, time=step)
+                yield
+    yield
+
+
+def run(folder, storage, last):
+    """Run the program; kill this process at that yield."""
+    for number, _ in enumerate(program(folder, storage)):
+        if number == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def results(folder, storage):
+    """Look at what a run has left: the output, and the names of all files that count."""
+    shown = folder / "out" if storage == "file" else folder / "out" / "index.h5"
+    with h5py.File(shown) as file:
+        found = [file[name][...].tobytes() for name in ("time", "u", "total")]
+    return found, sorted(path.name for path in (folder / "run").iterdir())
+
+
+@pytest.mark.mpiexec("kills processes")
+@pytest.mark.parametrize("storage", ["file", "files"])
+def test_a_program_that_is_killed_between_any_two_lines_is_started_again(memory_path, storage):
+    for last in itertools.count():
+        folder = memory_path / str(last)
+        folder.mkdir()
+        # Killed there, and then where it has just gone on.
+        killed = [ended(forked(run, folder, storage, place))[0] for place in (last, 2)]
+        assert ended(forked(run, folder, storage, -1)) == [0]
+        if last == 0:
+            whole = results(folder, storage)
+        assert results(folder, storage) == whole, last
+        if killed[0] == 0:
+            break
+    assert last == 8
+    assert killed == [0, -signal.SIGKILL]

@@ -56,7 +56,8 @@ def record(request, monkeypatch):
     for call in ("pwrite", "pwritev"):
         monkeypatch.setattr(os, call, made.wrap("write", getattr(os, call), name_of))
     monkeypatch.setattr(os, "fsync", made.wrap("sync", os.fsync, name_of))
-    monkeypatch.setattr(os, "replace", made.wrap("rename", os.replace, lambda *names: names))
+    for call in ("replace", "link"):  # the latter for names that no file has
+        monkeypatch.setattr(os, call, made.wrap("rename", getattr(os, call), lambda *names: names))
     apply = made.wrap("write", CapturedFile.apply, lambda captured: [captured._path])
     monkeypatch.setattr(CapturedFile, "apply", apply)
     return made

@@ -28,7 +28,7 @@ from pencils.errors import CheckpointError
 from pencils.io.captured_file import CapturedFile, Change, changing
 from pencils.io.checksum import add_sums, carry_sums
 from pencils.io.chunks import count_chunks
-from pencils.io.commit import clean, commit, discard, made, make_temporary
+from pencils.io.commit import clean, commit, discard, made, make_temporary, set_aside
 from pencils.io.file_access import from_root, open_regular, open_to_write
 from pencils.io.file_info import TIME, Access, Stored
 from pencils.io.manifest import (
@@ -50,6 +50,7 @@ from pencils.io.ready import ReadyMoves
 from pencils.io.seal import END_FIELD, differences, repair, seal_again, switch
 from pencils.io.series.state import SUMS, Column, SeriesState
 from pencils.io.slabs import FileBlocks, Slabs, moving
+from pencils.io.writer_lock import WriterLock
 from pencils.io.writers import write_part
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class InFile:
     """A series in one file. Everything but `abandon` is *Collective*.
 
     Parameters are a private communicator, the path as all ranks find it, attributes of a new file,
-    and the arguments `mode` and `edited` of `TimeSeries`.
+    the lock to take on rank 0, and the arguments `mode` and `edited` of `TimeSeries`.
     """
 
     summed = True
@@ -74,17 +75,20 @@ class InFile:
         path: str,
         attrs: Mapping[str, Any],
         *,
+        lock: WriterLock,
         mode: str,
         edited: bool = False,
     ) -> None:
         self._comm = comm
+        self._attrs = attrs
         self.path = path
         self._file: OneFile | None = None  # on rank 0
         # Removes, on rank 0, a new series that never takes the place of the old one.
         self._remove: weakref.finalize[Any, Any] | None = None
         with agreed(comm, "TimeSeries"):
             if comm.rank == 0:
-                self._file = self._open(attrs, mode, edited=edited)
+                lock.take(Path(path))
+                self._file = self._open(mode, edited=edited)
 
     @property
     def state(self) -> SeriesState | None:
@@ -126,6 +130,14 @@ class InFile:
                 with self._file.state.changing():
                     self._file.cut(count)
 
+    def set_aside(self) -> None:
+        """Rename the file, and go on with a new one."""
+        with agreed(self._comm, "set_aside"):
+            if self._file is not None:
+                with self._file.state.changing():
+                    set_aside(Path(self.path))
+                    self._file = self._open("a")
+
     def close(self) -> None:
         """End appending."""
         with agreed(self._comm, "close"):
@@ -140,12 +152,12 @@ class InFile:
                 self._file.close()
             self._remove()
 
-    def _open(self, attrs: Mapping[str, Any], mode: str, *, edited: bool) -> OneFile:
+    def _open(self, mode: str, *, edited: bool = False) -> OneFile:
         from pencils.io.series import tree  # only rank 0 needs h5py
 
-        target, state = Path(self.path), SeriesState(dict(attrs))
+        target, state = Path(self.path), SeriesState(dict(self._attrs))
         if not target.exists():
-            with made(target) as temporary:
+            with made(target, alone=True) as temporary:
                 tree.create(str(temporary), state)
         elif mode == "x":
             raise already_there(self.path)
@@ -169,7 +181,7 @@ class InFile:
             return
         try:
             yield
-            commit(Path(file.path), Path(self.path))
+            commit(Path(file.path), Path(self.path), alone=True)
         except BaseException:
             file.close()
             self._remove()

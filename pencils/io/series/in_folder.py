@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
@@ -12,12 +13,13 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.commit import LOG, made, make_directory, remove_old
+from pencils.io.commit import LOG, made, make_directory, remove_old, set_aside
 from pencils.io.file_info import TIME, Access, Stored, decode
 from pencils.io.options import already_there
 from pencils.io.ready import ReadyMoves
 from pencils.io.save import save
 from pencils.io.series.state import SeriesState
+from pencils.io.writer_lock import WriterLock
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -31,8 +33,8 @@ class InFolder:
 
     A snapshot belongs to the series when the index, which takes its name when it is whole, names
     it. Parameters are a private communicator, the folder as all ranks find it, attributes of the
-    files, coordinates and other arguments of `save` for the snapshots, and the arguments `mode` and
-    `edited` of `TimeSeries`.
+    files, coordinates and other arguments of `save` for the snapshots, the lock to take on rank 0,
+    and the arguments `mode` and `edited` of `TimeSeries`.
     """
 
     summed = False
@@ -45,6 +47,7 @@ class InFolder:
         grid: LocalGrid | None,
         saving: Mapping[str, Any],
         *,
+        lock: WriterLock,
         mode: str,
         edited: bool = False,
     ) -> None:
@@ -59,7 +62,9 @@ class InFolder:
         self._replaced: list[str] | None = None  # snapshots of that, until this one has an index
         with agreed(comm, "TimeSeries"):
             if comm.rank == 0:
-                self.state = self._open(attrs, mode)
+                make_directory(self._folder)
+                lock.take(Path(self.path))
+                self.state = self._open(mode)
         self._run = comm.bcast(self._run)
 
     @property
@@ -109,6 +114,17 @@ class InFolder:
                     self._write_index(self.state)
                 self._drop(surplus)
 
+    def set_aside(self) -> None:
+        """Copy the index, and go on with an empty one; later snapshots have other names."""
+        with agreed(self._comm, "set_aside"):
+            if self.state is not None:
+                self._check_alone()
+                self.state, self._run = self._new_state(), self._unused_run()
+                with self.state.changing():
+                    set_aside(Path(self.path), _copy)
+                    self._write_index(self.state)
+        self._run = self._comm.bcast(self._run)
+
     def close(self) -> None:
         """End appending: a new series without snapshots, too, now replaces the old one."""
         with agreed(self._comm, "close"):
@@ -120,22 +136,29 @@ class InFolder:
         """Leave what was there before, if there is nothing to replace it. Local."""
         self._replaced = None
 
-    def _open(self, attrs: Mapping[str, Any], mode: str) -> SeriesState:
-        make_directory(self._folder)
+    def _open(self, mode: str) -> SeriesState:
         if Path(self.path).exists():
             if mode == "x":
                 raise already_there(self._folder)
             self._seen = _identity(self.path)
-            return self._start_beside(attrs) if mode == "w" else self._continue()
+            return self._start_beside() if mode == "w" else self._continue()
         other = min(self._folder.glob("*.h5"), default=None)
         if other is not None:
             raise CheckpointError(
                 f"{self._folder} holds {other.name} but no index.h5, so it is no series; choose an "
                 "empty folder"
             )
-        state = SeriesState(dict(attrs))
+        state = self._new_state()
         self._write_index(state)
         return state
+
+    def _new_state(self) -> SeriesState:
+        return SeriesState(dict(self._saving["attrs"]))
+
+    def _unused_run(self) -> int:
+        """Return the number of a run that has no snapshots in the folder."""
+        runs = {_run_of(path.name) for path in self._folder.iterdir()}
+        return next(run for run in count() if run not in runs)
 
     def _continue(self) -> SeriesState:
         from pencils.io import hdf5  # of all ranks, only this one needs h5py
@@ -143,34 +166,33 @@ class InFolder:
 
         with hdf5.open_whole(self.path, Access(edited=self._edited)) as source:
             state = tree.read_tree(self.path, source.file)
-            self._run = next(filter(None, map(_run_of, tree.sources(source.file))), 0)
+            named = next(filter(None, map(_run_of, tree.sources(source.file))), 0)
+            self._run = int(source.file.attrs.get(tree.RUN, named))
         return state
 
-    def _start_beside(self, attrs: Mapping[str, Any]) -> SeriesState:
+    def _start_beside(self) -> SeriesState:
         """Start a series whose snapshots have other names than those that there are."""
         from pencils.io import hdf5
         from pencils.io.series import tree
 
-        self._replaced, taken = [], [path.name for path in self._folder.iterdir()]
+        self._replaced, self._run = [], self._unused_run()
         try:
             with hdf5.open_whole(self.path, Access(edited=True)) as source:
                 is_series = tree.SERIES in source.file.attrs
-                self._replaced = taken = [*filter(_NAME.fullmatch, tree.sources(source.file))]
+                self._replaced = [*filter(_NAME.fullmatch, tree.sources(source.file))]
         except CheckpointError as error:
             LOG.warning("the snapshots of a damaged series are not removed: %s", error)
         else:
             if not is_series:
                 raise tree.no_series(self.path)
-        runs = set(map(_run_of, taken))
-        self._run = next(run for run in count() if run not in runs)
-        return SeriesState(dict(attrs))
+        return self._new_state()
 
     def _write_index(self, state: SeriesState) -> None:
         from pencils.io.series import tree
 
         target = Path(self.path)
-        with made(target) as temporary:
-            tree.create_index(str(temporary), state, self._names)
+        with made(target, alone=True) as temporary:
+            tree.create_index(str(temporary), state, self._names, self._run)
         self._seen = _identity(self.path)
         replaced, self._replaced = self._replaced, None
         self._drop(replaced or ())
@@ -191,6 +213,11 @@ class InFolder:
                 f"another process has written to {self.path}; let one program at a time append "
                 "to a series, and make a new TimeSeries to continue it"
             )
+
+
+def _copy(path: Path, copy: Path) -> None:
+    with made(copy) as temporary:
+        shutil.copyfile(path, temporary)
 
 
 def _name(run: int, number: int) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +22,7 @@ from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.common import check_folder
 from pencils.io.contents import are_fields, whole_grid
+from pencils.io.file_access import from_root
 from pencils.io.file_info import RESERVED
 from pencils.io.options import (
     read_attrs,
@@ -34,6 +36,7 @@ from pencils.io.save import save
 from pencils.io.series.in_file import InFile
 from pencils.io.series.in_folder import InFolder
 from pencils.io.series.state import Column, describe_columns, read_samples, take
+from pencils.io.writer_lock import WriterLock
 from pencils.io.xdmf import write_sidecar
 from pencils.layout import Selection
 from pencils.pencil import Pencil
@@ -140,17 +143,21 @@ class TimeSeries(CollectiveBlock):
             agree(path=given, mode=mode, grid=found, attrs=sorted(both), storage=storage)
             agree(xdmf=bool(xdmf), saving=sorted(options), edited=bool(edited))
         check_folder(topology, given)
-        real: str = self._comm.bcast(os.path.realpath(given))
-        way: dict[str, Any] = {"mode": mode, "edited": bool(edited)}
+        real: str = from_root(self._comm, lambda: os.path.realpath(given))
+        self._lock = WriterLock()  # taken on rank 0
+        way: dict[str, Any] = {"lock": self._lock, "mode": mode, "edited": bool(edited)}
         self._storage: InFile | InFolder
-        if storage == "file":
-            self._storage = InFile(self._comm, real, known, **way)
-        else:
-            self._storage = InFolder(self._comm, real, known, self._grid, options, **way)
-        state = self._storage.state
-        if state is not None and not state.times:
-            state.notes = notes
-        self._times: list[float] = self._comm.bcast(state and [*map(float, state.times)])
+        try:
+            if storage == "file":
+                self._storage = InFile(self._comm, real, known, **way)
+            else:
+                self._storage = InFolder(self._comm, real, known, self._grid, options, **way)
+            self._times: list[float] = from_root(self._comm, self._find_times)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._notes = notes
+        self._note()
         self._xdmf = bool(xdmf)
         self._listed = 0  # snapshots in the sidecar
         self._failed = False  # whether the last append was not completed
@@ -212,7 +219,8 @@ class TimeSeries(CollectiveBlock):
                 self._compare(*describe_columns(selected, taken, values, self._grid))
             ready = self._storage.prepare(agree, taken)
         self._failed = True
-        self._storage.append(now, len(self._times), taken, values, ready)
+        with self._changing():
+            self._storage.append(now, len(self._times), taken, values, ready)
         self._failed = False
         self._times.append(now)
         if self._xdmf and len(self._times) >= _GROWTH * self._listed:
@@ -245,8 +253,35 @@ class TimeSeries(CollectiveBlock):
             return
         if self._xdmf:  # first: it may list what will be gone
             self._write_sidecar(count)
-        self._storage.truncate(count)
+        with self._changing():
+            self._storage.truncate(count)
         del self._times[count:]
+
+    def set_aside(self) -> None:
+        """Keep all snapshots under another name, and go on without any. *Collective*.
+
+        The name of the file, or of the index of the folder, gets the ending ``.abandoned``, as a
+        warning in the logger ``pencils`` tells. `CheckpointSeries.resume` does this if the run
+        died before its first checkpoint.
+
+        Raises
+        ------
+        ArgumentError, RankDisagreementError
+            On every rank, if the series is closed, or ranks pass different series.
+        OSError
+            On every rank, if that fails.
+        """
+        with agreed(self._comm, "set_aside") as agree:
+            self._check_open()
+            agree(series=self._storage.path)
+        if not self._times:
+            return
+        if self._xdmf:  # first: it may list what will be gone
+            self._write_sidecar(0)
+        with self._changing():
+            self._storage.set_aside()
+        self._note()
+        del self._times[:]
 
     def close(self) -> None:
         """End appending, and write the sidecar, if there is to be one. *Collective*.
@@ -259,11 +294,14 @@ class TimeSeries(CollectiveBlock):
         if self._closed:
             return
         self._closed = True
-        if self._failed and not self._times:
-            self._storage.abandon()
-        self._storage.close()
-        if self._xdmf and self._listed != len(self._times):
-            self._write_sidecar(len(self._times))
+        try:
+            if self._failed and not self._times:
+                self._storage.abandon()
+            self._storage.close()
+            if self._xdmf and self._listed != len(self._times):
+                self._write_sidecar(len(self._times))
+        finally:
+            self._lock.release()
 
     def _block_comm(self) -> MPI.Intracomm:
         return self._comm
@@ -273,7 +311,10 @@ class TimeSeries(CollectiveBlock):
 
     def _give_up(self, _error: BaseException, /) -> None:
         self._closed = True
-        self._storage.abandon()
+        try:
+            self._storage.abandon()
+        finally:
+            self._lock.release()
 
     def __len__(self) -> int:
         return len(self._times)
@@ -291,6 +332,27 @@ class TimeSeries(CollectiveBlock):
             raise CheckpointError(
                 f"writing to {self.path} failed before; make a new TimeSeries to continue it"
             )
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Let another series write after a failure with which this one cannot go on."""
+        try:
+            yield
+        finally:
+            state = self._storage.state
+            if state is not None and not state.whole:
+                self._lock.release()
+
+    def _find_times(self) -> list[float]:
+        """Return the times of all snapshots, on rank 0."""
+        state = self._storage.state
+        return [] if state is None else [*map(float, state.times)]
+
+    def _note(self) -> None:
+        """Let what the first snapshot will make have the attributes that were given."""
+        state = self._storage.state
+        if state is not None and not state.times:
+            state.notes = self._notes
 
     def _read_time(self, time: object) -> float:
         now = _read_number(time)

@@ -33,6 +33,8 @@ from pencils.io.vtkhdf import update_view, write_view
 # Attribute of files that are series, with the version of what only those have.
 SERIES = RESERVED + "series"
 _VERSION = 1
+# Attribute of an index: the number in the names of its snapshots.
+RUN = RESERVED + "run"
 _DIMS = RESERVED + "dims"
 _SUM = RESERVED + "checksum"
 
@@ -67,8 +69,11 @@ def _write_tree(file: Any, state: SeriesState, make: Make) -> None:
     write_view(file, [column.name for column in state.fields], len(state.times))
 
 
-def create_index(path: str, state: SeriesState, files: Sequence[str]) -> None:
-    """Overwrite `path` with a series whose fields are in other files, one for each snapshot."""
+def create_index(path: str, state: SeriesState, files: Sequence[str], run: int) -> None:
+    """Overwrite `path` with a series whose fields are in other files, one for each snapshot.
+
+    The names of these files have the number `run`.
+    """
 
     def make(group: Any, column: Column) -> Any:
         if column.is_field:
@@ -78,6 +83,7 @@ def create_index(path: str, state: SeriesState, files: Sequence[str]) -> None:
 
     with changing(path, "w") as file:
         _write_facts(file, state)
+        file.attrs[RUN] = run
         _write_tree(file, state, make)
     seal_new(path, state.entries(), ())
 
