@@ -117,10 +117,12 @@ class Objects(NamedTuple):
         first = os.environ.get("HDF5_VDS_PREFIX", "").replace("${ORIGIN}", str(folder)).split(":")
         names = [other, Path(other).name] if Path(other).is_absolute() else [other]
         folders = *map(Path, first), folder, Path()
-        for path in dict.fromkeys((place / name).resolve() for name in names for place in folders):
+        for path in dict.fromkeys(place / name for name in names for place in folders):
+            if not path.exists():
+                continue
             # A FIFO is an error: HDF5 would wait for it.
             with suppress(OSError), open_to_read(str(path)), open_unlocked(path) as file:
-                total += self._replace(path=str(path), file=file).look_up(source, seen)[1]
+                total += self._replace(path=str(path.resolve()), file=file).look_up(source, seen)[1]
         return total
 
     def _check_links(self, name: str) -> None:
