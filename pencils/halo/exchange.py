@@ -180,14 +180,14 @@ class HaloExchange(Plan[PreparedHalo]):
         """
         # The same fields have passed the checks before.
         found = self._found((self._filling, *map(id, fields)))
+        if not self._check:
+            (found or self._prepare_fields("__call__", fields, FILL)).run()
+            return
         if found is None or (found.meets and self._topology.under_way):
             found = self._prepare_fields("__call__", fields, FILL)
-        elif self._check:
-            found = self._agree_again(found, fields)
-        if self._check:
-            found.move()
         else:
-            found.run()
+            found = self._agree_again(found, fields)
+        found.move()
 
     def _agree_again(self, found: PreparedHalo, fields: Sequence[PencilArray]) -> PreparedHalo:
         """Agree on a call that is prepared. *Collective*."""
