@@ -192,7 +192,11 @@ class Simulation:
             if rank.status is RAISED and not _is_normal_exit(rank):
                 assert rank.error is not None
                 told = text_of_error(rank.error)
-                alike = [each for each in ranks if each.error and text_of_error(each.error) == told]
+                alike = [
+                    each
+                    for each in ranks
+                    if each.error is not None and text_of_error(each.error) == told
+                ]
                 those = numbered(each.number for each in alike)
                 # The text ends without a new line.
                 rest = f"{text}\n".replace(f"{those} {RAISED} {told}\n", "").rstrip() or "\n".join(

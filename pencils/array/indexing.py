@@ -270,7 +270,8 @@ def _converted(value: object, dtype: np.dtype[Any]) -> Array:
             hint = "; write value.real, or u.astype(complex) for a field that takes it"
             hint *= isinstance(value, complex | np.complexfloating)
             text = f"{shown(value)} cannot be assigned to a field of {dtype}: {error}{hint}"
-            raise type(error)(text) from None
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(text) from None
     array = plain_array(value)
     if not np.can_cast(array.dtype, dtype, "same_kind"):
         array = array.astype(dtype)

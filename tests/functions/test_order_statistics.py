@@ -127,7 +127,7 @@ def test_axes_that_are_cut(comm, pencil):
     cut = [1 + d for d in pencil.decomp]
     for axis in cut:
         raise_together(
-            comm, ArgumentError, "in which it is whole", call=functools.partial(np.median, u, axis)
+            comm, ArgumentError, "which is decomposed", call=functools.partial(np.median, u, axis)
         )
 
 

@@ -261,7 +261,7 @@ def test_short(comm):
 """
     found = on_ranks(text, "--simulate-max-steps", "60", "--simulate-no-strict")
     found.assert_outcomes(passed=2, failed=1)
-    found.stdout.fnmatch_lines(["*StepLimitError: *max_steps=60 *"])
+    found.stdout.fnmatch_lines(["*StepLimitError: *max_steps=60; *"])
 
 
 def test_a_plugin_with_the_same_option_still_runs(pytester):

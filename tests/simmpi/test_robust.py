@@ -36,7 +36,7 @@ def test_an_error_without_text_is_raised_as_it_is(seed):
 
     with pytest.raises(UnreadableError) as caught:
         simulate(3, main, seed=seed)
-    assert "its __str__ raises RuntimeError" in "".join(caught.value.__notes__)
+    assert "for rank 1, which raised UnreadableError" in "".join(caught.value.__notes__)
 
 
 def test_an_error_while_ranks_are_described_ends_the_simulation(monkeypatch):
