@@ -157,7 +157,7 @@ def test_fields_of_points_and_faces_do_not_mix_but_the_error_says_how(comm):
     pen = Pencil((6, 4), comm)
     faces = pencils.ones(pen.staggered(0))
     for call in (lambda: faces + pencils.ones(pen), lambda: pencils.ones(pen).__iadd__(faces)):
-        raise_together(comm, PencilMismatchError, "u.shift(..., onto=pencil)", call=call)
+        raise_together(comm, PencilMismatchError, ".shift((0, 0), onto=", call=call)
     raise_together(
         comm,
         PencilMismatchError,
