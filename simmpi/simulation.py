@@ -318,14 +318,19 @@ def import_mpi() -> ModuleType:
 
 def stand_in() -> ModuleType:
     """Have ``from mpi4py import MPI`` import the simulated MPI, with this process as its rank."""
+    package: Any = sys.modules.get("mpi4py") or ModuleType("mpi4py")
+    sys.modules["mpi4py"] = package
+    package.MPI = sys.modules["mpi4py.MPI"] = alone()
+    return MODULE
+
+
+def alone() -> ModuleType:
+    """Return the simulated MPI, with this process as its only rank."""
     simulation = Simulation(1, strict=False)
     scheduler = simulation.scheduler
     scheduler.alone = True
     scheduler.current = scheduler.ranks[0]
     activate(simulation.world)
-    package: Any = sys.modules.get("mpi4py") or ModuleType("mpi4py")
-    sys.modules["mpi4py"] = package
-    package.MPI = sys.modules["mpi4py.MPI"] = MODULE
     return MODULE
 
 

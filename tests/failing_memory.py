@@ -14,6 +14,7 @@ from threading import local
 import numpy as np
 
 import pencils
+import simmpi
 from pencils.comm import pool
 from pencils.comm.pack import compiled
 
@@ -23,7 +24,7 @@ LEAST = 4096
 _SET_HANDLER, _GET_HANDLER = 304, 305
 
 _LIBRARY = f"{Path(pencils.__file__).parent}{os.sep}"
-_MPI = f"{_LIBRARY}simulation{os.sep}"
+_MPI = f"{Path(simmpi.__file__).parent}{os.sep}"
 
 _Size, _Address = ctypes.c_size_t, ctypes.c_void_p
 # Python holds its lock during all calls.

@@ -16,8 +16,7 @@ from pencils.errors import PencilsError
 
 PENCILS = Path(pencils.__file__).parent
 # Folders whose texts are about programs, ranks and command lines.
-OTHERS = {"__main__", "demo", "mypy_plugin", "notebook", "planning", "plot", "pytest_plugin"}
-OTHERS |= {"run", "simulation"}
+OTHERS = {"__main__", "command_line", "demo", "mypy_plugin", "planning", "plot", "run"}
 # Where code begins.
 START = re.compile(
     r"""(?<![\w.'"/-])(?=\(*(CheckpointSeries|PencilArray|TimeSeries|a|b|block|d|edges|fft|gather|load|"""
@@ -490,7 +489,7 @@ def test_code_is_computed_from_the_case(table, comm):
 def texts():
     """Yield the texts in the library, with a sign where values are inserted."""
     for path in PENCILS.rglob("*.py"):
-        if path.relative_to(PENCILS).parts[0].removesuffix(".py") not in OTHERS:
+        if not OTHERS & {part.removesuffix(".py") for part in path.relative_to(PENCILS).parts}:
             yield from texts_of(ast.parse(path.read_text()))
 
 

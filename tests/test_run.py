@@ -43,6 +43,7 @@ LATE = """
 import threading, time
 from pathlib import Path
 from mpi4py import MPI
+from pencils.tools.run.watch import Watch
 
 def settled():
     ended = sum(len(getattr(thread, "_endings", ())) for thread in threading.enumerate())

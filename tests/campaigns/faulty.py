@@ -11,6 +11,7 @@ from h5py._objects import phil
 from mpi4py import MPI
 
 import pencils
+import simmpi
 from simmpi import point
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -28,7 +29,7 @@ LOCAL = {
     *("_on_blocks", "fill", "fill_boundary", "export", "localgrid", "local", "items", "request"),
 }
 LIBRARY, HERE = f"{Path(pencils.__file__).parent}{os.sep}", f"{Path(__file__).parent}{os.sep}"
-MPI_ITSELF = f"{LIBRARY}simulation{os.sep}"
+MPI_ITSELF = f"{Path(simmpi.__file__).parent}{os.sep}"
 
 
 @contextlib.contextmanager

@@ -99,6 +99,7 @@ def test_only_rank_0_lists_the_directory(folder, pencil, series, monkeypatch, la
     assert lab.everywhere(checkpoints.steps == [])
     save_steps(checkpoints, pencil, 1, 2, 3)
     assert lab.everywhere(checkpoints.steps == [2, 3])
+    checkpoints.close()
     again = series(folder)
     assert lab.everywhere(again.steps == [2, 3])
     again.resume(pencil, step=2)

@@ -47,7 +47,7 @@ def test_a_sum_on_one_rank_only():
             u.sum()
 
     text = error_of(4, program, DeadlockError)
-    assert "rank 0 waits in Allgather (collective 2 on communicator 1 of ranks 0-3)" in text
+    assert "rank 0 waits in Allgather (collective 4 on communicator 1 of ranks 0-3)" in text
     assert "for ranks 1-3, which returned" in text
     assert f"{line_of(program, 'u.sum()')} in program: u.sum()" in text
     assert "call it on all ranks, and print on one" in text

@@ -11,7 +11,7 @@ from pencils import simulate
 from simmpi import Fault, Simulation
 from simmpi.errors import DeadlockError, StepLimitError
 from simmpi.module import MODULE
-from simmpi.simulation import stand_in as load
+from simmpi.simulation import alone
 from simmpi.world import active, deactivate
 
 
@@ -53,7 +53,7 @@ def test_an_error_while_ranks_are_described_ends_the_simulation(monkeypatch):
 
 
 def test_a_process_without_mpi_library_continues_after_a_deadlock():
-    load()
+    alone()
     try:
         for _ in range(2):
             with pytest.raises(DeadlockError, match="no rank can continue"):
