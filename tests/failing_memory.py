@@ -93,7 +93,7 @@ memory = Memory()
 
 def _is_for_mpi(frame):
     """Whether simulated MPI asks for memory, which MPI libraries do not take from NumPy."""
-    while frame is not None and not frame.f_code.co_filename.startswith(_LIBRARY):
+    while frame is not None and not frame.f_code.co_filename.startswith((_LIBRARY, _MPI)):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_MPI)
 
