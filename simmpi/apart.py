@@ -2,8 +2,8 @@
 
 A process of MPI has its own modules, ``sys.argv``, ``sys.path`` and global random numbers. Here
 each simulated rank gets its own ones: modules of the program are imported once for each rank;
-those of Python, of hidden libraries (`simmpi.frames`) and of installed packages are shared, as are
-the working directory, the environment and the module ``random``.
+those of Python, of `simmpi.process.libraries` and of installed packages are shared, as are the
+working directory, the environment and the module ``random``.
 """
 
 from __future__ import annotations

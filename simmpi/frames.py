@@ -9,6 +9,8 @@ from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
 from types import FrameType
 
+from simmpi.process import libraries
+
 try:
     import mpi4py
 except ImportError:
@@ -17,17 +19,16 @@ else:
     _MPI4PY = getattr(mpi4py, "__file__", __file__)  # what stands in for it has no file
 
 _HERE = Path(__file__).parent
-# Files and folders that start programs, and folders whose frames are hidden.
+# Files and folders that start programs.
 _starters = [str(_HERE / name) for name in ("program.py", "command.py", "__main__.py")]
-_hidden = [str(each) + os.sep for each in (_HERE, Path(_MPI4PY).parent)]
+_OWN = tuple(str(each) + os.sep for each in (_HERE, Path(_MPI4PY).parent))
 _PATHS = sysconfig.get_paths()
 _INSTALLED = tuple({_PATHS[name] + os.sep for name in ("stdlib", "purelib", "platlib")})
 
 
-def hide(library: Path, starter: Path) -> None:
-    """Hide frames of a library, of which the folder `starter` starts programs."""
-    _hidden.append(str(library) + os.sep)
-    _starters.append(str(starter) + os.sep)
+def add_starter(folder: Path) -> None:
+    """Hide frames of a folder that starts programs, even if no others are left."""
+    _starters.append(str(folder) + os.sep)
 
 
 def is_machinery(filename: str) -> bool:
@@ -36,8 +37,8 @@ def is_machinery(filename: str) -> bool:
 
 
 def is_library(filename: str) -> bool:
-    """Whether a file is one of a hidden library, of mpi4py, or only starts the program."""
-    if filename.startswith(tuple(_hidden)) or is_machinery(filename):
+    """Whether a file is one of `libraries`, of mpi4py, or only starts the program."""
+    if filename.startswith((*_OWN, *libraries)) or is_machinery(filename):
         return True
     return filename.endswith((".pyx", ".pxi")) and "mpi4py" in filename  # as Cython names them
 

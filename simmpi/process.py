@@ -16,6 +16,9 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 T = TypeVar("T")
 
+# Folders of libraries, whose frames are left out of texts that show the lines of a program.
+libraries: list[str] = []
+
 
 class PerProcess(Generic[T]):
     """A value that each process, and each simulated rank, has once; made on first use.

@@ -11,12 +11,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from simmpi.process import libraries
+
 if TYPE_CHECKING:
     from simmpi.ranks import Rank
 
-# Files whose frames belong to no program: this folder, the rest of the library, and threads.
+# Files whose frames belong to no program: this folder, and threads.
 _HERE = str(Path(__file__).parent) + os.sep
-_LIBRARY = str(Path(__file__).parents[1]) + os.sep
 _THREADS = traceback.__file__.replace("traceback.py", "threading.py")
 _PLURALS = {
     "waits": "wait",
@@ -79,7 +80,7 @@ def place() -> str:
         name = frame.f_code.co_filename
         if not name.startswith(_HERE):
             found = found or frame
-            if not name.startswith(_LIBRARY):
+            if not name.startswith(tuple(libraries)):
                 return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return "" if found is None else f"{found.f_code.co_filename}:{found.f_lineno}"
@@ -137,7 +138,7 @@ def _stack(frame: FrameType | None) -> tuple[str, ...]:
         for each in traceback.extract_stack(frame)
         if not each.filename.startswith(_HERE) and each.filename != _THREADS
     ]
-    own = [each for each in frames if not each.filename.startswith(_LIBRARY)]
+    own = [each for each in frames if not each.filename.startswith(tuple(libraries))]
     return tuple(
         f"    {each.filename}:{each.lineno} in {each.name}: {each.line}"
         for each in (own or frames)[-_MOST_FRAMES:]

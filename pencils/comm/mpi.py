@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import NoReturn, SupportsIndex
 
-from simmpi.process import PerProcess, at_exit, is_simulated, keep_apart, values
+from simmpi.process import PerProcess, at_exit, is_simulated, keep_apart, libraries, values
 
 # Where programs that start the processes of a job write how many there are.
 _SIZES = (
@@ -22,6 +22,9 @@ _SIZES = (
 )
 # Slurm also starts several processes that have nothing to do with each other: these have no rank.
 _SLURM_SIZE, _SLURM_RANKS = "SLURM_STEP_NUM_TASKS", ("PMI_RANK", "PMIX_RANK")
+
+# Texts of simulated ranks show the lines of programs, without those of this package.
+libraries.append(os.path.dirname(os.path.dirname(__file__)) + os.sep)  # noqa: PTH120
 
 
 def started(variables: Mapping[str, str]) -> tuple[str, str] | None:

@@ -14,10 +14,9 @@ from typing import Self
 
 from pencils.comm import agree
 from simmpi.ending import Ending, ranks
-from simmpi.frames import hide, is_library, users_frame
+from simmpi.frames import add_starter, is_library, users_frame
 
-_HERE = Path(__file__).parent
-hide(_HERE.parents[1], _HERE)  # frames of pencils
+add_starter(Path(__file__).parent)
 
 _LONGEST = 70  # characters of a call that are shown
 _START = os.getcwd()  # noqa: PTH109 - before the program changes it

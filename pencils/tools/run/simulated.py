@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from pencils.tools.run import report  # noqa: F401 - hides the frames of pencils
+from pencils.tools.run import report  # noqa: F401 - hides the frames that start programs
 from pencils.tools.run.options import add_check, turn_on_checks
 from simmpi import command
 
