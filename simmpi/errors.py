@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class SimulationError(RuntimeError):
-    """Simulated ranks cannot go on; `seed`, which the text names, repeats the run."""
+    """Simulated ranks cannot go on; `seed`, if one was given, is in the text and repeats the run."""
 
     def __init__(self, text: str, seed: int | None = None) -> None:
         first, end, rest = text.partition("\n")

@@ -201,6 +201,7 @@ def test_simmpi_imports_nothing_of_pencils():
         if name.partition(".")[0] == "pencils"
     ]
     assert found == []
+    assert [path for path in SIMMPI.rglob("*.py") if "import pencils" in path.read_text()] == []
 
 
 def test_pencils_names_simmpi_at_its_door_only():

@@ -72,7 +72,9 @@ def _text(text_of: Callable[[object], str], value: object, most: int = MOST_TEXT
 def _can_be_sent(kind: type) -> bool:
     """Whether a class is an exception that all ranks find by its name, and takes a single text."""
     module: object = kind.__module__  # classes of users may have any value here
-    if not isinstance(module, str) or not f"{module}.".startswith(("builtins.", "pencils.")):
+    if not isinstance(module, str) or not f"{module}.".startswith(
+        ("builtins.", "pencils.", "simmpi.")
+    ):
         return False
     if getattr(sys.modules.get(module), kind.__qualname__, None) is not kind:
         return False

@@ -136,11 +136,13 @@ def find_group(topology: Topology, peers: Iterable[int], numbers: Sequence[int])
     room = key in topology.groups or len(topology.groups) < MOST_GROUPS
     divided = room and (first != first[0]).any() and _is_divided(table, topology.on_node)
     if divided and key not in topology.groups:
+        count = len(np.unique(first))
         try:
             comm = split(node, members[0])
-            topology.groups[key] = comm, SharedPool(comm, len(np.unique(first)))
         except MemoryError:  # on this node: the others do not wait
             divided = False
+        else:
+            topology.groups[key] = comm, SharedPool(comm, count)
     if not divided:
         return node, topology.shared, topology.on_node, table[:, 2:].max(0).tolist()
     comm, pool = topology.groups[key]

@@ -23,7 +23,6 @@ from pencils.io.writer_lock import WriterLock, lock_path
 
 LOG = logging.getLogger("pencils")
 
-
 # Characters of the name that its temporary keeps; file systems take 255 bytes.
 _KEPT = 40
 # Name of the target, where and by which process it is written, and random digits.

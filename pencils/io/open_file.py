@@ -268,7 +268,8 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
 
     Leaving a ``with`` block of a file that is open for writing is *Collective*. If the block fails
     on any rank, all ranks raise, and the checksums are not corrected: `verify` then names the
-    fields that were written to, until all ranks call `close`.
+    fields that were written to, and the file is locked for other writers, until all ranks call
+    `close`. If that fails, too, the lock goes with the object.
     """
 
     def __init__(
@@ -346,7 +347,6 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         sums = {name: (old[name] + changes[name]) % 2**64 for name in old}
         with agreed(self.comm, "close"):
             if fields and self.comm.rank == 0:
-                self._lock.take(Path(self.path))  # again, after a block that has failed
                 self.info.identity.check_in_place(self.path)
                 reseal(self.path, sums)
 
@@ -357,8 +357,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         self.close()
 
     def _give_up(self, _error: BaseException, /) -> None:
-        """Let others write. The file stays open, so that `close` can be called."""
-        self._lock.release()
+        """Leave the file open and locked, so that `close` can be called."""
 
     def __getitem__(self, name: str) -> StoredField:
         if name not in self._fields:

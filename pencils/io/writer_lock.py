@@ -153,7 +153,7 @@ def _is_at(path: Path, handle: int) -> bool:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:  # removed by now
         return ""
 

@@ -7,8 +7,10 @@ import pytest
 from mpi4py import MPI
 from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
 
+import simmpi
 from pencils.comm import meeting
 from pencils.comm.agree import DEFERRED, FLAGGED, Row, agreed
+from pencils.comm.fault import Fault
 from pencils.errors import (
     ArgumentError,
     NotLocalError,
@@ -425,3 +427,8 @@ def test_different_faults_and_no_fault_of_rows_and_blocks(comm):
             row.meet()
 
     raise_together(comm, IndexError, named(comm, 0), call=mixed)
+
+
+def test_errors_keep_their_types_on_other_ranks():
+    for kind in (MemoryError, ArgumentError, simmpi.DeadlockError, simmpi.UsageError):
+        assert type(Fault.of(kind("text")).error(1)) is kind

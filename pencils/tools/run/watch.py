@@ -208,7 +208,9 @@ def _called(frame: FrameType) -> str:
         return [first, *path][-1]
     found = getattr(found, "__func__", found)  # of a method of a class
     home = getattr(found, "__module__", None) or ""
-    return getattr(found, "__name__", "") if home.startswith(("mpi4py", "pencils")) else ""
+    return (
+        getattr(found, "__name__", "") if home.startswith(("mpi4py", "pencils", "simmpi")) else ""
+    )
 
 
 class _Probe:
