@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class SimulationError(RuntimeError):
-    """Simulated ranks cannot go on; `seed`, if one was given, is in the text and repeats the run."""
+    """Simulated ranks cannot go on. If a `seed` was given, the text names it."""
 
     def __init__(self, text: str, seed: int | None = None) -> None:
         first, end, rest = text.partition("\n")

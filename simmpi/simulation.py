@@ -223,8 +223,8 @@ def simulate(
     """Run a function on simulated ranks of MPI, in this process.
 
     The function is an MPI program as it is: inside it, ``from mpi4py import MPI`` and libraries
-    that use it see `nranks` ranks. Each rank is a thread; one runs at a time, and at every call of MPI
-    the next one is chosen. The same seed gives the same run.
+    that use it see `nranks` ranks. Each rank is a thread; one runs at a time, and at every call of
+    MPI the next one is chosen. The same seed gives the same run.
 
     Parameters
     ----------

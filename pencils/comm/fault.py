@@ -31,6 +31,8 @@ _BYTES, _EACH = 1024, 4
 _MOST = 600
 # Seconds that a process waits at exit until its messages are received, and between two looks.
 _PATIENCE, _PAUSE = 5.0, 0.002
+# Modules whose errors every rank can import.
+_HOMES = "builtins.", "pencils.", "simmpi."
 
 
 class Fault(NamedTuple):
@@ -72,9 +74,7 @@ def _text(text_of: Callable[[object], str], value: object, most: int = MOST_TEXT
 def _can_be_sent(kind: type) -> bool:
     """Whether a class is an exception that all ranks find by its name, and takes a single text."""
     module: object = kind.__module__  # classes of users may have any value here
-    if not isinstance(module, str) or not f"{module}.".startswith(
-        ("builtins.", "pencils.", "simmpi.")
-    ):
+    if not isinstance(module, str) or not f"{module}.".startswith(_HOMES):
         return False
     if getattr(sys.modules.get(module), kind.__qualname__, None) is not kind:
         return False
