@@ -251,11 +251,10 @@ class _Total:
             total = fold(self._agree.carried, ufunc).reshape(self._shape)
         else:
             total = self._reduce(task.comm)
-        if self._start is not NO_VALUE:
-            with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
+        with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
+            if self._start is not NO_VALUE:
                 ufunc(total, self._start, out=total)
-        if total.dtype != self._dtype:
-            total = total.astype(self._dtype)
+            total = total.astype(self._dtype, copy=False)
         axes = self._axes
         return task.finish(total.transpose(sorted(range(total.ndim), key=axes.__getitem__)))
 

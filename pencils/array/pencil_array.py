@@ -37,6 +37,9 @@ from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
 
+# Attributes for other parts of the library.
+_INTERNAL = {"kept", "lent", "shifts"}
+
 
 class PencilArray(Operators, Generic[Element]):
     """A field on the grid of a pencil, of which this rank stores its own block.
@@ -131,7 +134,7 @@ class PencilArray(Operators, Generic[Element]):
     replicate = single.replicate
 
     def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if hasattr(self, name)]
+        return [name for name in {*super().__dir__()} - _INTERNAL if hasattr(self, name)]
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -307,7 +307,7 @@ def export(u: PencilArray) -> dict[str, Any]:
     """Export by the Distributed Array Protocol 0.10: see `pencils.dap.export`.
 
     The ghosts are shown as communication padding, or none of them if that version cannot represent
-    all.
+    all. Times raise `pencils.dap.UnsupportedError`: their elements have no buffer.
     """
     from pencils import dap
 

@@ -61,7 +61,7 @@ def import_array(
         Otherwise, boundary points are owned points.
     lenient : bool, optional
         Whether lists are accepted instead of tuples, and extents of the other version where only
-        these fit; each with a warning. A list of indices is always accepted so.
+        these fit; each with a warning. A list of indices is always accepted, with a warning.
 
     Returns
     -------

@@ -92,21 +92,25 @@ def choose_backend(serial: SerialTransform, wanted: Wanted) -> str:
 def _plan_alike(comm: MPI.Intracomm, jobs: Sequence[Job]) -> None:
     """Let FFTW plan each transform on one rank, and use this plan on all. *Collective*."""
     dtype = jobs[0].dtype
-    pieces = {repr(piece): piece for piece, _ in map(pieces_of, jobs) if piece is not None}
+    with agreed(comm, "PencilFFT"):  # here and below one rank may have no memory
+        pieces = {repr(piece): piece for piece, _ in map(pieces_of, jobs) if piece is not None}
     planners: dict[str, int] = {}
     for rank, names in enumerate(comm.allgather(list(pieces))):
         for name in names:
             planners.setdefault(name, rank)
     plans = b""
-    with agreed(comm, "PencilFFT"):  # one rank may have no memory
+    with agreed(comm, "PencilFFT"):
         mine = [piece for name, piece in pieces.items() if planners[name] == comm.rank]
         for piece in mine:
             FFTWKernel(piece)
         if mine and comm.size > 1:
             plans = export_plans(dtype)
-    for planner in sorted(set(planners.values())) if comm.size > 1 else ():
-        found, late = comm.bcast((plans, guessed()), planner)
-        if comm.rank != planner:
+    if comm.size == 1:
+        return
+    made = {rank: comm.bcast((plans, guessed()), rank) for rank in sorted({*planners.values()})}
+    with agreed(comm, "PencilFFT"):
+        made.pop(comm.rank, None)
+        for found, late in made.values():
             import_plans(dtype, found)
             guessed().update(late)
 

@@ -48,7 +48,7 @@ class Tag:
 
 
 class ImplStored(Tag):
-    """The mark of nodes whose values shall be stored; those of all nodes are."""
+    """Marks nodes whose values are to be stored. It changes nothing: those of all nodes are."""
 
     __slots__ = ()
 

@@ -641,3 +641,12 @@ def test_norms_have_all_digits_of_the_type(pencil):
     a = draw(pencil.shape, "g")
     expected = np.linalg.norm(a.reshape(-1), 3)
     assert abs(spread(pencil, a).norm(3) - expected) <= 20 * np.finfo("g").eps * expected
+
+
+def test_half_precision_that_overflows_on_some_ranks_raises_on_none(comm):
+    u = pencils.zeros(Pencil((8, 6), comm, decomp=(0, 1)), dtype=np.float16)
+    u[:, 0] = 60000
+    with np.errstate(all="raise"):
+        total = u.sum(axis=0)
+    expected = np.where(np.arange(6) == 0, np.inf, 0)[total.local_slices[1]]
+    assert everywhere(comm, np.array_equal(total.local[0], expected))

@@ -61,13 +61,16 @@ def assert_same_parts(found, expected):
 @implementations
 @pytest.mark.parametrize("count", [1, 3, 9, 20])
 @pytest.mark.parametrize("dtype", ["c8", "c16"])
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:(invalid value|overflow):RuntimeWarning")
 def test_products_of_infinities_are_those_of_complex_numbers(name, dtype, count):
     rng = np.random.default_rng(count)
     sources = random_numbers(rng, (count, 3, 41), dtype)
-    for value in (complex(np.inf, 1), complex(2, -np.inf), complex(np.nan, 1), complex(0, np.nan)):
+    large = 0.6 * float(np.finfo(dtype).max)  # two of them overflow
+    values = complex(np.inf, 1), complex(2, -np.inf), complex(np.nan, 1), complex(0, np.nan)
+    sources[:, 1, 11] = complex(1, large)
+    for value in values:
         sources[rng.integers(count, size=5), rng.integers(3, size=5), rng.integers(41)] = value
-    for weights in (rng.uniform(-1, 1, count), random_numbers(rng, count, "c16")):
+    for weights in (rng.uniform(0.9, 1, count), random_numbers(rng, count, "c16")):
         for skipped in (0, 1):  # so that rows begin at any address
             target = np.empty((3, 41), dtype)[:, skipped:]
             parts = [source[:, skipped:] for source in sources]
@@ -144,14 +147,15 @@ def test_differences_of_equal_neighbours_vanish(name):
 
 @compiled
 @pytest.mark.parametrize("dtype", ["c8", "c16"])
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:(invalid value|overflow):RuntimeWarning")
 def test_a_complex_factor_makes_products_of_complex_numbers(name, dtype):
     u = random_numbers(np.random.default_rng(0), (5, 41), dtype)
     u[range(5), [0, 7, 20, 38, 40]] = [np.inf + 1j, 1j * np.nan, -np.inf, 1 + 1j * np.inf, np.nan]
+    u[:, 30] = 1 + 0.6j * float(np.finfo(dtype).max)  # times 3 it overflows
     expected = np.roll(u, -1, 1) - u
     ends = [Column(40, [(u[:, 40], 1.0), (u[:, 39], -1.0)])]
     expected[:, 40] = u[:, 40] - u[:, 39]
-    for factor in (0.3, 0.3 + 0j):
+    for factor in (3.0, 3.0 + 0j):
         target = np.empty_like(u)
         with pack.using(name):
             prepare_weighted_rows(target, u, [(1, 1.0), (0, -1.0)], ends, factor)()

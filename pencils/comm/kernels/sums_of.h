@@ -134,8 +134,11 @@ SUM_INLINE REAL NAMED(weigh_part)(const Weighted *sum, const REAL *weights, ptrd
     if (!sum->as_complex)
         return value;
     ptrdiff_t one = sizeof(REAL), is_imag = at / one % 2;
-    REAL other = NAMED(weigh_number)(sum, weights, at + (is_imag ? -one : one), count);
-    return value + (is_imag ? (REAL)0 : (REAL)-0.0) * other;
+    for (int i = sum->as_complex - 1; i < count; i++) {
+        REAL other = NAMED(number_at)(sum->rows[i], at + (is_imag ? -one : one));
+        value += (is_imag ? (REAL)0 : (REAL)-0.0) * other;
+    }
+    return value;
 }
 
 SUM_INLINE void NAMED(weigh_rows)(const Weighted *sum, int count)
@@ -149,7 +152,7 @@ SUM_INLINE void NAMED(weigh_rows)(const Weighted *sum, int count)
         weights[i] = (REAL)sum->weights[i];
 #if HAVE_VECTORS
     NAMED(Vector) zeros = {0};
-    for (int i = 0; i < (int)(sizeof zeros / sizeof(REAL)); i += 2)
+    for (int i = 1; i < (int)(sizeof zeros / sizeof(REAL)); i += 2)
         zeros[i] = (REAL)-0.0;
 #endif
     for (; stream && at < sum->bytes && (uintptr_t)(to + at) % step; at += one)
@@ -161,8 +164,13 @@ SUM_INLINE void NAMED(weigh_rows)(const Weighted *sum, int count)
             value = NAMED(multiply_add)(NAMED(all)(weights[i]),
                                         NAMED(vector_at)(sum->rows[i], at), value);
 #if HAVE_VECTORS
-        if (sum->as_complex)
-            value += zeros * __builtin_shufflevector(value, value, PAIRED(OTHER));
+        if (sum->as_complex) {
+            NAMED(Vector) other = sum->as_complex == 1 ? zeros * NAMED(vector_at)(sum->rows[0], at)
+                                                       : zeros;
+            UNROLL for (int i = 1; i < count; i++)
+                other += zeros * NAMED(vector_at)(sum->rows[i], at);
+            value += __builtin_shufflevector(other, other, PAIRED(OTHER));
+        }
 #endif
         if (stream)
             STREAM_VECTOR(to + at, value);

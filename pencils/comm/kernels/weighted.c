@@ -59,7 +59,7 @@ static void add_many(const Task *task, char *target, const char *const *rows)
             int last = done == task->count;
             Weighted sum = {last ? target + at : parts, terms, weights, n, bytes,
                             rows[task->lead] + at + FAR, last && task->stream,
-                            last && task->is_complex};
+                            task->is_complex ? 2 - first : 0};
             weigher(&sum, task->is_double);
             terms[0] = parts;
             weights[0] = 1;
