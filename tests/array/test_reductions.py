@@ -644,7 +644,7 @@ def test_norms_have_all_digits_of_the_type(pencil):
 
 
 def test_half_precision_that_overflows_on_some_ranks_raises_on_none(comm):
-    u = pencils.zeros(Pencil((8, 6), comm, decomp=(0, 1)), dtype=np.float16)
+    u = pencils.zeros(pencils.Pencil((8, 6), comm, decomp=(0, 1)), dtype=np.float16)
     u[:, 0] = 60000
     with np.errstate(all="raise"):
         total = u.sum(axis=0)

@@ -165,8 +165,9 @@ SUM_INLINE void NAMED(weigh_rows)(const Weighted *sum, int count)
                                         NAMED(vector_at)(sum->rows[i], at), value);
 #if HAVE_VECTORS
         if (sum->as_complex) {
-            NAMED(Vector) other = sum->as_complex == 1 ? zeros * NAMED(vector_at)(sum->rows[0], at)
-                                                       : zeros;
+            NAMED(Vector) other = zeros;
+            if (sum->as_complex == 1)
+                other *= NAMED(vector_at)(sum->rows[0], at);
             UNROLL for (int i = 1; i < count; i++)
                 other += zeros * NAMED(vector_at)(sum->rows[i], at);
             value += __builtin_shufflevector(other, other, PAIRED(OTHER));
