@@ -251,7 +251,7 @@ class HaloExchange(Plan[PreparedHalo]):
         return Traffic(sum(each.messages for each in phases), sum(each.nbytes for each in phases))
 
     def _release(self) -> None:
-        for schedule in self._schedules.values():
+        for schedule in {*self._schedules.values()}:  # one may serve two verbs
             schedule.free()
         self._buffers = Buffers()
 

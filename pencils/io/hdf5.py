@@ -115,7 +115,7 @@ def open_whole(path: str, access: Access = _ORDINARY) -> Iterator[HDF5File]:
         marked = RESERVED + "format" in file.attrs
         if access.verify and record is None and not access.edited and marked:
             raise lost(path)
-        yield HDF5File(path, file, record, access.external)
+        yield HDF5File(path, file, record, access.external, {})
 
 
 def _open_file(path: str) -> Any:

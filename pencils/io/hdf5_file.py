@@ -45,6 +45,7 @@ class HDF5File(NamedTuple):
     file: Any  # h5py.File
     record: Record | None  # its manifest, if it has one and it was compared
     external: bool  # whether data may be in other files
+    seen: dict[object, int]  # of its `Objects`
 
     @property
     def listed(self) -> Mapping[str, Listed] | None:
@@ -53,7 +54,7 @@ class HDF5File(NamedTuple):
 
     @property
     def _objects(self) -> Objects:
-        return Objects(self.path, self.file, self.external)
+        return Objects(self.path, self.file, self.external, self.seen)
 
     def names(self) -> list[str]:
         """Return the names of all datasets."""
