@@ -1415,7 +1415,10 @@ def test_a_mistake_with_files_on_one_rank_raises_everywhere(here, prepared, mpi_
 
 
 def is_fine_alone(case):
-    """Whether the value is one of the same blocks, on one process."""
+    """Whether the value is right on one process: the same blocks, or what may be left out."""
+    left_out = {("to_pencil", "pencil"), ("load", "template"), ("load in place", "into")}
+    if case[-1] is None:
+        return tuple(case[:2]) in left_out
     return repr(case[-1]).endswith(("alone", "across"))
 
 

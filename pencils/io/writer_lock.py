@@ -64,6 +64,8 @@ class WriterLock:
             return
         except OSError as error:
             if error.errno not in _IMPOSSIBLE:
+                if error.filename is None:
+                    error.filename = str(path)
                 raise
             _warn(target.parent, error.strerror)
             return
@@ -133,13 +135,12 @@ def _open(path: Path) -> int:
 
 
 def _release(path: Path, handle: int, process: int) -> None:
-    try:
-        with suppress(OSError):
-            if os.getpid() == process:  # not a copy of it, which has the descriptor, too
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if others share the lock
-                if _is_at(path, handle):
-                    path.unlink()
-    finally:
+    with suppress(OSError):
+        if os.getpid() == process:  # not a copy of it, which has the descriptor, too
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if others share the lock
+            if _is_at(path, handle):
+                path.unlink()
+    with suppress(OSError):  # closed all the same; nothing depends on what is in the file
         os.close(handle)
 
 
