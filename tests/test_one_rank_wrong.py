@@ -1418,7 +1418,7 @@ def is_fine_alone(case):
     """Whether the value is right on one process: the same blocks, or what may be left out."""
     left_out = {("to_pencil", "pencil"), ("load", "template"), ("load in place", "into")}
     if case[-1] is None:
-        return tuple(case[:2]) in left_out
+        return case[1:3] in left_out
     return repr(case[-1]).endswith(("alone", "across"))
 
 
