@@ -45,7 +45,7 @@ class HDF5File(NamedTuple):
     file: Any  # h5py.File
     record: Record | None  # its manifest, if it has one and it was compared
     external: bool  # whether data may be in other files
-    seen: dict[object, int]  # of its `Objects`
+    found: dict[str, Any]  # datasets that were looked at, by name
 
     @property
     def listed(self) -> Mapping[str, Listed] | None:
@@ -54,7 +54,7 @@ class HDF5File(NamedTuple):
 
     @property
     def _objects(self) -> Objects:
-        return Objects(self.path, self.file, self.external, self.seen)
+        return Objects(self.path, self.file, self.external)
 
     def names(self) -> list[str]:
         """Return the names of all datasets."""
@@ -124,8 +124,9 @@ class HDF5File(NamedTuple):
 
     def dataset(self, name: str) -> Any:
         """Return a dataset; CheckpointError if there is none, or it may not be read."""
-        found = self._objects.find(name)
+        found = self.found.get(name) or self._objects.find(name)
         if isinstance(found, h5py.Dataset):
+            self.found[name] = found
             return found
         names = list_datasets(self.file)
         listed = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")

@@ -40,7 +40,6 @@ class Objects(NamedTuple):
     path: str
     file: Any  # h5py.File
     external: bool  # whether data may be in other files
-    seen: dict[object, int]  # virtual datasets that were looked up, as of `look_up`
 
     def find(self, name: str) -> Any:
         """Return the object with a name; None if there is none.
@@ -48,19 +47,18 @@ class Objects(NamedTuple):
         Raises CheckpointError if it, or data that it shows, are in another file, unless that is
         allowed.
         """
-        return self.look_up(name)[0]
+        return self.look_up(name, {})[0]
 
     def outside(self, name: str, how: str) -> CheckpointError:
         """Make the error for data in another file."""
         msg = f"{name!r} in {self.path} is {how} another file; external=True follows it"
         return CheckpointError(msg)
 
-    def look_up(self, name: str) -> tuple[Any, int]:
+    def look_up(self, name: str, seen: dict[object, int]) -> tuple[Any, int]:
         """Return the object, and how many datasets HDF5 reads to show it.
 
         `seen` has these numbers for virtual datasets; zero while their sources are looked for.
         """
-        seen = self.seen
         if not self.external:
             self._check_links(name)
         try:
@@ -80,7 +78,9 @@ class Objects(NamedTuple):
             seen[key] = 0
             if list(seen.values()).count(0) <= _MOST_LINKS:
                 here = self._replace(path=str(path), file=found.file)
-                seen[key] = 1 + sum(here.count_source(name, pair) for pair in _sources(layout))
+                seen[key] = 1 + sum(
+                    here.count_source(name, pair, seen) for pair in _sources(layout)
+                )
         if not 0 < seen[key] <= _MOST_SOURCES:
             raise CheckpointError(
                 f"{name!r} in {self.path} is a virtual dataset that shows itself, or others over "
@@ -88,7 +88,7 @@ class Objects(NamedTuple):
             )
         return found, seen[key]
 
-    def count_source(self, name: str, pair: tuple[str, str]) -> int:
+    def count_source(self, name: str, pair: tuple[str, str], seen: dict[object, int]) -> int:
         """Count the datasets that HDF5 reads for the source of a virtual dataset: file and name."""
         other, source = pair
         is_pattern = any(_NUMBER in text for text in pair)
@@ -99,19 +99,19 @@ class Objects(NamedTuple):
             if is_pattern:
                 raise self.outside(name, "a view of what may be in")
         if not is_pattern:
-            return self._count_in(other, source)
+            return self._count_in(other, source, seen)
         total = 0
         for number in count():
             other, source = (_MARK.sub(partial(_fill, str(number)), text) for text in pair)
-            added = self._count_in(other, source)
+            added = self._count_in(other, source, seen)
             if not added:
                 break
             total += added
         return total
 
-    def _count_in(self, other: str, source: str) -> int:
+    def _count_in(self, other: str, source: str, seen: dict[object, int]) -> int:
         if other == _SAME_FILE:
-            return self.look_up(source)[1]
+            return self.look_up(source, seen)[1]
         # HDF5 takes the first of these files that it can open.
         folder, total = Path(self.path).parent, 0
         first = os.environ.get("HDF5_VDS_PREFIX", "").replace("${ORIGIN}", str(folder)).split(":")
@@ -122,7 +122,7 @@ class Objects(NamedTuple):
                 continue
             # A FIFO is an error: HDF5 would wait for it.
             with suppress(OSError), open_to_read(str(path)), open_unlocked(path) as file:
-                total += self._replace(path=str(path.resolve()), file=file).look_up(source)[1]
+                total += self._replace(path=str(path.resolve()), file=file).look_up(source, seen)[1]
         return total
 
     def _check_links(self, name: str) -> None:

@@ -79,7 +79,7 @@ def read_checked(dataset: Any, key: Any = ...) -> Array:
     """
     if dataset.is_virtual:
         path = os.path.realpath(dataset.file.filename)
-        Objects(path, dataset.file, external=True, seen={}).find(dataset.name)
+        Objects(path, dataset.file, external=True).find(dataset.name)
     return read_part(dataset, key)
 
 

@@ -64,8 +64,6 @@ class WriterLock:
             return
         except OSError as error:
             if error.errno not in _IMPOSSIBLE:
-                if error.filename is None:
-                    error.filename = str(path)
                 raise
             _warn(target.parent, error.strerror)
             return
@@ -111,10 +109,10 @@ def _lock(path: Path, target: Path, operation: int) -> int:
                 return handle
         except OSError as error:
             if error.errno not in _HELD:
-                raise
+                raise OSError(error.errno, f"cannot lock: {error.strerror}", str(path)) from None
         finally:
             if not kept:
-                os.close(handle)
+                _close(handle)
         holder = _read(path)
         if holder.startswith(_me()) and not collected:  # perhaps one that nothing refers to
             gc.collect()
@@ -135,12 +133,18 @@ def _open(path: Path) -> int:
 
 
 def _release(path: Path, handle: int, process: int) -> None:
-    with suppress(OSError):
-        if os.getpid() == process:  # not a copy of it, which has the descriptor, too
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if others share the lock
-            if _is_at(path, handle):
-                path.unlink()
-    with suppress(OSError):  # closed all the same; nothing depends on what is in the file
+    try:
+        with suppress(OSError):
+            if os.getpid() == process:  # not a copy of it, which has the descriptor, too
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if others share the lock
+                if _is_at(path, handle):
+                    path.unlink()
+    finally:
+        _close(handle)
+
+
+def _close(handle: int) -> None:
+    with suppress(OSError):  # it is closed all the same, and nothing depends on its contents
         os.close(handle)
 
 

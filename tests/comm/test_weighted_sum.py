@@ -71,6 +71,8 @@ def test_products_of_infinities_are_those_of_complex_numbers(name, dtype, count)
     for value in values:
         sources[rng.integers(count, size=5), rng.integers(3, size=5), rng.integers(41)] = value
     for weights in (rng.uniform(0.9, 1, count), random_numbers(rng, count, "c16")):
+        if weights.dtype == complex:  # these are added with fewer roundings than NumPy's
+            sources[:, 1, 11] = 1
         for skipped in (0, 1):  # so that rows begin at any address
             target = np.empty((3, 41), dtype)[:, skipped:]
             parts = [source[:, skipped:] for source in sources]
