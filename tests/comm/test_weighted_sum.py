@@ -54,8 +54,8 @@ def test_shifted_views_of_a_block_are_added(name, dtype):
 
 
 def assert_same_parts(found, expected):
-    np.testing.assert_allclose(found.real, expected.real, rtol=1e-5)
-    np.testing.assert_allclose(found.imag, expected.imag, rtol=1e-5)
+    np.testing.assert_allclose(found.real, expected.real, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.imag, expected.imag, rtol=1e-5, atol=1e-5)
 
 
 @implementations
