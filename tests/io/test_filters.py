@@ -183,7 +183,8 @@ def test_forged_parameters(tmp_path):
     write_chunks(path, {"scaleoffset": 3}, "i4")
     with h5py.File(path) as file:
         values = file["u"].id.get_create_plist().get_filter(0)[2]
-    old, new = (np.array((*values[:2], n, *values[3:]), "<u4").tobytes() for n in (12, 3))
+    # Some versions of HDF5 write whatever was in memory as the last values.
+    old, new = (np.array((*values[:2], n, *values[3:8]), "<u4").tobytes() for n in (12, 3))
     whole = path.read_bytes()
     assert whole.count(old) == 1
     path.write_bytes(whole.replace(old, new))
