@@ -290,6 +290,8 @@ CYCLES += [over_datasets, over_files, into_a_cycle, of_many, over_many_steps, by
 @pytest.mark.parametrize("way", CYCLES)
 def test_what_shows_itself(make, pencil, lab, way):
     """HDF5 ends the process, or never ends to read."""
+    if way is over_files and h5py.version.hdf5_version_tuple < (2, 0, 0):
+        pytest.skip("by an external link, this HDF5 opens no file that is open")
     path = make(way)
     for external in (True, False):
         for call in (
