@@ -9,12 +9,13 @@
 #
 # What the tiers leave to each other:
 #
-#   make test      each behaviour once. Tests for one process run with each value of each of their
-#                  parameters, but for compilers, valgrind, mypy, and calls that fail one by one.
-#                  Tests for several ranks run on 3 ranks (of which one is first, one last, one
-#                  between), in one case on 1 process, and in one case out of eight each on 2, 4
-#                  and 6 simulated ranks, out of sixteen on 16 of them; on several ranks, one out
-#                  of four of these cases runs, and ARGS='--part others' makes the other three
+#   make test      one case out of six of these, and on 1 process at least one of each test that
+#                  starts no programs (PART='--part few'): tests for one process with each value of
+#                  each of their parameters, but for compilers, valgrind, mypy, and calls that fail
+#                  one by one; tests for several ranks on 3 ranks (of which one is first, one last,
+#                  one between), in one case on 1 process, and in one case out of eight each on 2,
+#                  4 and 6 simulated ranks, out of sixteen on 16 of them. Without PART, targets
+#                  such as test-one make all these cases, with PART='--part others' the other five
 #   make test-all  besides: all combinations of parameters, four times as many random cases, long
 #                  repetitions, programs where the same calls did; on 1 process, on 2, 3, 4 and 6
 #                  processes (process grids of two dimensions, several nodes of several ranks),

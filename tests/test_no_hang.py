@@ -4,6 +4,7 @@ import re
 from itertools import product
 from pathlib import Path
 
+import pytest
 import tiers
 
 HERE = Path(__file__).parent
@@ -85,14 +86,20 @@ def test_a_run_makes_what_its_number_of_ranks_and_its_tier_allow(mpirun, tmp_pat
     assert sorted(cases[""] + cases["--rest"]) == sorted(cases["--all"])
 
 
-def test_two_parts_have_each_case_once(monkeypatch):
-    for number, count in product(range(5), [1, 2, 4, 11]):
+@pytest.mark.parametrize("starts", [True, False])
+def test_two_parts_have_each_case_once(monkeypatch, starts):
+    monkeypatch.setattr(tiers, "starts_programs", lambda _: starts)
+    seen = 0
+    for number, count in product(range(tiers.FEW), [1, 2, 4, 11]):
         parts = []
         for part in ("few", "others"):
             monkeypatch.setattr(tiers, "PART", part)
             parts.append(tiers.part_of([*range(count)], number))
-        assert 0 < len(parts[0]) <= 1 + count // 4
+        assert len(parts[0]) <= 1 + count // tiers.FEW
+        assert parts[0] or starts
         assert sorted(parts[0] + parts[1]) == [*range(count)]
+        seen += len(parts[0])
+    assert seen >= 1 + 2 + 4 + 11
 
 
 def passed_cases(mpirun, tmp_path, case, option):

@@ -18,12 +18,13 @@ from simmpi.world import active
 
 A_DOZEN = 12
 MANY = 3  # ranks
+STARTERS = frozenset({"hide", "mpirun", "on_ranks", "program", "simulated"})  # fixtures
 SIMULATED = active() is not None
 # On simulated ranks one case out of so many runs, and which one, by number of ranks.
 SHARES = {2: (8, 0), 4: (8, 2), 6: (8, 4), 16: (16, 6)}
 SEED = 0  # of simulated ranks; set from the command line
-PART = None  # "few" or "others", of the cases on several ranks; set from the command line
-FEW = 4  # one case out of so many is one of the few
+PART = None  # "few" or "others"; set from the command line
+FEW = 6  # one case out of so many is one of the few
 ALL = False  # set from the command line before any test module is imported
 REST = False  # of the cases with ALL, only those that do not run without it
 
@@ -46,9 +47,9 @@ def thin(items):
     ranks runs in one case. Values are combined differently for each test of a module, and for each
     number of ranks. Inside mpiexec on more than three ranks, which share few cores, every second
     case runs: on six ranks those that do not run on four. On simulated ranks, every eighth case
-    runs, on 16 ranks half of them: others on each number of ranks, and with another seed. Of
-    the cases on several ranks, ``--part few`` runs every fourth one, and inside mpiexec at least
-    one of each test; ``--part others`` runs those that it leaves out.
+    runs, on 16 ranks half of them: others on each number of ranks, and with another seed.
+    ``--part few`` makes a part of these cases, ``--part others`` those that it leaves out: see
+    `part_of`.
     """
     tests = defaultdict(list)
     for item in items:
@@ -59,12 +60,11 @@ def thin(items):
         numbers[module] += 1
         number, size = numbers[module], MPI.COMM_WORLD.size
         if size == 1 and is_for_several(cases[0]):
-            chosen.add(cases[number % len(cases)])
-            continue
-        found = cases if len(cases) <= A_DOZEN else [*diagonal(cases, number + size)]
-        chosen.update(some_of(found, number))
-    few = [item for item in items if item in chosen]
-    return part_of(few, 0) if SIMULATED else few
+            found = [cases[number % len(cases)]]
+        else:
+            found = cases if len(cases) <= A_DOZEN else [*diagonal(cases, number + size)]
+        chosen.update(part_of(some_of(found, number), number))
+    return [item for item in items if item in chosen]
 
 
 def some_of(cases, number):
@@ -75,15 +75,26 @@ def some_of(cases, number):
         return cases[(number + place + SEED) % share :: share]
     if size > MANY:
         cases = cases[(number + size // 2) % 2 :: 2] or cases
-    return part_of(cases, number) if size > 1 else cases
+    return cases
 
 
 def part_of(cases, number):
-    """Choose the part that the command line asks for, if any."""
-    if PART is None:
+    """Choose the cases of a test with this number for the part that is asked for, if any.
+
+    The few are one case out of `FEW`: on one process at least one of each test, but for those
+    that start programs.
+    """
+    if PART is None or not cases:
         return cases
-    few = cases[number % min(FEW, len(cases)) :: FEW] if cases else []
+    each = MPI.COMM_WORLD.size == 1 and not starts_programs(cases[0])
+    first = number % (min(FEW, len(cases)) if each else FEW)
+    few = cases[first::FEW]
     return few if PART == "few" else [case for case in cases if case not in few]
+
+
+def starts_programs(item):
+    """Whether a test starts other programs, which takes it a second or more."""
+    return not STARTERS.isdisjoint(item.fixturenames)
 
 
 def is_for_several(item):

@@ -26,7 +26,7 @@ from pencils.comm.recording import current, timed
 from pencils.comm.topology import Attribute, Topology
 
 # Bytes of a staging block. Larger exchanges gain more from reading arrays in place.
-MOST_STAGED = 2**18
+MOST_STAGED = 2**19
 TURNS = 2
 
 
