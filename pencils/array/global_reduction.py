@@ -17,7 +17,15 @@ from pencils.array.frame import frame_of
 from pencils.array.operands import check_fits, common_pencil, local_part, signature
 from pencils.array.whole_reduction import WholeReduction, keep_reduction, kept_reduction
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import EXTREMA, allreduce, fold, native, reducer, selectable
+from pencils.comm.reduce import (
+    EXTREMA,
+    allreduce,
+    block_reducer,
+    fold,
+    native,
+    reducer,
+    selectable,
+)
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dims
 
@@ -143,7 +151,7 @@ def reduce_plainly(
     Where all elements are reduced, what the first call has prepared is used again.
     """
     if axis is None and out is None and keepdims is False:
-        kept = kept_reduction(u, name)
+        kept = kept_reduction(name, u)
         if kept is not None:
             return kept(u)
     return reduce_field(name, u, axis, out=out, keepdims=keepdims, plain=True, **options)
@@ -205,15 +213,16 @@ def reduce_within(
         part = np.full(task.partial_shape, neutral, kind)
     made = None
     if plain:
-        idle = None if task.contributes else neutral
+        reduce, idle = block_reducer(ufunc, kind, of), None if task.contributes else neutral
+        types = {"dtype": kind, "result": result}
         made = WholeReduction(
-            u, name, facts | chosen, ufunc=ufunc, dtype=kind, result=result, of=of, neutral=idle
+            u, name, facts | chosen, ufunc=ufunc, **types, part=reduce, neutral=idle
         )
     total = _Total(agree, task, ufunc, part, start, result)
 
     def complete() -> Any:
         if made is not None:
-            keep_reduction(u, name, made)
+            keep_reduction(name, [u], made)
         return total()
 
     return complete

@@ -10,13 +10,14 @@ from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import Field
 from pencils.array.global_reduction import Reduction
 from pencils.array.operands import common_pencil, local_part, signature, topology_among
+from pencils.array.whole_reduction import WholeReduction, keep_reduction, kept_reduction
 from pencils.comm.agree import agreed
 from pencils.comm.products import dot
 from pencils.comm.reduce import fold, reducer
 from pencils.errors import ArgumentError
 
 
-def vdot(u: Field, other: Any) -> Any:
+def vdot(u: Any, other: Any) -> Any:
     """Sum of ``conj(field) * other`` over all elements and ranks. *Collective*.
 
     Parameters
@@ -35,30 +36,52 @@ def vdot(u: Field, other: Any) -> Any:
     PencilMismatchError, ArgumentError
         If pencils or shapes differ.
     """
+    # `isinstance` may raise, on one rank only, for an object whose class is a property.
+    fields = all(issubclass(type(operand), Field) for operand in (u, other))
+    alike = fields and u.pencil is other.pencil
+    kept = kept_reduction("vdot", u, other) if alike else None
+    if kept is not None:
+        return kept(u, other)
+    made = None
     with agreed(topology_among(u, other).comm, "vdot") as agree:
-        fields = _fields(u, other)
-        fields.sort(key=lambda field: len(field.singletons))
-        agree(u=_signature(u), other=_signature(other))
+        first = min(_fields(u, other), key=lambda field: len(field.singletons))
+        same: dict[str, object] = {"u": _signature(u), "other": _signature(other)}
+        agree(**same)
         left, right = _blocks(u, other)
         if np.shape(u) != np.shape(other):
             raise ArgumentError(
                 f"vdot of shapes {np.shape(u)} and {np.shape(other)}; they must be equal"
             )
-        agree(dtypes=(left.dtype, right.dtype))
-        task = Reduction.of("vdot", fields[0], None, None, False)
-        axes = memory_axes(fields[0].pencil.order, len(fields[0].components))
+        same["dtypes"] = left.dtype, right.dtype
+        agree(**same)
+        task = Reduction.of("vdot", first, None, None, False)
+        axes = memory_axes(first.pencil.order, len(first.components))
         part = np.asarray(dot(left.transpose(axes), right.transpose(axes)))
         if not task.contributes:
             part = np.zeros_like(part)
         agree.carry(part)
         reduce = reducer(part, np.add) if agree.carried is None else None
+        result = np.result_type(left, right)
+        if alike and u.singletons == other.singletons:
+            made = WholeReduction(
+                u,
+                "vdot",
+                same,
+                ufunc=np.add,
+                dtype=part.dtype,
+                result=result,
+                part=lambda left, right: dot(left.transpose(axes), right.transpose(axes)),
+                neutral=None if task.contributes else part[()],
+            )
+    if made is not None:
+        keep_reduction("vdot", [u, other], made)
     if reduce is None:
         assert agree.carried is not None
         total = fold(agree.carried, np.add)[0]
     else:
         total = reduce(task.comm)[()]
     with np.errstate(all="ignore"):  # as everywhere in `numpy.vdot`
-        return total.astype(np.result_type(left, right), copy=False)
+        return total.astype(result, copy=False)
 
 
 def allclose(

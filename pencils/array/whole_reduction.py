@@ -1,4 +1,4 @@
-"""Reductions of all elements of a field to one value: prepared, and one collective each.
+"""Reductions of all elements of fields to one value: prepared, and one collective each.
 
 The value of each rank rides in its row of the agreement, and every rank reduces those of all ranks
 in the same order. What is prepared belongs to the pencil, for each kind of field, and follows from
@@ -7,15 +7,15 @@ what the ranks have agreed on; a rank that has nothing prepared sends the same r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pencils.array.allocation import Array
 from pencils.array.base import Field
 from pencils.comm.agree import Row
-from pencils.comm.reduce import block_reducer, fold, folder, reducer
+from pencils.comm.reduce import fold, folder, reducer
 from pencils.pencil import keep
 
 
@@ -30,8 +30,8 @@ class WholeReduction:
         What all ranks agree on.
     ufunc, dtype, result : ufunc, dtype, dtype
         What combines two values, the type in which it does, and that of the result.
-    of : callable, optional
-        Is applied to the own block first.
+    part : callable
+        Reduces the own blocks, as many as fields are passed, to a value of type `dtype`.
     neutral : scalar or None
         The value of a rank that has nothing to contribute; None if this one has.
     """
@@ -45,28 +45,27 @@ class WholeReduction:
         ufunc: np.ufunc,
         dtype: np.dtype[Any],
         result: np.dtype[Any],
-        of: Callable[[Array], Array] | None,
+        part: Callable[..., Any],
         neutral: Any,
     ) -> None:
         self._row = Row(u.pencil.topology.comm, call, **facts)
         self._ufunc = ufunc
         self._type = result.type
-        self._of = of
-        self._reduce = block_reducer(ufunc, dtype)
+        self._part = part
         self._neutral = neutral
         self._alone = self._row.meeting.size == 1
-        self._rows: Array | None = None
+        self._rows: NDArray[Any] | None = None
         if self._row.meeting.gathers:
             self._mine, self._rows = self._row.meeting.values(dtype)
             self._column = self._rows[:, 0]
             self._fold = folder(ufunc, dtype)
 
-    def __call__(self, u: Field) -> Any:
-        """Reduce a field of the same kind. *Collective*."""
+    def __call__(self, *fields: Field) -> Any:
+        """Reduce fields of the same kinds. *Collective*."""
         part, error, reduce = self._neutral, None, None
         try:
             if part is None:
-                part = self._reduce(u._local if self._of is None else self._of(u._local))
+                part = self._part(*[u._local for u in fields])
             if self._rows is None:
                 reduce = reducer(np.asarray(part).reshape(1), self._ufunc)
             else:
@@ -84,15 +83,15 @@ class WholeReduction:
         return self._type(fold(self._rows, self._ufunc)[0])
 
 
-def kept_reduction(u: Field, call: str) -> WholeReduction | None:
-    """Return what is prepared for fields like this one; local."""
-    return u._pencil.kept.get(_key(u, call))
+def kept_reduction(call: str, *fields: Field) -> WholeReduction | None:
+    """Return what is prepared for fields like these, which lie on one pencil; local."""
+    return fields[0]._pencil.kept.get(_key(call, fields))
 
 
-def keep_reduction(u: Field, call: str, reduction: WholeReduction) -> None:
-    """Keep what is prepared for fields like this one."""
-    keep(u.pencil, _key(u, call), reduction)
+def keep_reduction(call: str, fields: Sequence[Field], reduction: WholeReduction) -> None:
+    """Keep what is prepared for fields like these."""
+    keep(fields[0].pencil, _key(call, fields), reduction)
 
 
-def _key(u: Field, call: str) -> tuple[Any, ...]:
-    return call, u._kind or u.kind
+def _key(call: str, fields: Sequence[Field]) -> tuple[Any, ...]:
+    return call, *[u._kind or u.kind for u in fields]

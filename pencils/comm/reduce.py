@@ -70,11 +70,17 @@ def reducer(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
     return lambda comm: array if comm.size == 1 else reduce(comm)
 
 
-def block_reducer(ufunc: np.ufunc, dtype: np.dtype[Any]) -> Callable[[Array], Any]:
+def block_reducer(
+    ufunc: np.ufunc, dtype: np.dtype[Any], of: Callable[[Array], Array] | None = None
+) -> Callable[[Array], Any]:
     """Return the function that reduces all elements of a block to a value of a type; local.
 
-    It has the results and the warnings of NumPy. Sums of doubles are compiled: the same bits.
+    It has the results and the warnings of NumPy. Sums of doubles are compiled: the same bits. `of`
+    is applied to the block first.
     """
+    if of is not None:
+        reduce_result = block_reducer(ufunc, dtype)
+        return lambda block: reduce_result(of(block))
     kernels, selected, reduce = compiled(), selectable(dtype), ufunc.reduce
 
     def by_numpy(block: Array) -> Any:

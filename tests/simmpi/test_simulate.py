@@ -439,6 +439,14 @@ def test_generators_and_finalizers_that_communicate_at_the_end():
     gc.collect()
 
 
+@pytest.fixture
+def sigint():
+    """Python's own handler, which is not set where a shell started it in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt(in_rank):
     """Have Ctrl-C arrive while rank 1 runs `in_rank`."""
 
@@ -466,6 +474,7 @@ def barriers_for_ever():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals to threads")
 @pytest.mark.parametrize("in_rank", [for_ever, barriers_for_ever])
+@pytest.mark.usefixtures("sigint")
 def test_interrupts_end_all_ranks(in_rank, monkeypatch):
     monkeypatch.setattr(scheduler, "INTERVAL", 0.01)
     before = threading.active_count()
