@@ -64,7 +64,7 @@ export OMPI_MCA_osc ?= ^ucx
 endif
 
 .PHONY: help demo test test-all test-one test-mpi test-simulated test-hosts campaign lint
-.PHONY: format docs bench bench-hosts clean
+.PHONY: format house docs bench bench-hosts clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -127,6 +127,9 @@ bench-hosts: $(VENV)/.demo ## time exchanges between two hosts, and their overla
 	  for script in "hosts.py --rate $$rate" overlap.py; do echo "== $$rate Mbit/s, $$script"; \
 	  tests/hosts.py run -n $$((2 * each)) --per-host $$each $(BIN)/python -m mpi4py \
 	  benchmarks/$$script; done; done; done
+
+house: $(VENV)/.test ## print how large the house is, and the files that calls enter
+	@$(BIN)/python tests/house.py
 
 docs: $(VENV)/.docs ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html

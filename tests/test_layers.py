@@ -140,11 +140,11 @@ def violations(root):
     return found
 
 
-def file_graph(root):
+def file_graph(root, *, upward=False):
     """Map the dotted name of every file to the files it imports, at any time and for typing.
 
     What a file imports from a package counts as a file of the package if it is one, else as the
-    package's ``__init__.py``.
+    package's ``__init__.py``. Imports that may point up count if `upward`.
     """
     paths = {
         ".".join(("pencils", *path.relative_to(root).with_suffix("").parts)).removesuffix(
@@ -156,7 +156,7 @@ def file_graph(root):
     for name, path in paths.items():
         targets = set()
         for _, imported, lazy, typing in imports(path, root):
-            if may_point_up(path, root, lazy=lazy, typing=typing):
+            if not upward and may_point_up(path, root, lazy=lazy, typing=typing):
                 continue
             target = imported if imported in paths else imported.rpartition(".")[0]
             targets |= {target} & paths.keys()
@@ -166,7 +166,11 @@ def file_graph(root):
 
 def circles(root):
     """List groups of files that import each other in a circle."""
-    graph = file_graph(root)
+    return circles_of(file_graph(root))
+
+
+def circles_of(graph):
+    """List groups of files that reach each other in a graph."""
     reached = {name: reachable(graph, name) for name in graph}
     groups = {
         frozenset(other for other in reached[name] if name in reached[other])

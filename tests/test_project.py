@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import house
+
 import pencils
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +43,13 @@ def test_the_recipe_for_conda_requires_what_the_package_requires():
     python = "python" + project["project"]["requires-python"]
     assert named_in(recipe, "run") == [python, *project["project"]["dependencies"]]
     assert set(project["build-system"]["requires"]) <= set(named_in(recipe, "host"))
+
+
+def test_the_size_of_the_house_is_printed(capsys):
+    text = house.table()
+    with capsys.disabled():
+        print(f"\n{text}")
+    assert all(re.search(r" \d[\d,]* \(goal [\d,]+\)$", line) for line in text.splitlines())
 
 
 def named_in(recipe, section):
