@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import numpy as np
 
-from pencils.array import verbs
+from pencils.array import provided
 from pencils.array.base import Field
 from pencils.errors import MissingAttributeError
 
@@ -37,7 +37,7 @@ class Missing:
         if u is None:
             return self
         name = self._name
-        raise MissingAttributeError(verbs.explain_attribute(name), name=name, obj=u)
+        raise MissingAttributeError(provided("explain_attribute")(name), name=name, obj=u)
 
 
 def nbytes(u: Field) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import pairs, reductions, verbs
+from pencils.array import pairs, provided, reductions
 from pencils.array.base import Field, checks
 from pencils.array.direct import fill, room_for, try_on_one
 from pencils.array.frame import Frame, frame_of
@@ -84,9 +84,9 @@ def apply_ufunc(
     if method == "reduce" and ufunc in _REDUCING_UFUNCS and isinstance(inputs[0], Field):
         axis = kwargs.pop("axis", 0)
         return reduce_field(_REDUCING_UFUNCS[ufunc], inputs[0], axis, **kwargs)
-    replacement = verbs.find_function(ufunc if method == "__call__" else getattr(ufunc, method))
+    replacement = find_function(ufunc if method == "__call__" else getattr(ufunc, method))
     if replacement is None:
-        raise TypeError(verbs.explain_method(ufunc.__name__, method))
+        raise TypeError(provided("explain_method")(ufunc.__name__, method))
     return replacement(*inputs, **kwargs)
 
 
@@ -181,6 +181,12 @@ def as_field(
 # Functions.
 
 
+def find_function(function: Function) -> Function | None:
+    """Return what replaces a function of NumPy for fields, if there is anything."""
+    found: Function | None = provided("FUNCTIONS").get(function)
+    return found
+
+
 def apply_function(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Apply a NumPy function that is in one of the tables; others raise a TypeError."""
     if func in ELEMENTWISE:
@@ -189,9 +195,9 @@ def apply_function(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
         if not args or not isinstance(args[0], Field):
             raise TypeError(f"numpy.{func.__name__}: give the PencilArray first, without a keyword")
         return getattr(reductions, REDUCTIONS[func])(*args, **kwargs)
-    replacement = _FUNCTIONS.get(func) or verbs.find_function(func)
+    replacement = _FUNCTIONS.get(func) or find_function(func)
     if replacement is None:
-        raise TypeError(verbs.explain_function(f"{func.__module__}.{func.__name__}"))
+        raise TypeError(provided("explain_function")(f"{func.__module__}.{func.__name__}"))
     return replacement(*args, **kwargs)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from pencils.array import (
     methods,
     numpy_api,
     pairs,
+    provided,
     reductions,
     signatures,
     single,
@@ -178,8 +179,57 @@ class PencilArray(Operators, Generic[Element]):
     ) -> Any:
         return numpy_api.apply_function(func, args, kwargs)
 
-    from_distarray = classmethod(verbs.from_distarray)
-    __distarray__ = verbs.export
+    # The Distributed Array Protocol: see `pencils.dap`.
+
+    __distarray__ = verbs.to_distarray
+
+    @classmethod
+    def from_distarray(
+        cls,
+        pencil: Pencil,
+        obj: object,
+        *,
+        halo: Literal["keep", "drop", "wrap"] = "keep",
+        lenient: bool = False,
+    ) -> PencilArray:
+        """Import an array by the Distributed Array Protocol onto a pencil. *Collective*.
+
+        The array must have the blocks of the pencil; the result mixes with other fields of the pencil.
+        Periodicity is that of the pencil. Leading dimensions beyond those of the pencil become
+        components, dimensions of extent 1 singletons. `pencils.dap.import_array` makes a pencil that
+        fits.
+
+        Parameters
+        ----------
+        pencil : Pencil
+            The decomposed grid.
+        obj, halo, lenient
+            As in `pencils.dap.import_array`. The exports of all processes are ordered by their
+            coordinates, row-major: see `pencils.dap.comm`.
+
+        Returns
+        -------
+        PencilArray
+            A field on the memory of the exporter.
+
+        Raises
+        ------
+        PencilMismatchError
+            On every rank, if the array has other blocks.
+        DAPError, RankDisagreementError, ArgumentError, TypeError
+            As `pencils.dap.import_array`.
+
+        Examples
+        --------
+        >>> import pencils
+        >>> pen = pencils.Pencil((4, 6))
+        >>> u = pencils.ones(pen)
+        >>> v = pencils.PencilArray.from_distarray(pen, u.__distarray__())
+        >>> (u + v).sum()
+        np.float64(48.0)
+        """
+        field: PencilArray = provided("import_onto")(pencil, obj, halo=halo, lenient=lenient)
+        return field
 
     def __bool__(self) -> NoReturn:
         raise ValueError(
