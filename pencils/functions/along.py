@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array, plain_array
-from pencils.array.frame import frame_of
+from pencils.array.allocation import Array, frame_of, plain_array
 from pencils.array.operands import (
     FieldSpec,
     check_out,

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array import reductions
-from pencils.array.allocation import Array, plain_array
+from pencils.array.allocation import Array, frame_of, plain_array
 from pencils.array.base import Field
-from pencils.array.frame import frame_of
-from pencils.array.numpy_api import as_field, elementwise
+from pencils.array.elementwise import as_field, elementwise
 from pencils.array.operands import common_pencil, local_part, signature
 from pencils.comm.agree import agreed
 from pencils.comm.progress import poll, under_way

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array, memory_axes, plain_array
+from pencils.array.allocation import Array, frame_of, memory_axes, plain_array
 from pencils.array.base import Field
-from pencils.array.frame import frame_of
 from pencils.array.global_reduction import NO_VALUE, reduce_within
 from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed

@@ -10,8 +10,7 @@ from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array, check_unmasked
 from pencils.array.base import Field
-from pencils.array.direct import try_on_one
-from pencils.array.numpy_api import elementwise
+from pencils.array.elementwise import elementwise, try_on_one
 
 Function = Callable[..., Any]
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
+from pencils.array.elementwise import elementwise
 from pencils.array.global_reduction import extent_of, own_extent, own_part
-from pencils.array.numpy_api import elementwise
 from pencils.array.operands import signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import reducer

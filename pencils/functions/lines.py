@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, frame_of
 from pencils.array.base import Field
-from pencils.array.frame import frame_of
-from pencils.array.numpy_api import as_field
+from pencils.array.elementwise import as_field
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
