@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from math import prod
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -37,6 +37,8 @@ from pencils.plans import MOST_REMEMBERED, Remembered
 
 _SHOWN = 4  # values
 _new = object.__new__
+
+F = TypeVar("F", bound="Field")
 
 VARIABLE = "PENCILS_CHECK"
 # While checks are on, every write to own points sets the ghosts to NaN, so that a stencil before
@@ -81,14 +83,12 @@ class Field:
         return cls.in_frame(pencil, frame_of(pencil, singletons, halo, trimmed), padded)
 
     @classmethod
-    def in_frame(
-        cls, pencil: Pencil, frame: BlockLayout, padded: Array, kind: BlockType | None = None
-    ) -> Self:
-        """Wrap a block that is known to fit in a frame of the pencil, and its kind if known."""
+    def in_frame(cls, pencil: Pencil, frame: BlockLayout, padded: Array) -> Self:
+        """Wrap a block that is known to fit in a frame of the pencil."""
         new = _new(cls)
         new._pencil = pencil
         new._frame = frame
-        new._kind = kind
+        new._kind = None
         new._padded = padded
         new._local = padded if frame.inside is None else padded[frame.inside]
         return new
@@ -365,3 +365,16 @@ class Field:
     def _repr_html_(self) -> str:
         """Return a picture for notebooks; local."""
         return card(repr(self), svg(self.pencil.layout, self.pencil.rank))
+
+
+def on_same_points(u: F, frame: BlockLayout, block: Array, kind: BlockType | None = None) -> F:
+    """Wrap an own block on the pencil of `u`, in a bare frame, with its kind if this is known.
+
+    It does what `in_frame` does for results of operators, where each call counts.
+    """
+    new = _new(type(u))
+    new._pencil = u._pencil
+    new._frame = frame
+    new._kind = kind
+    new._padded = new._local = block
+    return new

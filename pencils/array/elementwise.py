@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pencils.array.allocation import Array, BlockLayout, frame_of, is_c_ordered
-from pencils.array.base import Field, checks
+from pencils.array.base import Field, checks, on_same_points
 from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
 from pencils.comm import pool
 from pencils.comm.progress import poll, slabs, under_way
@@ -68,9 +68,9 @@ class Direct:
         if under_way.on:
             poll()
         if made.small:
-            return u.in_frame(u._pencil, made.frame, self.operation(*parts), made)
+            return on_same_points(u, made.frame, self.operation(*parts), made)
         block = fill(self.ufunc, parts, made.new_block())
-        return u.in_frame(u._pencil, made.frame, block, made)
+        return on_same_points(u, made.frame, block, made)
 
     def apply_first(self, u: F, key: object, *parts: Any) -> F:
         """Do what `apply` does, and keep the kind of the result under `key` if it is known."""
@@ -88,7 +88,7 @@ class Direct:
             new = wrap(u, frame, self.operation(*parts))
         else:
             block = fill(self.ufunc, parts, frame.make(shape, dtype))
-            new = u.in_frame(u._pencil, frame, block)
+            new = on_same_points(u, frame, block)
         if kind.c_ordered and all(map(is_c_ordered, arrays)):
             kind.results[key] = new.kind
         return new
@@ -142,7 +142,7 @@ def fill(ufunc: Callable[..., Any], operands: Sequence[Any], out: Array) -> Arra
 
 def wrap(u: F, frame: BlockLayout, block: Any) -> F:
     """Make a field like `u` of an own block, which is copied if it is not in memory order."""
-    return u.in_frame(u._pencil, frame, frame.ordered(np.asarray(block)))
+    return on_same_points(u, frame, frame.ordered(np.asarray(block)))
 
 
 # NumPy's own elementwise functions with one result.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from pencils.array.base import Field, checks
+from pencils.array.base import Field, checks, on_same_points
 from pencils.array.elementwise import NUMBERS, Direct, elementwise, try_on_one, wrap
 from pencils.array.signatures import F, Operand
 from pencils.comm.pool import new_block
@@ -60,7 +60,7 @@ def _forward(
         else:
             out = _array(made.shape, made.dtype, new_block(made.nbytes, 0))
             block = ufunc(self._local, operand, out)
-        return self.in_frame(self._pencil, made.frame, block, made)
+        return on_same_points(self, made.frame, block, made)
 
     return method
 
