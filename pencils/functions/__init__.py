@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from pencils.functions import (
-    averages,
     components,
     counts,
     differences,
@@ -28,7 +27,6 @@ from pencils.functions import (
 Function = Callable[..., Any]
 
 FUNCTIONS: dict[Function, Function] = {
-    **averages.FUNCTIONS,
     **components.FUNCTIONS,
     **counts.FUNCTIONS,
     **differences.FUNCTIONS,

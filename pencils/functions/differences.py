@@ -14,11 +14,9 @@ from pencils.array.global_reduction import NO_VALUE, reduce_within
 from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
-from pencils.functions.axes import Line, one_axis
-from pencils.functions.carry import Computation, Mappings, carry, carry_and_compute
-from pencils.functions.mappings import Window
-from pencils.functions.passes import Formula, add_weighted, suits
-from pencils.functions.planes import Planes
+from pencils.functions.arguments import Line, one_axis
+from pencils.functions.moves import Computation, Mappings, Window, fetch_and_compute, fetch_boxes
+from pencils.functions.planes import Formula, Planes, add_weighted, suits
 from pencils.layout.integers import as_int
 from pencils.plans import Agreement
 
@@ -92,7 +90,7 @@ def diff(
         formulas = [Formula(((point + 1, 1.0), (point, -1.0))) for point in points]
         return Computation(planes.prepare(target, formulas), reserved=True)
 
-    carry_and_compute("diff", a, plan, prepare)
+    fetch_and_compute("diff", a, plan, prepare)
     return out
 
 
@@ -181,7 +179,7 @@ def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
             complete = reduce(agree, of=partial(_weighted, y, position, steps))
     if complete is None:
         window = Window(0, 1)
-        (around,) = carry("trapezoid", y, lambda _: [{position: window}])
+        (around,) = fetch_boxes("trapezoid", y, lambda _: [{position: window}])
         planes = Planes(y, position, window, around)
         with agreed(y.pencil.topology.comm, "trapezoid") as agree:
             complete = reduce(agree, of=partial(_all_areas, planes, position, steps, dtype))

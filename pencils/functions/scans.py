@@ -26,8 +26,8 @@ from pencils.comm.reduce import selectable
 from pencils.comm.running_sums import prepare_running_sums
 from pencils.comm.scan import in_turn, scanner
 from pencils.errors import ArgumentError
-from pencils.functions.axes import Line, along, one_axis
-from pencils.functions.passes import Run, suits
+from pencils.functions.arguments import Line, comm_along, one_axis
+from pencils.functions.planes import Run, suits
 
 Function = Callable[..., Any]
 # Scans the own block, given the communicator along the axis if it is cut.
@@ -170,7 +170,7 @@ def _scan(
         order = memory_axes(u.pencil.order, len(u.components))
         values, sums = _known(u.local, missing).transpose(order), block.transpose(order)
         scan = _scanned(ufunc, values, sums, order.index(position), line)
-    comm = along(u, position) if line.is_cut else None
+    comm = comm_along(u, position) if line.is_cut else None
     with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
         scan(comm)
     return u.in_frame(u.pencil, frame, block)
