@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,6 @@ from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim, as_ints
 from pencils.pencil import Pencil
-
-Function = Callable[..., Any]
 
 _CACHED = 2**18  # bytes of a component, so that nine of them stay in the second-level cache
 
@@ -382,17 +380,3 @@ def _term(subscripts: str, term: str, operand: Any, pencil: Pencil) -> Any:
             f"{array.shape}"
         )
     return array
-
-
-FUNCTIONS: dict[Function, Function] = {
-    np.stack: stack,
-    np.concatenate: concatenate,
-    np.cross: cross,
-    np.linalg.cross: linalg_cross,
-    np.linalg.norm: norm,
-    np.vecdot: vecdot,
-    np.linalg.vecdot: vecdot,
-    np.einsum: einsum,
-}
-if hasattr(np, "unstack"):  # NumPy 2.1
-    FUNCTIONS[np.unstack] = unstack

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -200,11 +199,3 @@ def own_points(mask: PencilArray) -> NDArray[np.int64]:
     if not mask.extent.layout.is_first_replica(mask.pencil.rank):
         return np.empty((0, mask.ndim), np.int64)
     return np.argwhere(mask.local).astype(np.int64) + np.array(mask.global_box.start, np.int64)
-
-
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    np.bincount: bincount,
-    np.unique: unique,
-    np.unique_values: unique_values,
-    np.unique_counts: unique_counts,
-}

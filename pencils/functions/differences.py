@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,8 +19,6 @@ from pencils.functions.moves import Computation, Mappings, Window, fetch_and_com
 from pencils.functions.planes import Formula, Planes, add_weighted, suits
 from pencils.layout.integers import as_int
 from pencils.plans import Agreement
-
-Function = Callable[..., Any]
 
 
 def diff(
@@ -249,9 +247,3 @@ def _areas(planes: Array, steps: Any) -> Any:
     if np.ndim(steps):
         steps = steps.reshape(-1, *[1] * (planes.ndim - 1))
     return steps * (planes[1:] + planes[:-1]) / 2.0
-
-
-FUNCTIONS: dict[Function, Function] = {
-    np.diff: diff,
-    np.trapezoid: trapezoid,
-}

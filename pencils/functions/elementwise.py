@@ -12,8 +12,6 @@ from pencils.array.allocation import Array, check_unmasked
 from pencils.array.base import Field
 from pencils.array.elementwise import elementwise, try_on_one
 
-Function = Callable[..., Any]
-
 
 def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Field:
     """Find where values of a field belong in sorted edges, as `numpy.searchsorted`.
@@ -167,15 +165,3 @@ def _of_one(function: Callable[[Any], Any], u: Any) -> Field:
         return function(block)
 
     return elementwise(on_block, (u,), {})  # type: ignore[no-any-return]
-
-
-FUNCTIONS: dict[Function, Function] = {
-    np.searchsorted: searchsorted,
-    np.digitize: digitize,
-    np.isin: isin,
-    np.select: select,
-    np.piecewise: piecewise,
-    np.polyval: polyval,
-    np.fix: fix,
-    np.astype: astype,
-}

@@ -361,6 +361,3 @@ def _high_end(f: Array, dx: Spacing, order: int) -> Any:
         return (f[-1] - f[-2]) / distance_at(dx, -1)
     a, b, c = high_weights(dx)
     return a * f[-3] + b * f[-2] + c * f[-1]
-
-
-FUNCTIONS: dict[Function, Function] = {np.gradient: gradient}

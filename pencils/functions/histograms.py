@@ -6,7 +6,7 @@ added up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -341,11 +341,3 @@ def _columns(name: str, sample: Any) -> tuple[list[Any], Field]:
 
 def _blank(*blocks: Array) -> Array:
     return np.empty(np.broadcast_shapes(*map(np.shape, blocks)), bool)
-
-
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    np.histogram: histogram,
-    np.histogram_bin_edges: histogram_bin_edges,
-    np.histogram2d: histogram2d,
-    np.histogramdd: histogramdd,
-}

@@ -342,10 +342,3 @@ def _joined(arr: Field, number: int, block: Array | None, kind: _Kind) -> Field:
     if reduced and line.is_cut and line.filled:
         bcast_array(comm_along(arr, number), ordered.transpose(frame.axes(lead)[0]), line.filled[0])
     return arr.in_frame(arr.pencil, frame, ordered)
-
-
-FUNCTIONS: dict[Function, Function] = {
-    np.sort: sort,
-    np.argsort: argsort,
-    np.apply_along_axis: apply_along_axis,
-}

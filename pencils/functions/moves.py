@@ -316,9 +316,6 @@ def _target(u: Field, mappings: Mappings) -> Array:
     return u.frame.make(tuple(shape), u.dtype)
 
 
-Function = Callable[..., Any]
-
-
 def roll(a: Field, shift: Any, axis: int | Sequence[int] | None = None) -> Field:
     """Move points along axes, those at the end to the beginning, as `numpy.roll`. *Collective*.
 
@@ -421,11 +418,3 @@ def flipud(m: Field) -> Field:
 def _moved(call: str, u: Field, plan: Callable[[Agreement], list[Mappings]]) -> Field:
     (block,) = fetch_boxes(call, u, plan)
     return u.in_frame(u.pencil, u.frame.bare, block)
-
-
-FUNCTIONS: dict[Function, Function] = {
-    np.roll: roll,
-    np.flip: flip,
-    np.fliplr: fliplr,
-    np.flipud: flipud,
-}

@@ -356,13 +356,3 @@ def of_all_values(
     steps = at.distance.reshape(-1, 1)
     parts = [np.quantile(pair, step) for pair, step in zip(pairs, steps, strict=True)]
     return np.concatenate(parts).reshape(asked.q.shape)
-
-
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    np.median: median,
-    np.nanmedian: nanmedian,
-    np.quantile: quantile,
-    np.nanquantile: nanquantile,
-    np.percentile: percentile,
-    np.nanpercentile: nanpercentile,
-}

@@ -29,7 +29,6 @@ from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, comm_along, one_axis
 from pencils.functions.planes import Run, suits
 
-Function = Callable[..., Any]
 # Scans the own block, given the communicator along the axis if it is cut.
 Scan = Callable[[Any], None]
 
@@ -342,15 +341,3 @@ def _known(block: Array, missing: int | None) -> Array:
     if missing is None or block.dtype.kind not in "fc":
         return block
     return np.where(np.isnan(block), block.dtype.type(missing), block)
-
-
-FUNCTIONS: dict[Function, Function] = {
-    np.cumsum: cumsum,
-    np.cumprod: cumprod,
-    np.nancumsum: nancumsum,
-    np.nancumprod: nancumprod,
-    np.add.accumulate: partial(accumulate, np.add),
-    np.multiply.accumulate: partial(accumulate, np.multiply),
-}
-if hasattr(np, "cumulative_sum"):  # since NumPy 2.1
-    FUNCTIONS |= {np.cumulative_sum: cumulative_sum, np.cumulative_prod: cumulative_prod}

@@ -448,17 +448,3 @@ def _count(name: str, a: Field, axis: Axis, where: Any) -> Any:
 def _check_inexact(dtype: DTypeLike | None) -> None:
     if dtype is not None and np.dtype(dtype).kind not in "fc":
         raise TypeError(f"dtype={np.dtype(dtype)} cannot hold a mean; give a type of float")
-
-
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    np.average: average,
-    np.nansum: nansum,
-    np.nanprod: nanprod,
-    np.nanmin: nanmin,
-    np.nanmax: nanmax,
-    np.nanargmin: nanargmin,
-    np.nanargmax: nanargmax,
-    np.nanmean: nanmean,
-    np.nanvar: nanvar,
-    np.nanstd: nanstd,
-}
