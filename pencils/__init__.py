@@ -5,6 +5,7 @@ from importlib import import_module as _import_module
 from sys import modules as _modules
 
 import pencils.comm.mpi as _mpi  # noqa: F401 - starts MPI, or what stands in for it
+from pencils.array import PROVIDERS as _PROVIDERS
 
 __version__ = "0.1.0"
 
@@ -18,6 +19,22 @@ def _find_homes() -> dict[str, str]:
 
 
 _HOMES = _find_homes()
+# Where the functions are that fields use of layers above `array`.
+_PROVIDERS |= {
+    "exchange_halo": "pencils.halo.kept",
+    "prepare_kept": "pencils.halo.kept",
+    "fill_boundary": "pencils.halo.boundary",
+    "whole": "pencils.transposition.whole",
+    "take_once": "pencils.indexer.one_shot",
+    "put_once": "pencils.indexer.one_shot",
+    "export": "pencils.dap.exports",
+    "import_onto": "pencils.dap.imports",
+    "UnsupportedError": "pencils.dap.findings",
+    "FUNCTIONS": "pencils.functions",
+    "explain_attribute": "pencils.functions.refused",
+    "explain_function": "pencils.functions.refused",
+    "explain_method": "pencils.functions.refused",
+}
 _FOLDERS = {__name__, f"{__name__}.tools"}  # of modules that are public themselves
 # What a star does not import: names that hide others, and most modules.
 _MODULES = {name for name, home in _HOMES.items() if home in _FOLDERS}

@@ -30,8 +30,8 @@ from pencils.distribute.gather import gather as gather
 from pencils.distribute.localgrid import localgrid as localgrid
 from pencils.distribute.partition import partition as partition
 from pencils.errors import PencilsError as PencilsError
-from pencils.functions.along import along as along
-from pencils.functions.points import own_points as own_points
+from pencils.functions.counts import own_points as own_points
+from pencils.functions.lines import along as along
 from pencils.halo import HaloExchange as HaloExchange
 from pencils.halo import exchange_halos as exchange_halos
 from pencils.indexer import GlobalIndexer as GlobalIndexer

@@ -116,7 +116,7 @@ class Pencil:
         self._hash = hash(layout)
         self._extents: dict[frozenset[int], Extent] = {}
         self.kept: dict[object, Any] = {}  # what verbs have prepared for fields on this pencil
-        self.frames: dict[Any, Any] = {}  # what `pencils.array.frame` knows of this pencil
+        self.frames: dict[Any, Any] = {}  # what `pencils.array.allocation` knows of this pencil
         self._text = f"Pencil({layout})"  # the last one: from now on the pencil is frozen
 
     def with_(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pencils
+from pencils.array import PROVIDERS, provided
 
 LOADED = "print(*sorted(name for name in sys.modules if name.startswith('pencils')))"
 # Imported with their users: these take time, or need more than NumPy and mpi4py.
@@ -27,7 +28,13 @@ def loaded_after(code):
 
 
 def test_the_package_alone_loads_only_the_door_to_mpi():
-    assert loaded_after("import pencils") == {"pencils", "pencils.comm", "pencils.comm.mpi"}
+    loaded = {"pencils", "pencils.array", "pencils.comm", "pencils.comm.mpi"}
+    assert loaded_after("import pencils") == loaded
+
+
+def test_what_fields_use_of_higher_layers_is_where_the_package_says():
+    assert PROVIDERS
+    assert [name for name in PROVIDERS if provided(name) is None] == []
 
 
 def test_fields_load_no_files_and_no_transforms():

@@ -39,10 +39,6 @@ HEIGHT = {
     "__main__": 90,
 }
 
-# The one file that may import upwards, inside functions or for typing: methods of fields that lead
-# to higher layers.
-UPWARD = "array/verbs.py"
-
 # MPI has one door, for types, too: what replaces it there replaces it everywhere. Only `tools.run`,
 # which starts the processes, goes past it.
 MPI_DOOR = "comm/mpi.py"
@@ -116,11 +112,6 @@ def complaint(source, name, *, lazy, typing, modules):
     return None if HEIGHT[target] < HEIGHT[source] else f"{target} is not below {source}"
 
 
-def may_point_up(path, root, *, lazy, typing):
-    """Whether an import of a file is one of those that may point up."""
-    return path.relative_to(root).as_posix() == UPWARD and (lazy or typing)
-
-
 def violations(root):
     """List every import under root that points up, or belongs to another module."""
     found = []
@@ -133,18 +124,16 @@ def violations(root):
         if where == MPI_DOOR:
             continue
         for line, name, lazy, typing in imports(path, root):
-            if name.startswith("pencils") and may_point_up(path, root, lazy=lazy, typing=typing):
-                continue
             if what := complaint(source, name, lazy=lazy, typing=typing, modules=modules):
                 found.append(f"{where}:{line}: imports {name}: {what}")
     return found
 
 
-def file_graph(root, *, upward=False):
+def file_graph(root):
     """Map the dotted name of every file to the files it imports, at any time and for typing.
 
     What a file imports from a package counts as a file of the package if it is one, else as the
-    package's ``__init__.py``. Imports that may point up count if `upward`.
+    package's ``__init__.py``.
     """
     paths = {
         ".".join(("pencils", *path.relative_to(root).with_suffix("").parts)).removesuffix(
@@ -155,9 +144,7 @@ def file_graph(root, *, upward=False):
     graph = {}
     for name, path in paths.items():
         targets = set()
-        for _, imported, lazy, typing in imports(path, root):
-            if not upward and may_point_up(path, root, lazy=lazy, typing=typing):
-                continue
+        for _, imported, _, _ in imports(path, root):
             target = imported if imported in paths else imported.rpartition(".")[0]
             targets |= {target} & paths.keys()
         graph[name] = targets - {name}
@@ -166,11 +153,7 @@ def file_graph(root, *, upward=False):
 
 def circles(root):
     """List groups of files that import each other in a circle."""
-    return circles_of(file_graph(root))
-
-
-def circles_of(graph):
-    """List groups of files that reach each other in a graph."""
+    graph = file_graph(root)
     reached = {name: reachable(graph, name) for name in graph}
     groups = {
         frozenset(other for other in reached[name] if name in reached[other])
@@ -235,8 +218,7 @@ GOOD = {
     "comm/agree.py": "from pencils.comm.mpi import MPI\nfrom pencils import errors",
     "pencil.py": "if TYPE_CHECKING:\n    import h5py\nfrom pencils.comm.agree import x",
     "array/base.py": "from pencils.array import numpy_api\nfrom pencils.pencil import Pencil",
-    "array/verbs.py": "if TYPE_CHECKING:\n    import pencils.fft\ndef f():\n    import pencils.fft",
-    "fft.py": "import scipy.fft, mpi4py_fft\nfrom pencils.array import verbs",
+    "fft.py": "import scipy.fft, mpi4py_fft\nfrom pencils.array import base",
     "fft_plan.py": "import scipy.fft",
     "tools/run.py": "import pencils\ndef info():\n    import h5py, mpi4py.MPI",
 }
@@ -272,7 +254,7 @@ def test_a_sound_tree_passes(tmp_path):
         ("pencil.py", "if TYPE_CHECKING:\n    x = 1\nelse:\n    import mpi4py", "mpi4py belongs"),
         ("pencil.py", "def f():\n    import h5py", "h5py belongs elsewhere"),
         ("pencil.py", "try:\n    import matplotlib.pyplot\nexcept ImportError: ...", "belongs"),
-        ("array/verbs.py", "import pencils.indexer", "indexer is not below array"),
+        ("array/base.py", "import pencils.indexer", "indexer is not below array"),
         ("array/base.py", "def f():\n    import pencils.indexer", "indexer is not below array"),
         ("halo.py", "from pencils import indexer", "indexer is not below halo"),
         ("indexer.py", "from scipy import fft", "scipy belongs elsewhere"),

@@ -10,22 +10,24 @@ import os
 from collections.abc import Callable
 from math import prod
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import (
     Array,
+    BlockLayout,
+    BlockType,
     Key,
     Widths,
     allocate_bytes,
     arrange,
     as_dtype,
     as_value,
+    frame_of,
     padded_slices,
 )
-from pencils.array.frame import Frame, Kind, frame_of
 from pencils.comm.mpi import keep_apart
 from pencils.layout import Box, Extent, ghost_box
 from pencils.layout.drawing import card, svg
@@ -34,6 +36,9 @@ from pencils.pencil import Pencil
 from pencils.plans import MOST_REMEMBERED, Remembered
 
 _SHOWN = 4  # values
+_new = object.__new__
+
+F = TypeVar("F", bound="Field")
 
 VARIABLE = "PENCILS_CHECK"
 # While checks are on, every write to own points sets the ghosts to NaN, so that a stencil before
@@ -55,9 +60,9 @@ class Field:
         *("__weakref__", "_frame", "_kept", "_kept_halo", "_kind", "_local", "_padded"),
         *("_pencil", "base", "lent", "shifts"),
     )
-    _frame: Frame
+    _frame: BlockLayout
     _kept: Remembered[Any]  # missing before the first call of a verb that keeps something
-    _kind: Kind | None  # if it was found
+    _kind: BlockType | None  # if it was found
     _local: Array
     _padded: Array
     _pencil: Pencil
@@ -78,11 +83,15 @@ class Field:
         return cls.in_frame(pencil, frame_of(pencil, singletons, halo, trimmed), padded)
 
     @classmethod
-    def in_frame(cls, pencil: Pencil, frame: Frame, padded: Array) -> Self:
+    def in_frame(cls, pencil: Pencil, frame: BlockLayout, padded: Array) -> Self:
         """Wrap a block that is known to fit in a frame of the pencil."""
-        array = object.__new__(cls)
-        array._set(pencil, frame, padded)
-        return array
+        new = _new(cls)
+        new._pencil = pencil
+        new._frame = frame
+        new._kind = None
+        new._padded = padded
+        new._local = padded if frame.inside is None else padded[frame.inside]
+        return new
 
     @classmethod
     def allocated(
@@ -108,20 +117,13 @@ class Field:
             return cls.in_frame(pencil, frame, arrange(memory, pencil, dtype, shape))
         return cls.in_frame(pencil, frame, frame.make(shape, dtype, zero=zero))
 
-    def _set(self, pencil: Pencil, frame: Frame, padded: Array) -> None:
-        self._pencil = pencil
-        self._frame = frame
-        self._kind = None
-        self._padded = padded
-        self._local = padded if frame.inside is None else padded[frame.inside]
-
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> BlockLayout:
         """What all fields of this kind have in common; for the library."""
         return self._frame
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> BlockType:
         """What fields with such own blocks have in common; for the library."""
         found = self._kind
         if found is None:
@@ -363,3 +365,16 @@ class Field:
     def _repr_html_(self) -> str:
         """Return a picture for notebooks; local."""
         return card(repr(self), svg(self.pencil.layout, self.pencil.rank))
+
+
+def on_same_points(u: F, frame: BlockLayout, block: Array, kind: BlockType | None = None) -> F:
+    """Wrap an own block on the pencil of `u`, in a bare frame, with its kind if this is known.
+
+    It does what `in_frame` does for results of operators, where each call counts.
+    """
+    new = _new(type(u))
+    new._pencil = u._pencil
+    new._frame = frame
+    new._kind = kind
+    new._padded = new._local = block
+    return new

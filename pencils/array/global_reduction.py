@@ -9,35 +9,114 @@ from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
-from pencils.array.allocation import Array, as_value, memory_axes
+from pencils.array.allocation import Array, as_value, frame_of, memory_axes
 from pencils.array.base import Field
-from pencils.array.frame import frame_of
 from pencils.array.operands import check_fits, common_pencil, local_part, signature
-from pencils.array.whole_reduction import WholeReduction, keep_reduction, kept_reduction
-from pencils.comm.agree import agreed
+from pencils.comm.agree import Row, agreed
 from pencils.comm.reduce import (
     EXTREMA,
     allreduce,
     block_reducer,
     fold,
+    folder,
     native,
     reducer,
     selectable,
 )
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dims
+from pencils.pencil import keep
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+
+
+class WholeReduction:
+    """A reduction of fields of one kind, whose arguments all ranks have agreed on before.
+
+    Parameters
+    ----------
+    u : Field
+        A field of this kind.
+    call, facts
+        What all ranks agree on.
+    ufunc, dtype, result : ufunc, dtype, dtype
+        What combines two values, the type in which it does, and that of the result.
+    part : callable
+        Reduces the own blocks, as many as fields are passed, to a value of type `dtype`.
+    neutral : scalar or None
+        The value of a rank that has nothing to contribute; None if this one has.
+    """
+
+    def __init__(
+        self,
+        u: Field,
+        call: str,
+        facts: Mapping[str, object],
+        *,
+        ufunc: np.ufunc,
+        dtype: np.dtype[Any],
+        result: np.dtype[Any],
+        part: Callable[..., Any],
+        neutral: Any,
+    ) -> None:
+        self._row = Row(u.pencil.topology.comm, call, **facts)
+        self._ufunc = ufunc
+        self._type = result.type
+        self._part = part
+        self._neutral = neutral
+        self._alone = self._row.meeting.size == 1
+        self._rows: NDArray[Any] | None = None
+        if self._row.meeting.gathers:
+            self._mine, self._rows = self._row.meeting.values(dtype)
+            self._column = self._rows[:, 0]
+            self._fold = folder(ufunc, dtype)
+
+    def __call__(self, *fields: Field) -> Any:
+        """Reduce fields of the same kinds. *Collective*."""
+        part, error, reduce = self._neutral, None, None
+        try:
+            if part is None:
+                part = self._part(*[u._local for u in fields])
+            if self._rows is None:
+                reduce = reducer(np.asarray(part).reshape(1), self._ufunc)
+            else:
+                self._mine[0] = part
+        except Exception as mine:  # noqa: BLE001 - raised on all ranks
+            error = mine
+        self._row.meet(error)
+        if self._alone:
+            return self._type(part)
+        if reduce is not None:
+            return self._type(reduce(self._row.meeting.comm)[0])
+        if self._fold is not None:
+            return self._type(self._fold(self._column.tolist()))
+        assert self._rows is not None
+        return self._type(fold(self._rows, self._ufunc)[0])
+
+
+def kept_reduction(call: str, *fields: Field) -> WholeReduction | None:
+    """Return what is prepared for fields like these, which lie on one pencil; local."""
+    return fields[0]._pencil.kept.get(_key(call, fields))
+
+
+def keep_reduction(call: str, fields: Sequence[Field], reduction: WholeReduction) -> None:
+    """Keep what is prepared for fields like these."""
+    keep(fields[0].pencil, _key(call, fields), reduction)
+
+
+def _key(call: str, fields: Sequence[Field]) -> tuple[Any, ...]:
+    return call, *[u._kind or u.kind for u in fields]
+
 
 Axis = int | Sequence[int] | None
 _ENDS = np.minimum, np.maximum
 _ROUNDING = frozenset({np.add, np.multiply})
 # Functions of extrema that take a start value.
 _WITH_INITIAL = frozenset({"min", "max", "nanmin", "nanmax"})
-NO_VALUE: Any = np._NoValue  # noqa: SLF001 - what NumPy itself passes for "not given"
+NO_VALUE: Any = np._NoValue
 
 # The ufunc of each reduction; those that are not listed sum up.
 UFUNCS: dict[str, np.ufunc] = {

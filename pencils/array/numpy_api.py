@@ -8,25 +8,154 @@ that are not listed raise a TypeError instead of computing something rank-local 
 from __future__ import annotations
 
 import inspect
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import pairs, reductions, verbs
+from pencils.array import provided, reductions
+from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import Field, checks
-from pencils.array.direct import fill, room_for, try_on_one
-from pencils.array.frame import Frame, frame_of
-from pencils.array.global_reduction import UFUNCS, reduce_field
+from pencils.array.elementwise import elementwise
+from pencils.array.global_reduction import (
+    UFUNCS,
+    Reduction,
+    WholeReduction,
+    keep_reduction,
+    kept_reduction,
+    reduce_field,
+)
 from pencils.array.indexing import copy_where
-from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
-from pencils.comm.progress import poll, under_way
+from pencils.array.operands import (
+    common_pencil,
+    local_part,
+    signature,
+    topology_among,
+)
+from pencils.comm.agree import agreed
+from pencils.comm.products import dot
+from pencils.comm.reduce import fold, reducer
+from pencils.errors import ArgumentError
 
-if TYPE_CHECKING:
-    from pencils.pencil import Pencil
+
+def vdot(u: Any, other: Any) -> Any:
+    """Sum of ``conj(field) * other`` over all elements and ranks. *Collective*.
+
+    Parameters
+    ----------
+    u, other : PencilArray
+        Fields of the same global shape; one of them may be a replicated NumPy array.
+
+    Returns
+    -------
+    scalar
+        A NumPy scalar, the same on every rank. Products are added pairwise over rows of 2048, so
+        that rounding hardly grows with the field, and does not depend on threads of the BLAS.
+
+    Raises
+    ------
+    PencilMismatchError, ArgumentError
+        If pencils or shapes differ.
+    """
+    # `isinstance` may raise, on one rank only, for an object whose class is a property.
+    fields = all(issubclass(type(operand), Field) for operand in (u, other))
+    alike = fields and u.pencil is other.pencil
+    kept = kept_reduction("vdot", u, other) if alike else None
+    if kept is not None:
+        return kept(u, other)
+    made = None
+    with agreed(topology_among(u, other).comm, "vdot") as agree:
+        first = min(_fields(u, other), key=lambda field: len(field.singletons))
+        same: dict[str, object] = {"u": _signature(u), "other": _signature(other)}
+        agree(**same)
+        left, right = _blocks(u, other)
+        if np.shape(u) != np.shape(other):
+            raise ArgumentError(
+                f"vdot of shapes {np.shape(u)} and {np.shape(other)}; they must be equal"
+            )
+        same["dtypes"] = left.dtype, right.dtype
+        agree(**same)
+        task = Reduction.of("vdot", first, None, None, False)
+        axes = memory_axes(first.pencil.order, len(first.components))
+        part = np.asarray(dot(left.transpose(axes), right.transpose(axes)))
+        if not task.contributes:
+            part = np.zeros_like(part)
+        agree.carry(part)
+        reduce = reducer(part, np.add) if agree.carried is None else None
+        result = np.result_type(left, right)
+        if alike and u.singletons == other.singletons:
+            made = WholeReduction(
+                u,
+                "vdot",
+                same,
+                ufunc=np.add,
+                dtype=part.dtype,
+                result=result,
+                part=lambda left, right: dot(left.transpose(axes), right.transpose(axes)),
+                neutral=None if task.contributes else part[()],
+            )
+    if made is not None:
+        keep_reduction("vdot", [u, other], made)
+    if reduce is None:
+        assert agree.carried is not None
+        total = fold(agree.carried, np.add)[0]
+    else:
+        total = reduce(task.comm)[()]
+    with np.errstate(all="ignore"):  # as everywhere in `numpy.vdot`
+        return total.astype(result, copy=False)
+
+
+def allclose(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Whether two fields agree within tolerances on all ranks, as `numpy.allclose`. *Collective*.
+
+    Parameters
+    ----------
+    a, b : PencilArray
+        Fields of the same blocks; one of them may be a replicated NumPy array or a scalar.
+    rtol, atol, equal_nan
+        As in `numpy.isclose`.
+    """
+    comm = topology_among(a, b).comm
+    with agreed(comm, "allclose") as agree:
+        agree(a=_signature(a), b=_signature(b))
+        agree(tolerances=(float(rtol), float(atol)), equal_nan=bool(equal_nan))
+        left, right = _blocks(a, b)
+        close = np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=equal_nan)
+        agree.flag(up=not close)
+    return not agree.flagged
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
+    """Whether two fields have the same global shape and elements on all ranks. *Collective*."""
+    comm = topology_among(a1, a2).comm
+    with agreed(comm, "array_equal") as agree:
+        agree(a1=_signature(a1), a2=_signature(a2), equal_nan=bool(equal_nan))
+        equal = np.shape(a1) == np.shape(a2)
+        if equal:
+            equal = np.array_equal(*_blocks(a1, a2), equal_nan=equal_nan)
+        agree.flag(up=not equal)
+    return not agree.flagged
+
+
+def _signature(operand: Any) -> object:
+    """Return what all ranks must agree on about an operand, values excluded."""
+    return signature(operand) if isinstance(operand, Field) else np.shape(operand)
+
+
+def _blocks(one: Any, other: Any) -> tuple[Array, Array]:
+    """Local parts of both operands, broadcast against each other."""
+    pencil = common_pencil(_fields(one, other))
+    left, right = np.broadcast_arrays(local_part(one, pencil)[0], local_part(other, pencil)[0])
+    return left, right
+
+
+def _fields(*operands: Any) -> list[Field]:
+    return [operand for operand in operands if isinstance(operand, Field)]
+
 
 Function = Callable[..., Any]
 _REDUCING_UFUNCS = {ufunc: name for name, ufunc in UFUNCS.items()}
@@ -84,101 +213,19 @@ def apply_ufunc(
     if method == "reduce" and ufunc in _REDUCING_UFUNCS and isinstance(inputs[0], Field):
         axis = kwargs.pop("axis", 0)
         return reduce_field(_REDUCING_UFUNCS[ufunc], inputs[0], axis, **kwargs)
-    replacement = verbs.find_function(ufunc if method == "__call__" else getattr(ufunc, method))
+    replacement = find_function(ufunc if method == "__call__" else getattr(ufunc, method))
     if replacement is None:
-        raise TypeError(verbs.explain_method(ufunc.__name__, method))
+        raise TypeError(provided("explain_method")(ufunc.__name__, method))
     return replacement(*inputs, **kwargs)
 
 
-def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run `func` on the local parts of its inputs and wrap what it returns."""
-    out = kwargs.pop("out", None)
-    where = kwargs.pop("where", True)
-    outs = out if isinstance(out, tuple) else (out,)
-    targets = [target for target in outs if target is not None]
-    if not all(isinstance(one, Field) for one in targets):
-        raise TypeError(
-            "out= must be a PencilArray where an operand is one; use u.local on both sides instead"
-        )
-    fields = [operand for operand in (*inputs, where, *targets) if isinstance(operand, Field)]
-    if not fields:
-        raise TypeError(
-            "this argument must be a number or a NumPy array, not a PencilArray; pass u.local"
-        )
-    pencil = common_pencil(fields)
-    parts, singletons = _own_parts(inputs, pencil)
-    if where is not True:
-        kwargs["where"], along = local_part(where, pencil)
-        singletons &= along
-    if targets:
-        singletons = singletons.intersection(*(target.singletons for target in targets))
-        for target in targets:
-            check_fits(singletons, target, pencil)
-        buffers = tuple(None if target is None else target.local for target in outs)
-        kwargs["out"] = buffers if isinstance(out, tuple) else buffers[0]
-    result = _evaluate(func, parts, kwargs, frame_of(pencil, singletons))
-    if where is True and not getattr(result, "size", True) and _may_be_tried(func):
-        kwargs.pop("out", None)
-        try_on_one(func, parts, fields, **kwargs)
-    if checks.on:
-        for target in targets:
-            target.mark_written()
-    if not isinstance(result, tuple):
-        return as_field(result, outs[0], pencil, singletons, fields[0])
-    outs = outs if targets else (None,) * len(result)
-    return tuple(
-        as_field(part, target, pencil, singletons, fields[0])
-        for part, target in zip(result, outs, strict=True)
-    )
-
-
-def _own_parts(operands: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
-    """Cut the own blocks out of operands; also the dimensions along which all are singletons."""
-    parts = []
-    singletons = everywhere(pencil.ndim)
-    for operand in operands:
-        part, along = local_part(operand, pencil)
-        parts.append(part)
-        singletons &= along
-    return parts, singletons
-
-
-def _may_be_tried(func: Function) -> bool:
-    """Whether a function is one of NumPy's that refuse types and numbers, not values."""
-    if func is operator.pow:
-        return True
-    return isinstance(func, np.ufunc) and getattr(np, func.__name__, None) is func
-
-
-def _evaluate(func: Function, parts: list[Any], kwargs: dict[str, Any], frame: Frame) -> Any:
-    """Run a function on local parts."""
-    if under_way.on:
-        poll()
-    room = None if kwargs else room_for(func, parts, frame)
-    return func(*parts, **kwargs) if room is None else fill(func, parts, room)
-
-
-def as_field(
-    result: Any,
-    out: Field | None,
-    pencil: Pencil,
-    singletons: frozenset[int],
-    like: Field,
-) -> Field:
-    """Return `out`, or a field like another one of a new own block."""
-    if out is not None:
-        return out
-    frame = frame_of(pencil, singletons)
-    block = frame.ordered(np.asarray(result))
-    if block.dtype.hasobject:
-        raise TypeError(
-            "the result would hold Python objects, which cannot be distributed; "
-            "compute it from u.local"
-        )
-    return type(like).in_frame(pencil, frame, block)
-
-
 # Functions.
+
+
+def find_function(function: Function) -> Function | None:
+    """Return what replaces a function of NumPy for fields, if there is anything."""
+    found: Function | None = provided("FUNCTIONS").get(function)
+    return found
 
 
 def apply_function(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -189,9 +236,9 @@ def apply_function(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
         if not args or not isinstance(args[0], Field):
             raise TypeError(f"numpy.{func.__name__}: give the PencilArray first, without a keyword")
         return getattr(reductions, REDUCTIONS[func])(*args, **kwargs)
-    replacement = _FUNCTIONS.get(func) or verbs.find_function(func)
+    replacement = _FUNCTIONS.get(func) or find_function(func)
     if replacement is None:
-        raise TypeError(verbs.explain_function(f"{func.__module__}.{func.__name__}"))
+        raise TypeError(provided("explain_function")(f"{func.__module__}.{func.__name__}"))
     return replacement(*args, **kwargs)
 
 
@@ -250,9 +297,9 @@ def _zeros_like(a: Field, dtype: DTypeLike | None = None) -> Field:
 
 
 _FUNCTIONS: dict[Function, Function] = QUERIES | {
-    np.vdot: pairs.vdot,
-    np.allclose: pairs.allclose,
-    np.array_equal: pairs.array_equal,
+    np.vdot: vdot,
+    np.allclose: allclose,
+    np.array_equal: array_equal,
     np.real: lambda val: val.real,
     np.imag: lambda val: val.imag,
     np.copy: lambda a: a.copy(),

@@ -1,7 +1,7 @@
 """Operators of fields: ``u + v``, ``2 * u``, ``u += v``, ``-u``, ``u < v``.
 
-Where both operands have the same frame, or one is a number, they go straight to the blocks. Other
-operands are checked: see `numpy_api.elementwise`.
+Where both operands have the same frame, or one is a number, they go to the blocks directly. Other
+operands are checked: see `elementwise`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from pencils.array.base import Field, checks
-from pencils.array.direct import NUMBERS, Direct, try_on_one, wrap
-from pencils.array.numpy_api import elementwise
+from pencils.array.base import Field, checks, on_same_points
+from pencils.array.elementwise import NUMBERS, Direct, elementwise, try_on_one, wrap
 from pencils.array.signatures import F, Operand
 from pencils.comm.pool import new_block
 from pencils.comm.progress import poll, under_way
@@ -23,7 +22,6 @@ Operation = Callable[[Any, Any], Any]
 
 _MISSING = object()
 _array = np.ndarray
-_new = object.__new__
 _divmod: Any = np.divmod
 _matmul: Any = np.matmul
 
@@ -40,9 +38,9 @@ def _forward(
     on_blocks, elsewhere = Direct(ufunc, operation), checked or ufunc
 
     def method(self: Any, other: Any) -> Any:
-        cls, kind = type(self), self._kind or self.kind
+        kind = self._kind or self.kind
         key: Any = on_blocks
-        if type(other) is cls:
+        if type(other) is type(self):
             operand, fellow = other._local, other._kind or other.kind
             if fellow is not kind:
                 if fellow.frame is not kind.frame:
@@ -62,12 +60,7 @@ def _forward(
         else:
             out = _array(made.shape, made.dtype, new_block(made.nbytes, 0))
             block = ufunc(self._local, operand, out)
-        new = _new(cls)  # as `wrap_made` does: one more call would take long
-        new._pencil = self._pencil
-        new._frame = made.frame
-        new._kind = made
-        new._padded = new._local = block
-        return new
+        return on_same_points(self, made.frame, block, made)
 
     return method
 

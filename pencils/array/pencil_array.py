@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, cast
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pencils.array import (
     indexing,
-    methods,
     numpy_api,
-    pairs,
+    provided,
     reductions,
     signatures,
-    single,
     stencils,
     verbs,
 )
@@ -25,20 +24,39 @@ from pencils.array.allocation import (
     as_dtype,
     as_halo,
     as_singletons,
+    frame_of,
     padded_shape,
     plain_array,
 )
-from pencils.array.direct import compute
-from pencils.array.frame import frame_of
+from pencils.array.base import Field
+from pencils.array.elementwise import compute
 from pencils.array.operands import check_type, topology_among
 from pencils.array.operators import Operators
 from pencils.array.signatures import Element
 from pencils.comm.agree import agreed
-from pencils.errors import ArgumentError
+from pencils.errors import ArgumentError, MissingAttributeError
 from pencils.pencil import Pencil
 
 # Attributes for other parts of the library.
 _INTERNAL = {"kept", "lent", "shifts"}
+
+# What type checkers know of functions of NumPy is about arrays.
+_np: Any = np
+
+
+class Missing:
+    """An attribute of NumPy arrays that fields do not have: the error names what to write."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, u: Field | None, kind: type | None = None) -> Missing:
+        if u is None:
+            return self
+        name = self._name
+        raise MissingAttributeError(provided("explain_attribute")(name), name=name, obj=u)
 
 
 class PencilArray(Operators, Generic[Element]):
@@ -105,7 +123,9 @@ class PencilArray(Operators, Generic[Element]):
                 )
             agree(components=components, halo=widths, singletons=sorted(singletons))
             agree.dtype(as_dtype(data.dtype))
-        self._set(pencil, frame_of(pencil, singletons, widths), data)
+        frame = frame_of(pencil, singletons, widths)
+        self._pencil, self._frame, self._kind, self._padded = pencil, frame, None, data
+        self._local = data if frame.inside is None else data[frame.inside]
 
     shift = stencils.shift
     interior = cast("signatures.Reading[Key]", property(stencils.interior))
@@ -113,25 +133,117 @@ class PencilArray(Operators, Generic[Element]):
 
     # Methods of NumPy arrays.
 
-    nbytes = cast("signatures.Reading[int]", property(methods.nbytes))
-    itemsize = cast("signatures.Reading[int]", property(methods.itemsize))
-    conj = conjugate = methods.conj
-    clip = methods.clip
-    round = methods.round
-    sort = methods.sort
-    argsort = methods.argsort
-    cumsum = methods.cumsum
-    cumprod = methods.cumprod
+    @property
+    def nbytes(self) -> int:
+        """Global number of bytes of all elements, each replica counted once."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    def conj(self) -> Self:
+        """Complex conjugate."""
+        return cast("Self", _np.conjugate(self))
+
+    conjugate = conj
+
+    def clip(
+        self, min: Any = None, max: Any = None, out: Self | None = None, **options: Any
+    ) -> Self:
+        """Values moved into an interval, as `numpy.clip`; never communicates.
+
+        Parameters
+        ----------
+        min, max : array_like or PencilArray, optional
+            Ends of the interval; None for no end.
+        out : PencilArray, optional
+            Field to fill.
+        **options
+            Further arguments of `numpy.clip`.
+
+        Examples
+        --------
+        >>> import pencils
+        >>> u = pencils.from_function(pencils.Pencil(4), lambda i: i)
+        >>> u.clip(1, 2).local
+        array([1, 1, 2, 2])
+        """
+        return cast("Self", _np.clip(self, min, max, out=out, **options))
+
+    def round(self, decimals: int = 0, out: Self | None = None) -> Self:
+        """Values rounded to some decimals, as `numpy.round`; never communicates."""
+        return cast("Self", _np.round(self, decimals, out))
+
+    def sort(
+        self,
+        axis: int = -1,
+        kind: Any = None,
+        order: str | Sequence[str] | None = None,
+        *,
+        stable: bool | None = None,
+    ) -> None:
+        """Sort in place along an axis that is whole on each rank; never communicates.
+
+        Parameters
+        ----------
+        axis : int, optional
+            A component axis, or a dimension of space that is not decomposed.
+        kind, order, stable
+            As in `numpy.sort`.
+
+        Examples
+        --------
+        >>> import pencils
+        >>> u = pencils.from_function(pencils.Pencil((2, 3)), lambda i, j: i - j)
+        >>> u.sort(axis=1)
+        >>> u.local
+        array([[-2, -1,  0],
+               [-1,  0,  1]])
+        """
+        _np.copyto(self, _np.sort(self, axis, kind, order, stable=stable))
+
+    def argsort(
+        self,
+        axis: int = -1,
+        kind: Any = None,
+        order: str | Sequence[str] | None = None,
+        *,
+        stable: bool | None = None,
+    ) -> Self:
+        """Positions that sort along an axis that is whole on each rank, as `numpy.argsort`."""
+        return cast("Self", _np.argsort(self, axis, kind, order, stable=stable))
+
+    def cumsum(
+        self, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+    ) -> Self:
+        """Sum the elements up to each one along an axis, as `numpy.cumsum`. *Collective*."""
+        return cast("Self", _np.cumsum(self, axis, dtype, out))
+
+    def cumprod(
+        self, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+    ) -> Self:
+        """Multiply the elements up to each one along an axis, as `numpy.cumprod`. *Collective*."""
+        return cast("Self", _np.cumprod(self, axis, dtype, out))
 
     if not TYPE_CHECKING:  # a checker rejects what has no such attribute
-        __dlpack__ = __dlpack_device__ = methods.dlpack
+
+        def __dlpack__(self, **_options: Any) -> NoReturn:
+            """Raise a BufferError: other libraries take the own block."""
+            raise BufferError(
+                "a PencilArray is not exported by DLPack: its blocks are on different ranks; pass "
+                "u.local"
+            )
+
+        __dlpack_device__ = __dlpack__
 
     # Global indices.
 
     __getitem__ = indexing.get_section
     __setitem__ = indexing.set_section
-    item = single.item
-    replicate = single.replicate
+    item = indexing.item
+    replicate = indexing.replicate
 
     def __dir__(self) -> list[str]:
         return [name for name in {*super().__dir__()} - _INTERNAL if hasattr(self, name)]
@@ -147,7 +259,7 @@ class PencilArray(Operators, Generic[Element]):
                 "u.unstack() for components, over u.local for the own block"
             )
 
-        __float__ = __int__ = __complex__ = single.refuse_number
+        __float__ = __int__ = __complex__ = indexing.refuse_number
 
     whole = verbs.whole
     take_points = verbs.take_points
@@ -178,8 +290,57 @@ class PencilArray(Operators, Generic[Element]):
     ) -> Any:
         return numpy_api.apply_function(func, args, kwargs)
 
-    from_distarray = classmethod(verbs.from_distarray)
-    __distarray__ = verbs.export
+    # The Distributed Array Protocol: see `pencils.dap`.
+
+    __distarray__ = verbs.to_distarray
+
+    @classmethod
+    def from_distarray(
+        cls,
+        pencil: Pencil,
+        obj: object,
+        *,
+        halo: Literal["keep", "drop", "wrap"] = "keep",
+        lenient: bool = False,
+    ) -> PencilArray:
+        """Import an array by the Distributed Array Protocol onto a pencil. *Collective*.
+
+        The array must have the blocks of the pencil; the result mixes with other fields of the
+        pencil. Periodicity is that of the pencil. Leading dimensions beyond those of the pencil
+        become components, dimensions of extent 1 singletons. `pencils.dap.import_array` makes a
+        pencil that fits.
+
+        Parameters
+        ----------
+        pencil : Pencil
+            The decomposed grid.
+        obj, halo, lenient
+            As in `pencils.dap.import_array`. The exports of all processes are ordered by their
+            coordinates, row-major: see `pencils.dap.comm`.
+
+        Returns
+        -------
+        PencilArray
+            A field on the memory of the exporter.
+
+        Raises
+        ------
+        PencilMismatchError
+            On every rank, if the array has other blocks.
+        DAPError, RankDisagreementError, ArgumentError, TypeError
+            As `pencils.dap.import_array`.
+
+        Examples
+        --------
+        >>> import pencils
+        >>> pen = pencils.Pencil((4, 6))
+        >>> u = pencils.ones(pen)
+        >>> v = pencils.PencilArray.from_distarray(pen, u.__distarray__())
+        >>> (u + v).sum()
+        np.float64(48.0)
+        """
+        field: PencilArray = provided("import_onto")(pencil, obj, halo=halo, lenient=lenient)
+        return field
 
     def __bool__(self) -> NoReturn:
         raise ValueError(
@@ -211,7 +372,7 @@ class PencilArray(Operators, Generic[Element]):
     argmin = cast("signatures.Position[PencilArray]", reductions.argmin)
     argmax = cast("signatures.Position[PencilArray]", reductions.argmax)
     norm = reductions.norm
-    vdot = pairs.vdot
+    vdot = numpy_api.vdot
 
     # Halos: ghosts by communication, boundary points without.
 
@@ -224,4 +385,4 @@ class PencilArray(Operators, Generic[Element]):
 # With `__getattr__`, Python would find all attributes more slowly.
 for _name in set(dir(np.ndarray)) - set(dir(PencilArray)):
     if not _name.startswith("_"):
-        setattr(PencilArray, _name, methods.Missing(_name))
+        setattr(PencilArray, _name, Missing(_name))

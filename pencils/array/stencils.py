@@ -8,9 +8,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from pencils.array.allocation import Array, Key
+from pencils.array.allocation import Array, Key, frame_of
 from pencils.array.base import Field, checks
-from pencils.array.frame import frame_of
 from pencils.array.operands import FieldSpec, check_field, check_out, check_type, key_of
 from pencils.comm.mpi import PerProcess
 from pencils.comm.progress import slabs, under_way

@@ -1,28 +1,31 @@
-"""Methods of fields that lead to higher layers: halos, points, Distributed Array Protocol.
+"""Methods of fields that higher layers provide: halos, whole lines, points, protocol.
 
-The only file that imports layers above its own: inside functions, when a method is called.
+Each calls a function of `PROVIDERS`; signatures and documentation are here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, TypeAlias, TypeVar
 
+from pencils.array import provided
 from pencils.array.allocation import Array
+from pencils.array.base import Field
 from pencils.comm.exchange import Handle
-from pencils.pencil import Pencil
+from pencils.comm.reduce import ReduceOp
 
-if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
-    from pencils.halo.boundary import Mode
-    from pencils.indexer import ReduceOp
+F = TypeVar("F", bound=Field)
+
+# How boundary points are filled; the functions are in `pencils.halo.boundary`.
+Mode: TypeAlias = Literal[
+    "constant", "edge", "linear_ramp", "reflect", "symmetric", "antisymmetric"
+]
 
 # Halos: ghosts by communication, boundary points without.
 
 
-def exchange_halo(u: PencilArray, *, corners: bool = True) -> None:
+def exchange_halo(u: Field, *, corners: bool = True) -> None:
     """Fill the ghosts: copies of other ranks' points, and of wrapped-around ones. *Collective*.
 
     Boundary points, beyond the ends of dimensions that are not periodic, are not touched; fill them
@@ -54,12 +57,10 @@ def exchange_halo(u: PencilArray, *, corners: bool = True) -> None:
     """
     call = getattr(u, "_kept_halo", None)
     if call is None or not call.run(u, corners):
-        from pencils.halo import kept
-
-        kept.exchange_halo(u, corners=corners)
+        provided("exchange_halo")(u, corners=corners)
 
 
-def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]:
+def start_halo_exchange(u: Field, *, corners: bool = True) -> Handle[None]:
     """Start filling the ghosts, and return before it is done. *Collective*.
 
     Until ``wait()`` of the returned handle, which all ranks must call, own points may be read but
@@ -81,12 +82,13 @@ def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]
     ArgumentError, RankDisagreementError
         As `exchange_halo`.
     """
-    from pencils.halo.kept import prepare_kept
+    handle: Handle[None] = provided("prepare_kept")(
+        "start_halo_exchange", [u], corners=corners
+    ).start()
+    return handle
 
-    return prepare_kept("start_halo_exchange", [u], corners=corners).start()
 
-
-def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
+def accumulate_halo(u: Field, *, corners: bool = True) -> None:
     """Add every ghost to the point it is a copy of, and zero it. *Collective*.
 
     The exact adjoint of `exchange_halo`: for blocks x, y with halo, the scalar products of
@@ -113,13 +115,11 @@ def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
     >>> u.sum() / u.pencil.size  # each rank had two ghosts
     np.float64(6.0)
     """
-    from pencils.halo.kept import prepare_kept
-
-    prepare_kept("accumulate_halo", [u], corners=corners).move()
+    provided("prepare_kept")("accumulate_halo", [u], corners=corners).move()
 
 
 def fill_boundary(
-    u: PencilArray,
+    u: Field,
     mode: Mode | Callable[..., Any],
     *,
     value: object = None,
@@ -184,15 +184,14 @@ def fill_boundary(
     >>> u.padded
     array([-20., -10.,   1.,   2.,   3.,   4.,   9.,   9.])
     """
-    from pencils.halo.boundary import fill_boundary as fill
-
+    fill = provided("fill_boundary")
     fill(u, mode, value=value, axis=axis, side=side, reflect_type=reflect_type)
 
 
 # Lines along an axis.
 
 
-def whole(u: PencilArray, axis: int) -> PencilArray:
+def whole(u: F, axis: int) -> F:
     """Return the field where lines along an axis are whole: on one process each. *Collective*.
 
     There functions of NumPy and SciPy can go along the axis of ``u.local``, and NumPy functions of
@@ -228,15 +227,14 @@ def whole(u: PencilArray, axis: int) -> PencilArray:
            [2, 2, 2],
            [3, 3, 3]])
     """
-    from pencils.transposition.whole import whole
-
-    return whole(u, axis)
+    lines: F = provided("whole")(u, axis)
+    return lines
 
 
 # Points by their global coordinates.
 
 
-def take_points(u: PencilArray, coords: Sequence[Any] | Array, out: Array | None = None) -> Array:
+def take_points(u: Field, coords: Sequence[Any] | Array, out: Array | None = None) -> Array:
     """Read any points, on any rank: ``global_array[..., i, j, k]``. *Collective*.
 
     `PointIndexer` is the plan for repeated calls with the same points.
@@ -265,13 +263,12 @@ def take_points(u: PencilArray, coords: Sequence[Any] | Array, out: Array | None
     >>> u.take_points(([3, 0], [1, 5]))
     array([31,  5])
     """
-    from pencils.indexer.one_shot import take_once
-
-    return take_once(u, coords, out)
+    values: Array = provided("take_once")(u, coords, out)
+    return values
 
 
 def put_points(
-    u: PencilArray, coords: Sequence[Any] | Array, values: Any, *, reduce: ReduceOp | None = None
+    u: Field, coords: Sequence[Any] | Array, values: Any, *, reduce: ReduceOp | None = None
 ) -> None:
     """Write to any points, on any rank. *Collective*.
 
@@ -295,103 +292,19 @@ def put_points(
     >>> u.local
     array([3., 0., 6., 0.])
     """
-    from pencils.indexer.one_shot import put_once
-
-    put_once(u, coords, values, reduce)
+    provided("put_once")(u, coords, values, reduce)
 
 
 # The Distributed Array Protocol: see `pencils.dap`.
 
 
-def export(u: PencilArray) -> dict[str, Any]:
+def to_distarray(u: Field) -> dict[str, Any]:
     """Export by the Distributed Array Protocol 0.10: see `pencils.dap.export`.
 
     The ghosts are shown as communication padding, or none of them if that version cannot represent
     all. Times raise `pencils.dap.UnsupportedError`: their elements have no buffer.
     """
-    from pencils import dap
-
-    with suppress(dap.UnsupportedError):
-        return dap.export(u, halo="comm")
-    return dap.export(u)
-
-
-def from_distarray(
-    cls: type[PencilArray],  # noqa: ARG001 - fields have no subclasses
-    pencil: Pencil,
-    obj: object,
-    *,
-    halo: Literal["keep", "drop", "wrap"] = "keep",
-    lenient: bool = False,
-) -> PencilArray:
-    """Import an array by the Distributed Array Protocol onto a pencil. *Collective*.
-
-    The array must have the blocks of the pencil; the result mixes with other fields of the pencil.
-    Periodicity is that of the pencil. Leading dimensions beyond those of the pencil become
-    components, dimensions of extent 1 singletons. `pencils.dap.import_array` makes a pencil that
-    fits.
-
-    Parameters
-    ----------
-    pencil : Pencil
-        The decomposed grid.
-    obj, halo, lenient
-        As in `pencils.dap.import_array`. The exports of all processes are ordered by their
-        coordinates, row-major: see `pencils.dap.comm`.
-
-    Returns
-    -------
-    PencilArray
-        A field on the memory of the exporter.
-
-    Raises
-    ------
-    PencilMismatchError
-        On every rank, if the array has other blocks.
-    DAPError, RankDisagreementError, ArgumentError, TypeError
-        As `pencils.dap.import_array`.
-
-    Examples
-    --------
-    >>> import pencils
-    >>> pen = pencils.Pencil((4, 6))
-    >>> u = pencils.ones(pen)
-    >>> v = pencils.PencilArray.from_distarray(pen, u.__distarray__())
-    >>> (u + v).sum()
-    np.float64(48.0)
-    """
-    from pencils.dap.imports import import_onto
-
-    return import_onto(pencil, obj, halo=halo, lenient=lenient)
-
-
-# NumPy functions.
-
-
-@lru_cache(maxsize=512)  # an import in a function takes time, too
-def find_function(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Return what replaces a function of NumPy for fields, if there is anything."""
-    from pencils.functions import FUNCTIONS
-
-    return FUNCTIONS.get(function)
-
-
-def explain_function(name: str) -> str:
-    """Return the text of the error for a function of NumPy that takes no field."""
-    from pencils.functions import refused
-
-    return refused.explain_function(name)
-
-
-def explain_method(ufunc: str, method: str) -> str:
-    """Return the text of the error for a ufunc, or a method of one, that takes no field."""
-    from pencils.functions import refused
-
-    return refused.explain_method(ufunc, method)
-
-
-def explain_attribute(name: str) -> str:
-    """Return the text of the error for an attribute of NumPy arrays that fields do not have."""
-    from pencils.functions import refused
-
-    return refused.explain_attribute(name)
+    export = provided("export")
+    with suppress(provided("UnsupportedError")):
+        return export(u, halo="comm")  # type: ignore[no-any-return]
+    return export(u)  # type: ignore[no-any-return]

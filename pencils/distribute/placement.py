@@ -8,8 +8,15 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from pencils.array.allocation import Array, Widths, arrange, as_dtype, is_masked_array, plain_array
-from pencils.array.frame import frame_of
+from pencils.array.allocation import (
+    Array,
+    Widths,
+    arrange,
+    as_dtype,
+    frame_of,
+    is_masked_array,
+    plain_array,
+)
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.pool import empty_bytes
 from pencils.errors import ArgumentError

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array import reductions
-from pencils.array.allocation import Array, plain_array
+from pencils.array.allocation import Array, frame_of, plain_array
 from pencils.array.base import Field
-from pencils.array.frame import frame_of
-from pencils.array.numpy_api import as_field, elementwise
+from pencils.array.elementwise import as_field, elementwise
 from pencils.array.operands import common_pencil, local_part, signature
 from pencils.comm.agree import agreed
 from pencils.comm.progress import poll, under_way
@@ -20,8 +19,6 @@ from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim, as_ints
 from pencils.pencil import Pencil
-
-Function = Callable[..., Any]
 
 _CACHED = 2**18  # bytes of a component, so that nine of them stay in the second-level cache
 
@@ -383,17 +380,3 @@ def _term(subscripts: str, term: str, operand: Any, pencil: Pencil) -> Any:
             f"{array.shape}"
         )
     return array
-
-
-FUNCTIONS: dict[Function, Function] = {
-    np.stack: stack,
-    np.concatenate: concatenate,
-    np.cross: cross,
-    np.linalg.cross: linalg_cross,
-    np.linalg.norm: norm,
-    np.vecdot: vecdot,
-    np.linalg.vecdot: vecdot,
-    np.einsum: einsum,
-}
-if hasattr(np, "unstack"):  # NumPy 2.1
-    FUNCTIONS[np.unstack] = unstack

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array, memory_axes, plain_array
+from pencils.array.allocation import Array, frame_of, memory_axes, plain_array
 from pencils.array.base import Field
-from pencils.array.frame import frame_of
 from pencils.array.global_reduction import NO_VALUE, reduce_within
 from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
-from pencils.functions.axes import Line, one_axis
-from pencils.functions.carry import Computation, Mappings, carry, carry_and_compute
-from pencils.functions.mappings import Window
-from pencils.functions.passes import Formula, add_weighted, suits
-from pencils.functions.planes import Planes
+from pencils.functions.arguments import Line, one_axis
+from pencils.functions.moves import Computation, Mappings, Window, fetch_and_compute, fetch_boxes
+from pencils.functions.planes import Formula, Planes, add_weighted, suits
 from pencils.layout.integers import as_int
 from pencils.plans import Agreement
-
-Function = Callable[..., Any]
 
 
 def diff(
@@ -93,7 +88,7 @@ def diff(
         formulas = [Formula(((point + 1, 1.0), (point, -1.0))) for point in points]
         return Computation(planes.prepare(target, formulas), reserved=True)
 
-    carry_and_compute("diff", a, plan, prepare)
+    fetch_and_compute("diff", a, plan, prepare)
     return out
 
 
@@ -182,7 +177,7 @@ def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
             complete = reduce(agree, of=partial(_weighted, y, position, steps))
     if complete is None:
         window = Window(0, 1)
-        (around,) = carry("trapezoid", y, lambda _: [{position: window}])
+        (around,) = fetch_boxes("trapezoid", y, lambda _: [{position: window}])
         planes = Planes(y, position, window, around)
         with agreed(y.pencil.topology.comm, "trapezoid") as agree:
             complete = reduce(agree, of=partial(_all_areas, planes, position, steps, dtype))
@@ -252,9 +247,3 @@ def _areas(planes: Array, steps: Any) -> Any:
     if np.ndim(steps):
         steps = steps.reshape(-1, *[1] * (planes.ndim - 1))
     return steps * (planes[1:] + planes[:-1]) / 2.0
-
-
-FUNCTIONS: dict[Function, Function] = {
-    np.diff: diff,
-    np.trapezoid: trapezoid,
-}

@@ -10,10 +10,7 @@ from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array, check_unmasked
 from pencils.array.base import Field
-from pencils.array.direct import try_on_one
-from pencils.array.numpy_api import elementwise
-
-Function = Callable[..., Any]
+from pencils.array.elementwise import elementwise, try_on_one
 
 
 def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Field:
@@ -168,15 +165,3 @@ def _of_one(function: Callable[[Any], Any], u: Any) -> Field:
         return function(block)
 
     return elementwise(on_block, (u,), {})  # type: ignore[no-any-return]
-
-
-FUNCTIONS: dict[Function, Function] = {
-    np.searchsorted: searchsorted,
-    np.digitize: digitize,
-    np.isin: isin,
-    np.select: select,
-    np.piecewise: piecewise,
-    np.polyval: polyval,
-    np.fix: fix,
-    np.astype: astype,
-}

@@ -13,17 +13,102 @@ from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
 from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
-from pencils.functions import difference_weights as weights
-from pencils.functions.axes import Line
-from pencils.functions.carry import Computation, Mappings, carry_and_compute
-from pencils.functions.mappings import Window
-from pencils.functions.passes import Run, suits
-from pencils.functions.planes import Planes
+from pencils.functions.arguments import Line
+from pencils.functions.moves import Computation, Mappings, Window, fetch_and_compute
+from pencils.functions.planes import Formula, Planes, Run, suits
 from pencils.layout.integers import as_dims, as_int
 from pencils.plans import Agreement
 
+Spacing = Any  # a number, or the distances of neighbours along one axis
+Weights = tuple[Any, Any, Any]
+
+
+def gradient_formulas(
+    own: range, points: int, spacing: Spacing, order: int, *, as_complex: bool
+) -> Sequence[Formula]:
+    """Return the formula of each own point.
+
+    Parameters
+    ----------
+    own : range
+        The points, of `points` along the axis.
+    spacing : number or ndarray
+        Their distance, or the real distances of all neighbours.
+    order : {1, 2}
+        Order of the differences at both ends.
+    as_complex : bool
+        Whether distances divide complex numbers.
+    """
+    with np.errstate(all="ignore"):  # distances may vanish
+        found = []
+        inner = range(max(own.start, 1), min(own.stop, points - 1))
+        if own.start == 0:
+            found.append(_end(0, 1, order, spacing))
+        if np.ndim(spacing):
+            before = spacing[inner.start - 1 : max(inner.start, inner.stop) - 1]
+            every = zip(*central_weights(before, spacing[inner.start : inner.stop]), strict=True)
+            for point, (a, b, c) in zip(inner, every, strict=True):
+                terms = (point - 1, float(a)), (point, float(b)), (point + 1, float(c))
+                found.append(Formula(terms))
+        else:
+            factor = _inverse(2.0 * spacing)
+            found += [Formula(((point + 1, 1.0), (point - 1, -1.0)), factor) for point in inner]
+        if own.stop == points:
+            found.append(_end(points - 1, -1, order, spacing))
+        return [formula._replace(as_complex=as_complex) for formula in found]
+
+
+def _end(point: int, inwards: int, order: int, spacing: Spacing) -> Formula:
+    """Return the formula of the first or last point."""
+    if order == 1:
+        high, low = max(point, point + inwards), min(point, point + inwards)
+        factor = _inverse(distance_at(spacing, 0 if inwards > 0 else -1))
+        return Formula(((high, 1.0), (low, -1.0)), factor)
+    if inwards > 0:
+        return Formula(tuple((point + n, float(w)) for n, w in enumerate(low_weights(spacing))))
+    return Formula(tuple((point - 2 + n, float(w)) for n, w in enumerate(high_weights(spacing))))
+
+
+def _inverse(distance: Any) -> float:
+    return float(1.0 / np.float64(distance))
+
+
+def distance_at(spacing: Spacing, number: int) -> Any:
+    """Return a distance of neighbours."""
+    return spacing[number] if np.ndim(spacing) else spacing
+
+
+def central_weights(dx1: Any, dx2: Any) -> Weights:
+    """Weights of three points, with the distance of the first two and of the last two."""
+    a = -(dx2) / (dx1 * (dx1 + dx2))
+    b = (dx2 - dx1) / (dx1 * dx2)
+    c = dx1 / (dx2 * (dx1 + dx2))
+    return a, b, c
+
+
+def low_weights(dx: Spacing) -> Weights:
+    """Weights of the first three points for the slope at the first one."""
+    if np.ndim(dx) == 0:
+        return -1.5 / dx, 2.0 / dx, -0.5 / dx
+    dx1, dx2 = dx[0], dx[1]
+    a = -(2.0 * dx1 + dx2) / (dx1 * (dx1 + dx2))
+    b = (dx1 + dx2) / (dx1 * dx2)
+    c = -dx1 / (dx2 * (dx1 + dx2))
+    return a, b, c
+
+
+def high_weights(dx: Spacing) -> Weights:
+    """Weights of the last three points for the slope at the last one."""
+    if np.ndim(dx) == 0:
+        return 0.5 / dx, -2.0 / dx, 1.5 / dx
+    dx1, dx2 = dx[-2], dx[-1]
+    a = (dx2) / (dx1 * (dx1 + dx2))
+    b = -(dx2 + dx1) / (dx1 * dx2)
+    c = (2.0 * dx2 + dx1) / (dx2 * (dx1 + dx2))
+    return a, b, c
+
+
 Function = Callable[..., Any]
-Spacing = weights.Spacing
 
 _LEAST = 1e-30  # distance, whose reciprocal single precision can hold
 
@@ -81,7 +166,7 @@ def gradient(
     def prepare(around: Sequence[Array]) -> Computation:
         return task.prepare(around)
 
-    carry_and_compute("gradient", f, plan, prepare)
+    fetch_and_compute("gradient", f, plan, prepare)
     slopes = task.results
     return slopes[0] if len(slopes) == 1 else slopes
 
@@ -142,7 +227,7 @@ class _Task:
             given = Planes(self.field, axis, window, planes)
             if _is_plain(self.field, out, spacing):
                 own = range(given.start, given.stop)
-                formulas = weights.formulas(
+                formulas = gradient_formulas(
                     own,
                     given.points,
                     spacing,
@@ -249,7 +334,7 @@ def _central(out: Array, near: Array, step: Any) -> None:
 
 def _central_between(out: Array, near: Array, steps: tuple[Array, Array]) -> None:
     """Compute central differences of planes at any distances."""
-    a, b, c = weights.central(*(step.reshape(-1, *[1] * (out.ndim - 1)) for step in steps))
+    a, b, c = central_weights(*(step.reshape(-1, *[1] * (out.ndim - 1)) for step in steps))
     if out.dtype.kind not in "fc":
         out[...] = a * near[:-2] + b * near[1:-1] + c * near[2:]
         return
@@ -265,17 +350,14 @@ def _central_between(out: Array, near: Array, steps: tuple[Array, Array]) -> Non
 def _low_end(f: Array, dx: Spacing, order: int) -> Any:
     """Compute the one-sided difference at the first plane."""
     if order == 1:
-        return (f[1] - f[0]) / weights.step(dx, 0)
-    a, b, c = weights.low_end(dx)
+        return (f[1] - f[0]) / distance_at(dx, 0)
+    a, b, c = low_weights(dx)
     return a * f[0] + b * f[1] + c * f[2]
 
 
 def _high_end(f: Array, dx: Spacing, order: int) -> Any:
     """Compute the one-sided difference at the last plane."""
     if order == 1:
-        return (f[-1] - f[-2]) / weights.step(dx, -1)
-    a, b, c = weights.high_end(dx)
+        return (f[-1] - f[-2]) / distance_at(dx, -1)
+    a, b, c = high_weights(dx)
     return a * f[-3] + b * f[-2] + c * f[-1]
-
-
-FUNCTIONS: dict[Function, Function] = {np.gradient: gradient}

@@ -1,4 +1,4 @@
-"""NumPy functions of lines: along an axis that is whole on each rank."""
+"""Functions of lines: along an axis that is whole on each rank, or made whole by a transpose."""
 
 from __future__ import annotations
 
@@ -8,17 +8,152 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, frame_of, plain_array
 from pencils.array.base import Field
-from pencils.array.frame import frame_of
-from pencils.array.numpy_api import as_field
-from pencils.array.operands import signature
+from pencils.array.elementwise import as_field
+from pencils.array.operands import (
+    FieldSpec,
+    check_out,
+    check_type,
+    signature,
+    topology_among,
+)
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.comm.stream import bcast_array
 from pencils.errors import ArgumentError
-from pencils.functions.axes import Line, along, axes_of_cut_lines
+from pencils.functions.arguments import Line, axes_of_cut_lines, comm_along
 from pencils.layout.integers import as_dim
+from pencils.pencil import Pencil
+from pencils.transposition.kept import transpose
+
+LineFunction = Callable[[Any, int], Any]
+
+
+def along(
+    f: LineFunction, u: PencilArray, axis: int, *, out: PencilArray | None = None
+) -> PencilArray:
+    """Apply a function of NumPy arrays to whole lines along an axis. *Collective*.
+
+    Where lines are cut, the field is moved to ``u.pencil.whole(axis)`` and the result back; where
+    each process has whole lines already, nothing is moved.
+
+    Parameters
+    ----------
+    f : callable
+        Called as ``f(block, axis)`` with the part of the global array that this rank has, in which
+        lines along `axis` are whole. It returns an array of the same shape; other element types are
+        allowed, the same on all ranks. The block is read-only. Ranks without points do not call it,
+        unless no rank has any, so it must not communicate.
+    u : PencilArray
+        The field; its halo is not read.
+    axis : int
+        An axis of ``u.shape``, components first, in ``[-u.ndim, u.ndim)``: the same one in `f`.
+    out : PencilArray, optional
+        Field on the pencil of `u` to fill, of a type to which NumPy casts results by the rule
+        "same_kind"; it may be `u`. Default: a new field without halo.
+
+    Returns
+    -------
+    PencilArray
+        `out`, on the pencil of `u`.
+
+    Raises
+    ------
+    ArgumentError, TypeError, PencilMismatchError, RankDisagreementError
+        On every rank, if arguments do not fit, or `f` returns anything else.
+    Exception
+        What `f` raises on any rank, on all.
+
+    Examples
+    --------
+    >>> import numpy as np, pencils
+    >>> u = pencils.from_function(pencils.Pencil((3, 2)), lambda i, j: 10 * i + j)
+    >>> pencils.along(lambda block, axis: np.roll(block, 1, axis), u, 0).local
+    array([[20, 21],
+           [ 0,  1],
+           [10, 11]])
+    """
+    topology = topology_among(u, out)
+    with agreed(topology.comm, "along") as agree:
+        check_type("u", u, PencilArray)
+        agree(**signature(u))
+        if not callable(f):
+            raise TypeError(f"f must be callable as f(block, axis), not {type(f).__name__}")
+        number = as_dim("axis", axis, u.ndim)
+        agree(axis=number, out=None if out is None else out.dtype)
+        if out is not None:
+            check_type("out", out, PencilArray)
+            check_out(out, u.pencil, FieldSpec(out.dtype, u.components, u.singletons))
+        pencil = _pencil_of_lines(u, number)
+    lines = u if pencil is u.pencil else transpose(u, pencil)
+    dtype = None if out is None else out.dtype
+    block = None
+    with agreed(topology.comm, "along") as agree:
+        if lines.local.size or not lines.size:
+            block = _result(f, lines, number, dtype)
+        agree.dtype(None if block is None else block.dtype)
+        agree.flag(up=block is None)
+    if agree.flagged and dtype is None:
+        dtype = combine(topology.comm, None if block is None else block.dtype, _known)
+    if block is None:
+        block = np.empty(lines.local_shape, dtype)
+    if lines is not u:
+        return transpose(_field_of(block, lines), u.pencil, out)
+    if out is None:
+        return _field_of(block, u)
+    out.local = block
+    return out
+
+
+def _pencil_of_lines(u: PencilArray, number: int) -> Pencil:
+    """Return the pencil of the field if each process has whole lines, else the one to move to."""
+    dim = number - len(u.components)
+    if dim < 0 or dim in u.singletons or u.pencil.process_shape[dim] == 1:
+        return u.pencil
+    return u.pencil.whole(dim)
+
+
+def _result(f: LineFunction, lines: PencilArray, axis: int, dtype: np.dtype[Any] | None) -> Array:
+    """Call a function for the own block, and return what it returns in memory of its own."""
+    given = lines.local.view()
+    given.flags.writeable = False
+    result = f(given, axis)
+    if result is None:
+        raise TypeError(
+            "f returned None; it must return an array of the shape of its block, which is "
+            "read-only: to work in place, write block = block.copy() in f, and return it"
+        )
+    block = plain_array(result)
+    if block.shape != given.shape:
+        raise ArgumentError(
+            f"f returned shape {block.shape} for a block of shape {given.shape}; it must return "
+            "the same shape: numpy.apply_along_axis(f, axis, u.whole(axis)) takes functions that "
+            "reduce a line"
+        )
+    if block.dtype.hasobject:
+        raise TypeError("f must return numbers, not Python objects")
+    if dtype is not None:
+        if not np.can_cast(block.dtype, dtype, "same_kind"):
+            raise TypeError(
+                f"f returned {block.dtype}, which does not fit into out of {dtype}; pass "
+                f"out of {block.dtype}, or let f cast what it returns"
+            )
+        block = block.astype(dtype, copy=False)
+    block = frame_of(lines.pencil, lines.singletons).ordered(block)
+    shared = not block.flags.writeable or np.may_share_memory(block, lines.local)
+    return block.copy(order="K") if shared else block
+
+
+def _known(one: np.dtype[Any] | None, other: np.dtype[Any] | None) -> np.dtype[Any] | None:
+    return other if one is None else one
+
+
+def _field_of(block: Array, like: PencilArray) -> PencilArray:
+    """Return a field like another one, of an own block in memory order, without halo."""
+    return like.in_frame(like.pencil, frame_of(like.pencil, like.singletons), block)
+
 
 Function = Callable[..., Any]
 
@@ -205,12 +340,5 @@ def _joined(arr: Field, number: int, block: Array | None, kind: _Kind) -> Field:
     frame = frame_of(arr.pencil, singletons)
     ordered = frame.ordered(block.reshape(shape).astype(kind.dtype, copy=False))
     if reduced and line.is_cut and line.filled:
-        bcast_array(along(arr, number), ordered.transpose(frame.axes(lead)[0]), line.filled[0])
+        bcast_array(comm_along(arr, number), ordered.transpose(frame.axes(lead)[0]), line.filled[0])
     return arr.in_frame(arr.pencil, frame, ordered)
-
-
-FUNCTIONS: dict[Function, Function] = {
-    np.sort: sort,
-    np.argsort: argsort,
-    np.apply_along_axis: apply_along_axis,
-}

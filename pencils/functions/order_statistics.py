@@ -18,10 +18,15 @@ from pencils.array.operands import signature
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import carried_total, native
 from pencils.errors import ArgumentError
-from pencils.functions.arguments import check_given, facts_of, own_values, warn, weights_part
-from pencils.functions.axes import decomposed_axes
-from pencils.functions.quantile_methods import places
-from pencils.functions.selection import Room, select, word_sizes
+from pencils.functions.arguments import (
+    check_given,
+    decomposed_axes,
+    facts_of,
+    own_values,
+    warn,
+    weights_part,
+)
+from pencils.functions.selection import Room, places, select, word_sizes
 
 
 class Question(NamedTuple):
@@ -351,13 +356,3 @@ def of_all_values(
     steps = at.distance.reshape(-1, 1)
     parts = [np.quantile(pair, step) for pair, step in zip(pairs, steps, strict=True)]
     return np.concatenate(parts).reshape(asked.q.shape)
-
-
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    np.median: median,
-    np.nanmedian: nanmedian,
-    np.quantile: quantile,
-    np.nanquantile: nanquantile,
-    np.percentile: percentile,
-    np.nanpercentile: nanpercentile,
-}

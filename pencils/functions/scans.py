@@ -26,10 +26,9 @@ from pencils.comm.reduce import selectable
 from pencils.comm.running_sums import prepare_running_sums
 from pencils.comm.scan import in_turn, scanner
 from pencils.errors import ArgumentError
-from pencils.functions.axes import Line, along, one_axis
-from pencils.functions.passes import Run, suits
+from pencils.functions.arguments import Line, comm_along, one_axis
+from pencils.functions.planes import Run, suits
 
-Function = Callable[..., Any]
 # Scans the own block, given the communicator along the axis if it is cut.
 Scan = Callable[[Any], None]
 
@@ -170,7 +169,7 @@ def _scan(
         order = memory_axes(u.pencil.order, len(u.components))
         values, sums = _known(u.local, missing).transpose(order), block.transpose(order)
         scan = _scanned(ufunc, values, sums, order.index(position), line)
-    comm = along(u, position) if line.is_cut else None
+    comm = comm_along(u, position) if line.is_cut else None
     with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
         scan(comm)
     return u.in_frame(u.pencil, frame, block)
@@ -342,15 +341,3 @@ def _known(block: Array, missing: int | None) -> Array:
     if missing is None or block.dtype.kind not in "fc":
         return block
     return np.where(np.isnan(block), block.dtype.type(missing), block)
-
-
-FUNCTIONS: dict[Function, Function] = {
-    np.cumsum: cumsum,
-    np.cumprod: cumprod,
-    np.nancumsum: nancumsum,
-    np.nancumprod: nancumprod,
-    np.add.accumulate: partial(accumulate, np.add),
-    np.multiply.accumulate: partial(accumulate, np.multiply),
-}
-if hasattr(np, "cumulative_sum"):  # since NumPy 2.1
-    FUNCTIONS |= {np.cumulative_sum: cumulative_sum, np.cumulative_prod: cumulative_prod}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from string import ascii_letters
 from typing import Any
 
@@ -106,9 +105,3 @@ def _contracted(one: Any, other: Any, left: list[str], right: list[str]) -> Fiel
     free = "".join(letter for letter in both if both.count(letter) == 1)
     found: Field = einsum(f"{terms[0]},{terms[1]}->{free}...", one, other)
     return found
-
-
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    np.tensordot: tensordot,
-    np.matmul: matmul,
-}

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pencils.array.direct import fill
+from pencils.array.elementwise import fill
 from pencils.array.operands import check_type
 from pencils.comm import pool
 from pencils.comm.mailbox import largest_tag

@@ -10,13 +10,13 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
+from pencils.array.verbs import Mode
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dims
 
 # Returns values for boundary points, given the argument `value` as an array that broadcasts to the
 # field: None in modes that take none.
 Values: TypeAlias = Callable[[Any], Any]
-Mode = Literal["constant", "edge", "linear_ramp", "reflect", "symmetric", "antisymmetric"]
 
 # Types of arguments by which a call is found again: they are equal only if they are the same.
 _PLAIN = frozenset({str, int, tuple, type(None)})

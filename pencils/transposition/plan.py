@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, as_components, as_dtype, as_singletons, memory_axes
+from pencils.array.allocation import (
+    Array,
+    BlockType,
+    as_components,
+    as_dtype,
+    as_singletons,
+    frame_of,
+    memory_axes,
+)
 from pencils.array.base import checks
-from pencils.array.frame import Kind, frame_of
 from pencils.array.operands import FieldSpec, check_out, check_source
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, Row, agreed
@@ -167,7 +174,7 @@ class Transposition(Plan[Move]):
         self._axes = memory_axes(sides[1].layout.order, len(spec.components))
         self._buffers = buffers
         self._nothing = np.empty((*spec.components, *(0,) * sides[0].layout.ndim), spec.dtype)
-        self._kind: Kind | None = None  # of the last source that has passed the checks
+        self._kind: BlockType | None = None  # of the last source that has passed the checks
         self._new: Callable[[], PencilArray] | None = None
         self.moves = Moves(sides, spec, options, topology, buffers)
         self.method = self.moves.method

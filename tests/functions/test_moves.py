@@ -7,8 +7,8 @@ from mpi_helpers import DTYPES, numbered, raise_together, random_pencil, ranks_a
 
 import pencils
 from pencils.errors import ArgumentError, RankDisagreementError
-from pencils.functions.axes import Line
-from pencils.functions.mappings import Flipped, Rolled, Window
+from pencils.functions.arguments import Line
+from pencils.functions.moves import Flipped, Rolled, Window
 from pencils.layout.split import Split
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])

@@ -1,24 +1,26 @@
-"""Elementwise functions straight on the blocks of fields, where there is nothing to check.
+"""Elementwise functions on the blocks of fields, with and without checks of the operands.
 
-Fields whose bare frames are the same object have the same own block and the same singleton
-dimensions, and numbers fit any field. All other operands are left to `numpy_api.elementwise`.
-Large results are written to memory of the pool, small ones to what NumPy allocates. Of which kind
-a result is, is found once for the kinds of operands.
+`Direct` applies them to blocks where there is nothing to check: fields whose bare frames are the
+same object have the same own block and the same singleton dimensions, and numbers fit any field.
+All other operands are left to `elementwise`. Large results are written to memory of the pool, small
+ones to what NumPy allocates. Of which kind a result is, is found once for the kinds of operands.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
 
-from pencils.array.allocation import Array
-from pencils.array.base import Field, checks
-from pencils.array.frame import Frame, Kind, is_straight
+from pencils.array.allocation import Array, BlockLayout, frame_of, is_c_ordered
+from pencils.array.base import Field, checks, on_same_points
+from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
 from pencils.comm import pool
 from pencils.comm.progress import poll, slabs, under_way
+from pencils.pencil import Pencil
 
 # Types of numbers, with what `numpy.ufunc.resolve_dtypes` takes for them.
 NUMBERS: dict[type, Any] = {int: int, float: float, complex: complex, bool: np.dtype(bool)}
@@ -28,7 +30,6 @@ LEAST = pool.LEAST
 F = TypeVar("F", bound=Field)
 
 _array = np.ndarray
-_new = object.__new__
 ELSEWHERE = object()  # instead of an element type: NumPy allocates the result
 
 
@@ -67,8 +68,9 @@ class Direct:
         if under_way.on:
             poll()
         if made.small:
-            return wrap_made(u, made, self.operation(*parts))
-        return wrap_made(u, made, fill(self.ufunc, parts, made.new_block()))
+            return on_same_points(u, made.frame, self.operation(*parts), made)
+        block = fill(self.ufunc, parts, made.new_block())
+        return on_same_points(u, made.frame, block, made)
 
     def apply_first(self, u: F, key: object, *parts: Any) -> F:
         """Do what `apply` does, and keep the kind of the result under `key` if it is known."""
@@ -85,8 +87,9 @@ class Direct:
         if kind.small:
             new = wrap(u, frame, self.operation(*parts))
         else:
-            new = wrap_ordered(u, frame, fill(self.ufunc, parts, frame.make(shape, dtype)))
-        if kind.straight and all(map(is_straight, arrays)):
+            block = fill(self.ufunc, parts, frame.make(shape, dtype))
+            new = on_same_points(u, frame, block)
+        if kind.c_ordered and all(map(is_c_ordered, arrays)):
             kind.results[key] = new.kind
         return new
 
@@ -137,36 +140,9 @@ def fill(ufunc: Callable[..., Any], operands: Sequence[Any], out: Array) -> Arra
     return out
 
 
-def wrap_ordered(u: F, frame: Frame, block: Any) -> F:
-    """Make a field like `u` of an own block in memory order."""
-    new = _new(type(u))
-    new._pencil = u._pencil
-    new._frame = frame
-    new._kind = None
-    new._padded = new._local = block
-    return new
-
-
-def wrap_made(u: F, made: Kind, block: Any) -> F:
-    """Make a field like `u` of an own block, which is of this straight kind."""
-    new = _new(type(u))
-    new._pencil = u._pencil
-    new._frame = made.frame
-    new._kind = made
-    new._padded = new._local = block
-    return new
-
-
-def wrap(u: F, frame: Frame, block: Any) -> F:
+def wrap(u: F, frame: BlockLayout, block: Any) -> F:
     """Make a field like `u` of an own block, which is copied if it is not in memory order."""
-    if type(block) is not _array or frame.permuted or not block.flags.c_contiguous:
-        block = frame.ordered(np.asarray(block))
-    new = _new(type(u))
-    new._pencil = u._pencil
-    new._frame = frame
-    new._kind = None
-    new._padded = new._local = block
-    return new
+    return on_same_points(u, frame, frame.ordered(np.asarray(block)))
 
 
 # NumPy's own elementwise functions with one result.
@@ -224,7 +200,7 @@ def _compute_into(out: Field, ufunc: np.ufunc, parts: Sequence[Any]) -> Field:
     return out
 
 
-def room_for(function: Any, parts: list[Any], frame: Frame) -> Array | None:
+def room_for(function: Any, parts: list[Any], frame: BlockLayout) -> Array | None:
     """Return memory of the pool for what a function gives, or None if NumPy is to allocate it.
 
     The parts are those of the operands on this rank.
@@ -239,3 +215,96 @@ def room_for(function: Any, parts: list[Any], frame: Frame) -> Array | None:
         return None
     shape = np.broadcast_shapes(*(part.shape for part in arrays))
     return frame.make(shape, dtype)
+
+
+# Operands that are to be checked.
+
+
+def elementwise(func: Callable[..., Any], inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run `func` on the local parts of its inputs and wrap what it returns."""
+    out = kwargs.pop("out", None)
+    where = kwargs.pop("where", True)
+    outs = out if isinstance(out, tuple) else (out,)
+    targets = [target for target in outs if target is not None]
+    if not all(isinstance(one, Field) for one in targets):
+        raise TypeError(
+            "out= must be a PencilArray where an operand is one; use u.local on both sides instead"
+        )
+    fields = [operand for operand in (*inputs, where, *targets) if isinstance(operand, Field)]
+    if not fields:
+        raise TypeError(
+            "this argument must be a number or a NumPy array, not a PencilArray; pass u.local"
+        )
+    pencil = common_pencil(fields)
+    parts, singletons = _own_parts(inputs, pencil)
+    if where is not True:
+        kwargs["where"], along = local_part(where, pencil)
+        singletons &= along
+    if targets:
+        singletons = singletons.intersection(*(target.singletons for target in targets))
+        for target in targets:
+            check_fits(singletons, target, pencil)
+        buffers = tuple(None if target is None else target.local for target in outs)
+        kwargs["out"] = buffers if isinstance(out, tuple) else buffers[0]
+    result = _evaluate(func, parts, kwargs, frame_of(pencil, singletons))
+    if where is True and not getattr(result, "size", True) and _may_be_tried(func):
+        kwargs.pop("out", None)
+        try_on_one(func, parts, fields, **kwargs)
+    if checks.on:
+        for target in targets:
+            target.mark_written()
+    if not isinstance(result, tuple):
+        return as_field(result, outs[0], pencil, singletons, fields[0])
+    outs = outs if targets else (None,) * len(result)
+    return tuple(
+        as_field(part, target, pencil, singletons, fields[0])
+        for part, target in zip(result, outs, strict=True)
+    )
+
+
+def _own_parts(operands: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
+    """Cut the own blocks out of operands; also the dimensions along which all are singletons."""
+    parts = []
+    singletons = everywhere(pencil.ndim)
+    for operand in operands:
+        part, along = local_part(operand, pencil)
+        parts.append(part)
+        singletons &= along
+    return parts, singletons
+
+
+def _may_be_tried(func: Callable[..., Any]) -> bool:
+    """Whether a function is one of NumPy's that refuse types and numbers, not values."""
+    if func is operator.pow:
+        return True
+    return isinstance(func, np.ufunc) and getattr(np, func.__name__, None) is func
+
+
+def _evaluate(
+    func: Callable[..., Any], parts: list[Any], kwargs: dict[str, Any], frame: BlockLayout
+) -> Any:
+    """Run a function on local parts."""
+    if under_way.on:
+        poll()
+    room = None if kwargs else room_for(func, parts, frame)
+    return func(*parts, **kwargs) if room is None else fill(func, parts, room)
+
+
+def as_field(
+    result: Any,
+    out: Field | None,
+    pencil: Pencil,
+    singletons: frozenset[int],
+    like: Field,
+) -> Field:
+    """Return `out`, or a field like another one of a new own block."""
+    if out is not None:
+        return out
+    frame = frame_of(pencil, singletons)
+    block = frame.ordered(np.asarray(result))
+    if block.dtype.hasobject:
+        raise TypeError(
+            "the result would hold Python objects, which cannot be distributed; "
+            "compute it from u.local"
+        )
+    return type(like).in_frame(pencil, frame, block)

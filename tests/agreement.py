@@ -3,7 +3,7 @@
 import warnings
 
 import numpy as np
-from fields import assert_holds
+from fields import assert_holds, in_memory_order
 
 import pencils
 
@@ -26,6 +26,7 @@ def assert_agrees(result, expected, *, rtol=0.0):
     """Check a field, an array or a scalar: shape, element type and values."""
     if isinstance(result, pencils.PencilArray):
         assert_holds(result, expected, rtol=rtol)
+        assert in_memory_order(result)
         return
     assert np.shape(result) == np.shape(expected)
     assert result.dtype == np.asarray(expected).dtype
