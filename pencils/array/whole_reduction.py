@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.array.base import Field
-from pencils.comm.agree import Row
+from pencils.comm.agree import PreparedAgreement
 from pencils.comm.reduce import fold, folder, reducer
 from pencils.pencil import keep
 
@@ -48,7 +48,7 @@ class WholeReduction:
         part: Callable[..., Any],
         neutral: Any,
     ) -> None:
-        self._row = Row(u.pencil.topology.comm, call, **facts)
+        self._row = PreparedAgreement(u.pencil.topology.comm, call, **facts)
         self._ufunc = ufunc
         self._type = result.type
         self._part = part

@@ -12,7 +12,7 @@ import numpy as np
 from pencils.array.allocation import Array, HaloLike, as_halo
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import Row
+from pencils.comm.agree import PreparedAgreement
 from pencils.comm.meeting import VALUES, Meeting
 from pencils.comm.memory import LINE, address
 from pencils.comm.stream import Room, SlabStream, copy_now
@@ -53,7 +53,7 @@ def scatter(
     keeps = type(root) is int and type(halo) is int and dims is None and not topology.freed
     key = ("partition", root, halo) if keeps and isinstance(pencil, Pencil) else None
     kept = pencil.kept.get(key) if key else None
-    first, second = kept or (Row(topology.comm, "partition"), Row(topology.comm, "partition"))
+    first, second = kept or (PreparedAgreement(topology.comm, "partition"), PreparedAgreement(topology.comm, "partition"))
     header, ready, axes, sender = None, None, None, root
     with first.block() as agree:
         if kept is None:
@@ -71,7 +71,7 @@ def scatter(
             ready = call.ready_again()
         _write(first.meeting, ready)
     if kept is None and key:
-        keep(pencil, key, (Row(topology.comm, "partition", **facts, pencil=pencil), second))
+        keep(pencil, key, (PreparedAgreement(topology.comm, "partition", **facts, pencil=pencil), second))
     told, all_ready = _read(first.meeting, sender)
     if not all_ready:
         if told == _TOO_LONG:
@@ -136,7 +136,7 @@ class _Ready(NamedTuple):
     field: PencilArray
     move: Callable[[], Exception | None]  # *Collective*
 
-    def moved(self, row: Row) -> PencilArray:
+    def moved(self, row: PreparedAgreement) -> PencilArray:
         """Move the data. *Collective*."""
         fault = self.move()
         if self.plan.lazy:

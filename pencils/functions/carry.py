@@ -71,10 +71,10 @@ def carry(
         prepare(targets)
         return prepared, targets
 
-    def make_missing() -> None:
+    def set_up() -> None:
         kept_plan(topology, key, lambda: _exchange(u, moves))
 
-    prepared, targets = prepare_together(agreed(topology.comm, call), bind, make_missing)
+    prepared, targets = prepare_together(agreed(topology.comm, call), bind, set_up)
     kept_plans(topology).move_to_end(key)
     prepared.run()
     return tuple(targets)

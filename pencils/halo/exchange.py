@@ -198,7 +198,7 @@ class HaloExchange(Plan[PreparedHalo]):
             row.meet(error)
             raise
         if row.meet():  # some ranks have to make something
-            self.make_missing(FILL)
+            self.set_up(FILL)
             return self._prepare_fields("__call__", fields, FILL)
         return found
 
@@ -264,13 +264,13 @@ class HaloExchange(Plan[PreparedHalo]):
     def _prepare_fields(self, call: str, fields: Sequence[PencilArray], task: str) -> PreparedHalo:
         """Check and prepare fields; all ranks agree if the plan checks."""
         return self._prepare(
-            call, lambda _: self.prepared(fields, task), partial(self.make_missing, task)
+            call, lambda _: self.prepared(fields, task), partial(self.set_up, task)
         )
 
     def prepared(self, fields: Sequence[PencilArray], task: str) -> PreparedHalo | None:
         """Check and slice fields, and reserve what their exchange needs; local.
 
-        It returns None if `make_missing` must be called first.
+        It returns None if `set_up` must be called first.
         """
         found = self._bound(fields, task)
         if found is None or (found.meets and self._topology.under_way and task != START):
@@ -297,7 +297,7 @@ class HaloExchange(Plan[PreparedHalo]):
         schedule = self._schedules.get(task)
         return None if schedule is None else schedule.bind([u.padded for u in fields])
 
-    def make_missing(self, task: str) -> None:
+    def set_up(self, task: str) -> None:
         """Complete older exchanges, and make the steps of `accumulate`. *Collective*."""
         self._topology.complete()
         if task not in self._schedules:

@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 from pencils.array.allocation import as_components, as_dtype, as_singletons
 from pencils.array.operands import FieldSpec, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import Row, agreed
+from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.comm.exchange import Handle
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim
@@ -190,8 +190,8 @@ def verb_agreement(name: str, u: Any, out: Any) -> agreed:
         return agreed(topology_among(u, out).comm, name)
     pencil, spec = u.pencil, FieldSpec.of(u)
     key = name, spec
-    row: Row | None = pencil.kept.get(key)
+    row: PreparedAgreement | None = pencil.kept.get(key)
     if row is None or pencil.topology.freed:
-        row = Row(pencil.topology.comm, name, pencil=pencil, **spec.signature)
+        row = PreparedAgreement(pencil.topology.comm, name, pencil=pencil, **spec.signature)
         keep(pencil, key, row)
     return row.block()

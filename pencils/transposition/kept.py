@@ -13,7 +13,7 @@ from typing import Any
 
 from pencils.array.operands import FieldSpec, check_out, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import Row, agreed
+from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.comm.exchange import AUTO
 from pencils.pencil import Pencil, keep
 from pencils.plans import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
@@ -87,7 +87,7 @@ class _KeptTranspose:
         # Exchanges that must be complete before a block is packed.
         self._under_way = () if plan.moves.pull is None else topology.under_way
         values = {"source": source, "target": target, **plan.spec.signature}
-        self._row = Row(topology.comm, "transpose", None, **values)
+        self._row = PreparedAgreement(topology.comm, "transpose", None, **values)
 
     def is_ready(self, out: Any) -> bool:
         """Whether the plan is there, and ranks agree on this communicator, whatever `out` is."""
@@ -119,9 +119,9 @@ class _Request:
     def run(self, *, deferred: bool = False) -> PencilArray:
         """Agree, and move the field; `deferred` by an agreement before. *Collective*."""
         if deferred:
-            self._make_missing()
+            self._set_up()
         agree = agreed(self.topology.comm, "transpose")
-        key, move, target = prepare_together(agree, self._bind, self._make_missing)
+        key, move, target = prepare_together(agree, self._bind, self._set_up)
         plans = kept_plans(self.topology)
         plans.move_to_end(key)
         self._keep(next(reversed(plans)), plans[key])
@@ -140,7 +140,7 @@ class _Request:
         check_out(out, pencil, spec)
         key = u.pencil, pencil, spec
         plan: Transposition | None = kept_plans(self.topology).get(key)
-        if plan is None or plan.moves.lacks(1):
+        if plan is None or plan.moves.needs_setup(1):
             return None
         target = PencilArray.allocated(pencil, *spec) if out is None else out
         move = plan.prepared_one(u, target)
@@ -153,11 +153,11 @@ class _Request:
         if u.pencil.topology is self.topology:
             keep(u.pencil, _key(u, pencil), _KeptTranspose(u.pencil, pencil, key, plan))
 
-    def _make_missing(self) -> None:
+    def _set_up(self) -> None:
         """Make the plan, or complete what is under way. *Collective*."""
         key = self.u.pencil, self.pencil, FieldSpec.of(self.u)
         buffers = plan_buffers(self.topology)  # all kept plans share their memory
         plan: Transposition = kept_plan(
             self.topology, key, lambda: Transposition.for_spec(*key, AUTO, buffers=buffers)
         )
-        plan.moves.make_missing(1)
+        plan.moves.set_up(1)

@@ -20,7 +20,7 @@ from pencils.array.base import checks
 from pencils.array.frame import Kind, frame_of
 from pencils.array.operands import FieldSpec, check_out, check_source
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import DEFERRED, Row, agreed
+from pencils.comm.agree import DEFERRED, PreparedAgreement, agreed
 from pencils.comm.exchange import AUTO, Handle, check_method
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
@@ -220,14 +220,14 @@ class Transposition(Plan[Move]):
         PencilMismatchError, ArgumentError, TypeError
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
-        if self._check and not (self._freed or self._topology.freed or self.moves.lacks(1)):
+        if self._check and not (self._freed or self._topology.freed or self.moves.needs_setup(1)):
             found = self.agree_on(self._row("__call__"), u, out, self._allocate)
             if found is not None:
                 move, target = found
                 unset_ghosts([target])
                 move.finish()
                 return cast("PencilArray", target)
-            self.moves.make_missing(1)  # other ranks need it
+            self.moves.set_up(1)  # other ranks need it
         elif not self._check:
             return cast("PencilArray", self._move_unchecked(u, out))
         (target,) = self._move("__call__", [u], [out])
@@ -246,7 +246,7 @@ class Transposition(Plan[Move]):
         return target
 
     def agree_on(
-        self, row: Row, u: PencilArray | None, out: PencilArray | None, new: Allocate
+        self, row: PreparedAgreement, u: PencilArray | None, out: PencilArray | None, new: Allocate
     ) -> tuple[Move, PencilArray | None] | None:
         """Check and pack one field, and agree on this with all ranks. *Collective*.
 
@@ -394,14 +394,14 @@ class Transposition(Plan[Move]):
             outs = None if outs is None else list(outs)
             if call == "batch":
                 agree(fields=len(us))
-            if self.moves.lacks(len(us), started=started):
+            if self.moves.needs_setup(len(us), started=started):
                 return None
             prepared = self.prepared(us, outs, started=started)
             if self._check:
                 prepared[0].pack()
             return prepared
 
-        bound, targets = self._prepare(call, bind, lambda: self.moves.make_missing(len(us)))
+        bound, targets = self._prepare(call, bind, lambda: self.moves.set_up(len(us)))
         unset_ghosts(targets)
         return bound, targets
 

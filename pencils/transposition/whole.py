@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import Row, agreed
+from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.layout.integers import as_dim
 from pencils.pencil import Pencil, keep
 from pencils.transposition.kept import transpose
@@ -25,8 +25,8 @@ def whole(u: PencilArray, axis: int) -> PencilArray:
 
 def _agreement(pencil: Pencil) -> agreed:
     """Return the context in which the ranks agree on a call; it is prepared once."""
-    row: Row | None = pencil.kept.get("whole")
+    row: PreparedAgreement | None = pencil.kept.get("whole")
     if row is None or pencil.topology.freed:
-        row = Row(pencil.topology.comm, "whole", pencil=pencil)
+        row = PreparedAgreement(pencil.topology.comm, "whole", pencil=pencil)
         keep(pencil, "whole", row)
     return row.block()
