@@ -20,8 +20,9 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -33,6 +34,7 @@ from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Attribute, Topology
 from pencils.errors import ArgumentError
+from pencils.pencil import Pencil, keep
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -278,7 +280,25 @@ def kept_plan(topology: Topology, key: object, make: Callable[[], Any]) -> Any:
     return plans[key]
 
 
-class PlanKey(tuple[Any, ...]):
+def kept_agreement(
+    pencil: Pencil,
+    verb: str,
+    key: object = None,
+    values: Mapping[str, object] = MappingProxyType({}),
+) -> PreparedAgreement:
+    """Return the agreement on a verb that the pencil keeps for a key, or make it; local.
+
+    All ranks must agree on the pencil, and on `values`, which follow from the key.
+    """
+    name = verb, key
+    found: PreparedAgreement | None = pencil.kept.get(name)
+    if found is None or pencil.topology.freed:
+        found = PreparedAgreement(pencil.topology.comm, verb, pencil=pencil, **values)
+        keep(pencil, name, found)
+    return found
+
+
+class PlanKey(tuple[Any, ...]):  # noqa: SLOT001 - a tuple has no room for slots
     """What a kept plan depends on; its hash is computed once."""
 
     _hash: int
@@ -328,7 +348,7 @@ class KeptVerb(ABC, Generic[F, P]):
     def bind(self, plan: F) -> P | None:
         """Prepare the plan for the arguments; None if `set_up` must come first. Local."""
 
-    def set_up(self, plan: F) -> None:  # noqa: B027 - most plans are complete
+    def set_up(self, plan: F) -> None:
         """Make what the plan lacks, and complete what is under way. *Collective*."""
 
     def prepare(self, flags: int | None = None) -> P:

@@ -228,7 +228,7 @@ def whole(u: PencilArray, axis: int) -> PencilArray:
            [2, 2, 2],
            [3, 3, 3]])
     """
-    from pencils.transposition.whole import whole
+    from pencils.transposition.transpose import whole
 
     return whole(u, axis)
 

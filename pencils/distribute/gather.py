@@ -78,8 +78,7 @@ def gather(
     kept = _find_kept(u, root) if key is Ellipsis and dims is None else None
     if kept is not None:
         plan, row = kept
-        with row.block():
-            collect = plan.prepare(u)
+        collect, _ = row.attempt(lambda: plan.prepare(u))
         return collect()
     comm = topology_among(u).comm
     with agreed(comm, "gather") as agree:

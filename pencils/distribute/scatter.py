@@ -53,7 +53,7 @@ def scatter(
     keeps = type(root) is int and type(halo) is int and dims is None and not topology.freed
     key = ("partition", root, halo) if keeps and isinstance(pencil, Pencil) else None
     kept = pencil.kept.get(key) if key else None
-    first, second = kept or (PreparedAgreement(topology.comm, "partition"), PreparedAgreement(topology.comm, "partition"))
+    first, second = kept or [PreparedAgreement(topology.comm, "partition") for _ in range(2)]
     header, ready, axes, sender = None, None, None, root
     with first.block() as agree:
         if kept is None:
@@ -71,7 +71,8 @@ def scatter(
             ready = call.ready_again()
         _write(first.meeting, ready)
     if kept is None and key:
-        keep(pencil, key, (PreparedAgreement(topology.comm, "partition", **facts, pencil=pencil), second))
+        first_again = PreparedAgreement(topology.comm, "partition", **facts, pencil=pencil)
+        keep(pencil, key, (first_again, second))
     told, all_ready = _read(first.meeting, sender)
     if not all_ready:
         if told == _TOO_LONG:

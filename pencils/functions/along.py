@@ -22,7 +22,7 @@ from pencils.comm.reduce import combine
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim
 from pencils.pencil import Pencil
-from pencils.transposition.kept import transpose
+from pencils.transposition.transpose import transpose
 
 Function = Callable[[Any, int], Any]
 

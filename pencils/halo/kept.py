@@ -190,7 +190,9 @@ class _Halos(KeptVerb[_KeptPlans, list[PreparedHalo]]):
     def bind(self, plan: _KeptPlans) -> list[PreparedHalo] | None:
         """Prepare the plans for shared and for private fields."""
         plans = plan.find(private=self.agree.flagged)
-        found = [None if each is None else each.prepared(self._fields, self._task) for each in plans]
+        found = [
+            None if each is None else each.prepared(self._fields, self._task) for each in plans
+        ]
         # What only fields that are private on another rank need may be missing.
         return None if found[0] is None else [each for each in found if each is not None]
 

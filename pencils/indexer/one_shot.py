@@ -89,7 +89,9 @@ class _Kind:
 
     def new_row(self, name: str, **values: object) -> PreparedAgreement:
         """Return an agreement that is not kept."""
-        return PreparedAgreement(self.topology.comm, name, self.form.dtype, **self._values, **values)
+        return PreparedAgreement(
+            self.topology.comm, name, self.form.dtype, **self._values, **values
+        )
 
     def points(self, coords: list[Ints], first: int) -> Points:
         """Describe points on replicas of which `first` is the first owner."""

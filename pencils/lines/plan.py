@@ -25,8 +25,8 @@ from pencils.lines.shared import Shared, is_ready
 from pencils.lines.system import System, WholeLines
 from pencils.lines.task import Bound, Lines
 from pencils.plans import Agreement, Plan
-from pencils.transposition.kept import transpose
 from pencils.transposition.plan import unset_ghosts
+from pencils.transposition.transpose import transpose
 
 AUTO = "auto"
 METHODS = (AUTO, Local.name, Shared.name, Reduced.name, Transposed.name)

@@ -180,11 +180,6 @@ class Transposition(Plan[Move]):
         return self._spec
 
     @property
-    def freed(self) -> bool:
-        """Whether the plan was freed."""
-        return self._freed
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         """Element type."""
         return self._spec.dtype
@@ -253,13 +248,14 @@ class Transposition(Plan[Move]):
         Nothing is missing on this rank. It returns None if that is so on another one. `new` makes
         the output if there is none.
         """
-        error = None
-        try:
+
+        def prepare() -> tuple[Move, PencilArray | None]:
             found = self._checked_one(u, out, new)
             found[0].pack()
-        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
-            error = mistake
-        return None if row.meet(error) & DEFERRED else found
+            return found
+
+        found, flags = row.attempt(prepare)
+        return None if flags & DEFERRED else found
 
     def _checked_one(
         self, u: PencilArray | None, out: PencilArray | None, new: Allocate
