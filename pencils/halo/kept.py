@@ -24,10 +24,10 @@ from pencils.halo.exchange import (
     as_fields,
     check_halo,
     check_numeric,
+    measured_way,
     values_of,
 )
-from pencils.halo.prepared import PreparedHalo, PulledHalo
-from pencils.halo.schedule import HaloOptions, HaloSpec, measured_way
+from pencils.halo.schedule import HaloOptions, HaloSpec, PreparedHalo, PulledHalo
 from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers
 
 _SLOT = "_kept_halo"  # of fields, for their `_Call` of `exchange_halo`

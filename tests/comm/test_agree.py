@@ -379,7 +379,10 @@ def test_rows_meet_blocks_with_the_same_values(comm):
 @pytest.mark.parallel([2, 3, 4, 6])
 def test_rows_with_other_values_calls_or_types_are_disagreements(comm):
     first = comm.rank == 0
-    same, other = PreparedAgreement(comm, "check", root=0), PreparedAgreement(comm, "check", root=int(first))
+    same, other = (
+        PreparedAgreement(comm, "check", root=0),
+        PreparedAgreement(comm, "check", root=int(first)),
+    )
     for call, text in (
         (other.meet, "root: rank 0 has 1, rank 1 has 0"),
         (lambda: check(comm, call="other") if first else same.meet(), "call: rank 0 has other"),
