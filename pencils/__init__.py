@@ -24,7 +24,7 @@ _PROVIDERS |= {
     "exchange_halo": "pencils.halo.kept",
     "prepare_kept": "pencils.halo.kept",
     "fill_boundary": "pencils.halo.boundary",
-    "whole": "pencils.transposition.whole",
+    "whole": "pencils.transposition.transpose",
     "take_once": "pencils.indexer.one_shot",
     "put_once": "pencils.indexer.one_shot",
     "export": "pencils.dap.exports",

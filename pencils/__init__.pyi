@@ -61,9 +61,9 @@ from pencils.tools.planning.candidates import plan as plan
 from pencils.tools.planning.links import Links as Links
 from pencils.tools.planning.links import measure_links as measure_links
 from pencils.tools.profiling import profile as profile
-from pencils.transposition.alias import alias as alias
-from pencils.transposition.kept import transpose as transpose
 from pencils.transposition.plan import Transposition as Transposition
+from pencils.transposition.transpose import alias as alias
+from pencils.transposition.transpose import transpose as transpose
 from pencils.transposition.tune import tune as tune
 from simmpi import simulate as simulate
 

@@ -1,4 +1,7 @@
-"""The base of reusable plans: agreement, calls that are prepared once, and `free`.
+"""The base of reusable plans, and of verbs that keep them.
+
+`Plan` is the base of plans that users make; `KeptVerb` that of functions that find their plans by
+themselves, and `KeptCall` what these keep for calls in a loop.
 
 A call of a plan goes through the same steps everywhere::
 
@@ -17,22 +20,25 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from pencils.comm.agree import Row, agreed
+from pencils.comm.agree import FLAGGED, PreparedAgreement, agreed
 from pencils.comm.memory import Array
 from pencils.comm.mpi import Uncopied
 from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Attribute, Topology
 from pencils.errors import ArgumentError
+from pencils.pencil import Pencil, keep
 
 T = TypeVar("T")
 P = TypeVar("P")
+F = TypeVar("F")  # the type of a plan
 
 # Calls that a plan remembers as prepared.
 MOST_REMEMBERED = 16
@@ -58,7 +64,7 @@ class NoAgreement(AbstractContextManager["NoAgreement"]):
         self.flagged = up
 
     def defer(self, *, up: bool) -> None:
-        """Note that this rank must make something before it can allocate."""
+        """Set the OR-reduced flag: setup needed."""
         self.deferred = up
 
     def __exit__(self, *_: object) -> None: ...
@@ -70,7 +76,7 @@ Agreement = agreed | NoAgreement
 def prepare_together(
     agree: Agreement,
     bind: Callable[[Agreement], P | None],
-    make_missing: Callable[[], object] = no_op,
+    set_up: Callable[[], object] = no_op,
 ) -> P:
     """Agree on a call and prepare it, so that it either runs on all ranks or raises on all.
 
@@ -82,7 +88,7 @@ def prepare_together(
         Checks the arguments, allocates all memory of the call, and returns the prepared call;
         local. It returns None if the call first needs something that only all ranks together can
         make.
-    make_missing : callable
+    set_up : callable
         Makes that, after which the ranks agree again. *Collective*.
     """
     for _ in range(2):
@@ -91,7 +97,7 @@ def prepare_together(
             agree.defer(up=prepared is None)
         if prepared is not None and not agree.deferred:
             return prepared
-        make_missing()
+        set_up()
     raise AssertionError("a call could not be prepared with what was made for it")
 
 
@@ -175,7 +181,7 @@ class Plan(Freeable, Generic[T]):
         self._topology = topology
         self._check = check
         self._freed = False
-        self._agreements: dict[str, Row] = {}  # by name of a method
+        self._agreements: dict[str, PreparedAgreement] = {}  # by name of a method
         self._remembered: Remembered[T] = Remembered(self.most_remembered)
         # Two plans may have one text: they differ by matrices or positions.
         self._number = next(topology.plan_numbers)
@@ -191,6 +197,11 @@ class Plan(Freeable, Generic[T]):
 
     def __repr__(self) -> str:
         return self._text
+
+    @property
+    def freed(self) -> bool:
+        """Whether the plan was freed."""
+        return self._freed
 
     def free(self) -> None:
         """Complete what is under way and release memory and MPI objects.
@@ -213,12 +224,12 @@ class Plan(Freeable, Generic[T]):
             return NoAgreement()
         return self._row(call).block()
 
-    def _row(self, call: str) -> Row:
+    def _row(self, call: str) -> PreparedAgreement:
         """Return the agreement on a call, which is prepared once."""
         row = self._agreements.get(call)
         if row is None:
             name = f"{type(self).__name__}.{call}"
-            row = self._agreements[call] = Row(
+            row = self._agreements[call] = PreparedAgreement(
                 self._topology.comm, name, plan=self._text, **{"which plan": self._number}
             )
         return row
@@ -227,7 +238,7 @@ class Plan(Freeable, Generic[T]):
         self,
         call: str,
         bind: Callable[[Agreement], P | None],
-        make_missing: Callable[[], object] = no_op,
+        set_up: Callable[[], object] = no_op,
     ) -> P:
         """Agree on a call and prepare it: see `prepare_together`."""
 
@@ -235,7 +246,7 @@ class Plan(Freeable, Generic[T]):
             self._check_open()
             return bind(agree)
 
-        return prepare_together(self._agreement(call), checked, make_missing)
+        return prepare_together(self._agreement(call), checked, set_up)
 
     def _check_open(self) -> None:
         """Raise if the plan or its communicator was freed."""
@@ -267,6 +278,135 @@ def kept_plan(topology: Topology, key: object, make: Callable[[], Any]) -> Any:
             plans.popitem(last=False)[1].free()
     plans.move_to_end(key)
     return plans[key]
+
+
+def kept_agreement(
+    pencil: Pencil,
+    verb: str,
+    key: object = None,
+    values: Mapping[str, object] = MappingProxyType({}),
+) -> PreparedAgreement:
+    """Return the agreement on a verb that the pencil keeps for a key, or make it; local.
+
+    All ranks must agree on the pencil, and on `values`, which follow from the key.
+    """
+    name = verb, key
+    found: PreparedAgreement | None = pencil.kept.get(name)
+    if found is None or pencil.topology.freed:
+        found = PreparedAgreement(pencil.topology.comm, verb, pencil=pencil, **values)
+        keep(pencil, name, found)
+    return found
+
+
+class PlanKey(tuple[Any, ...]):  # noqa: SLOT001 - a tuple has no room for slots
+    """What a kept plan depends on; its hash is computed once."""
+
+    _hash: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = super().__hash__()
+            return self._hash
+
+    __eq__ = tuple.__eq__
+
+
+class KeptVerb(ABC, Generic[F, P]):
+    """A call of a verb whose plans are kept, on one rank.
+
+    A subclass is a verb: it states how to read the arguments (`signature`), how to make a plan for
+    them (`make`), and how to prepare the plan for these arguments (`bind`). `prepare` finds or
+    makes the plan, and returns what `bind` has prepared, once all ranks agree.
+
+    The ranks agree on each call by one collective, whether they find a `KeptCall` or not. So they
+    may take different ways; what they do next follows from what they agree on.
+
+    Parameters
+    ----------
+    name : str
+        The verb, as users call it.
+    topology : Topology
+        The ranks that take part.
+    """
+
+    def __init__(self, name: str, topology: Topology) -> None:
+        self.topology = topology
+        self.agree = agreed(topology.comm, name)
+        self.key: PlanKey | None = None
+
+    @abstractmethod
+    def signature(self, agree: Agreement) -> PlanKey:
+        """Check the arguments, record what ranks must agree on, return the key of the plan."""
+
+    @abstractmethod
+    def make(self) -> F:
+        """Make the plan. *Collective*."""
+
+    @abstractmethod
+    def bind(self, plan: F) -> P | None:
+        """Prepare the plan for the arguments; None if `set_up` must come first. Local."""
+
+    def set_up(self, plan: F) -> None:
+        """Make what the plan lacks, and complete what is under way. *Collective*."""
+
+    def prepare(self, flags: int | None = None) -> P:
+        """Agree and prepare. *Collective*.
+
+        `flags` are those of an agreement on this call before, by which some ranks need setup.
+        """
+        if flags is not None:
+            self.agree.flag(up=bool(flags & FLAGGED))
+            self._set_up()
+        prepared = prepare_together(self.agree, self._bind, self._set_up)
+        plans = kept_plans(self.topology)
+        plans.move_to_end(self.key)
+        self.key = next(reversed(plans))  # the same object for all calls
+        return prepared
+
+    def _bind(self, agree: Agreement) -> P | None:
+        self.key = self.signature(agree)
+        plan = kept_plans(self.topology).get(self.key)
+        return None if plan is None else self.bind(plan)
+
+    def _set_up(self) -> None:
+        if self.key is None:
+            self.key = self.signature(NoAgreement())
+        self.set_up(kept_plan(self.topology, self.key, self.make))
+
+
+class KeptCall(Generic[F]):
+    """Calls of a verb in a loop: the plan and the agreement are found without reading arguments.
+
+    Parameters
+    ----------
+    topology : Topology
+        The ranks that take part.
+    key : PlanKey
+        The key of the plan, as it is kept.
+    agreement : PreparedAgreement
+        That on these calls.
+    waits : bool
+        Whether older exchanges must be complete before.
+    """
+
+    __slots__ = ("agreement", "key", "plan", "plans", "topology", "under_way")
+
+    def __init__(
+        self, topology: Topology, key: PlanKey, agreement: PreparedAgreement, *, waits: bool
+    ) -> None:
+        self.topology = topology
+        self.key = key
+        self.agreement = agreement
+        self.plans = kept_plans(topology)
+        self.plan: F = self.plans[key]
+        self.under_way: Sized = topology.under_way if waits else ()
+
+    def touch(self) -> None:
+        """Note that the plan was used last, after all ranks have agreed."""
+        if next(reversed(self.plans)) is not self.key:  # comparing keys takes longer
+            self.plans.move_to_end(self.key)
 
 
 def set_fastest(topology: Topology, key: object, value: object) -> None:

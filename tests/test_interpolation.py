@@ -24,7 +24,7 @@ import pencils
 from pencils import Interpolation, Pencil, PencilArray, interpolate
 from pencils.errors import ArgumentError, PencilMismatchError, TypeDisagreementError
 from pencils.indexer import one_shot
-from pencils.indexer.positions import _distinct
+from pencils.indexer.cells import _distinct
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from pencils.array.allocation import Array, as_value, frame_of, memory_axes
 from pencils.array.base import Field
 from pencils.array.operands import check_fits, common_pencil, local_part, signature
-from pencils.comm.agree import Row, agreed
+from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.comm.reduce import (
     EXTREMA,
     allreduce,
@@ -62,7 +62,7 @@ class WholeReduction:
         part: Callable[..., Any],
         neutral: Any,
     ) -> None:
-        self._row = Row(u.pencil.topology.comm, call, **facts)
+        self._row = PreparedAgreement(u.pencil.topology.comm, call, **facts)
         self._ufunc = ufunc
         self._type = result.type
         self._part = part

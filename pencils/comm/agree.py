@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from types import MappingProxyType, NoneType, TracebackType
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from pencils.comm.fault import Fault, shown
 from pencils.comm.meeting import VALUES, Meeting, head
 from pencils.comm.mpi import MPI, OTHER_MPI, is_foreign
 from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError
+
+T = TypeVar("T")
 
 # Number and text of a value, as other ranks can compare and show it.
 _Described = tuple[int, str]
@@ -36,7 +38,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     on all ranks, as must `call`, the name of what is called. `comm` is a private communicator.
 
     Leaving the block is *Collective*. It costs one small collective, and no pickled objects unless
-    something is wrong. What happens often is prepared as a `Row`.
+    something is wrong. What happens often is prepared as a `PreparedAgreement`.
 
     Examples
     --------
@@ -48,16 +50,16 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     __slots__ = ("_dtype", "_row", "_values", "carried", "deferred", "flagged")
 
     def __init__(self, comm: MPI.Intracomm, call: str) -> None:
-        self._begin(Row(comm, call))
+        self._begin(PreparedAgreement(comm, call))
 
     @classmethod
-    def of(cls, row: Row) -> agreed:
+    def of(cls, row: PreparedAgreement) -> agreed:
         """Return a block whose values are those of a row, and others that it records."""
         block = object.__new__(cls)
         block._begin(row)
         return block
 
-    def _begin(self, row: Row) -> None:
+    def _begin(self, row: PreparedAgreement) -> None:
         self._row = row
         self._values: dict[str, object] = {}
         self._dtype = row.dtype
@@ -124,7 +126,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         self.flagged, self.deferred = bool(flags & FLAGGED), bool(flags & DEFERRED)
 
 
-class Row:
+class PreparedAgreement:
     """An agreement that is prepared: the same call with the same values, again and again.
 
     `comm` is a private communicator, `call` the name of what is called. The values must be equal on
@@ -139,7 +141,7 @@ class Row:
     Examples
     --------
     >>> from mpi4py import MPI
-    >>> row = Row(MPI.COMM_SELF, "gather", root=0)
+    >>> row = PreparedAgreement(MPI.COMM_SELF, "gather", root=0)
     >>> row.meet(flags=FLAGGED)
     1
     """
@@ -191,6 +193,24 @@ class Row:
         if found is None:
             self.raise_together(error)
         return found
+
+    def attempt(self, prepare: Callable[[], T], flags: int = 0) -> tuple[T, int]:
+        """Prepare a call and agree on it: an error on one rank raises on all. *Collective*.
+
+        Returns
+        -------
+        prepared : object
+            What `prepare` has returned.
+        flags : int
+            The flags that are set on any rank.
+        """
+        error = None
+        try:
+            prepared = prepare()
+        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+            error = mistake
+        flags = self.meet(error, flags)
+        return prepared, flags  # without an error
 
     def block(self) -> agreed:
         """Return a ``with`` block for checks; it may record further values."""

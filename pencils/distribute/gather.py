@@ -13,7 +13,7 @@ from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.array.signatures import Indices
 from pencils.comm import pool
-from pencils.comm.agree import Row, agreed
+from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.comm.stream import Room, SlabStream, bcast_array, copy_now
 from pencils.distribute.slabs import Slabs
 from pencils.errors import ArgumentError
@@ -78,8 +78,7 @@ def gather(
     kept = _find_kept(u, root) if key is Ellipsis and dims is None else None
     if kept is not None:
         plan, row = kept
-        with row.block():
-            collect = plan.prepare(u)
+        collect, _ = row.attempt(lambda: plan.prepare(u))
         return collect()
     comm = topology_among(u).comm
     with agreed(comm, "gather") as agree:
@@ -91,7 +90,7 @@ def gather(
         collect = plan.prepare(u)
         agree(**plan.facts)
     if key is Ellipsis and axes is None:
-        keep(u.pencil, _kind(u, receiver), (plan, Row(comm, "gather", **plan.facts)))
+        keep(u.pencil, _kind(u, receiver), (plan, PreparedAgreement(comm, "gather", **plan.facts)))
     return collect()
 
 
@@ -99,13 +98,13 @@ def _kind(u: PencilArray, root: int | None) -> tuple[object, ...]:
     return "gather", root, u.dtype, u.components, u.singletons
 
 
-def _find_kept(u: object, root: Any) -> tuple[_Gather, Row] | None:
+def _find_kept(u: object, root: Any) -> tuple[_Gather, PreparedAgreement] | None:
     """Find the plan for whole fields like this one, and the agreement on it; local."""
     if type(root) not in (int, NoneType) or not isinstance(u, PencilArray):
         return None
     if u.pencil.topology.freed:
         return None
-    found: tuple[_Gather, Row] | None = u.pencil.kept.get(_kind(u, root))
+    found: tuple[_Gather, PreparedAgreement] | None = u.pencil.kept.get(_kind(u, root))
     return found
 
 

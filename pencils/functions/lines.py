@@ -26,7 +26,7 @@ from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, axes_of_cut_lines, comm_along
 from pencils.layout.integers import as_dim
 from pencils.pencil import Pencil
-from pencils.transposition.kept import transpose
+from pencils.transposition.transpose import transpose
 
 LineFunction = Callable[[Any, int], Any]
 

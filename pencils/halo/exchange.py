@@ -10,33 +10,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.array.operands import check_type, common_pencil, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle
+from pencils.comm.machine import time_in_turn
 from pencils.comm.methods import METHODS
 from pencils.comm.shared_memory import Buffers
+from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.halo.prepared import PreparedHalo
 from pencils.halo.schedule import (
-    MEASURE,
     ROUTES,
     HaloOptions,
     HaloSchedule,
     HaloSpec,
-    choose_options,
+    PreparedHalo,
 )
 from pencils.layout import Traffic
 from pencils.pencil import Pencil
-from pencils.plans import Plan
+from pencils.plans import Plan, fastest_methods, set_fastest
 
 # What a plan does with fields: fill ghosts, start to fill them, or add them to their owners.
 FILL, START, ADD = "fill", "start", "add"
+MEASURE = "measure"
+# Of each route and method that is measured.
+SAMPLES = 7
+CALLS = 5  # in a sample
 
 
 class HaloExchange(Plan[PreparedHalo]):
@@ -198,7 +203,7 @@ class HaloExchange(Plan[PreparedHalo]):
             row.meet(error)
             raise
         if row.meet():  # some ranks have to make something
-            self.make_missing(FILL)
+            self.set_up(FILL)
             return self._prepare_fields("__call__", fields, FILL)
         return found
 
@@ -264,13 +269,13 @@ class HaloExchange(Plan[PreparedHalo]):
     def _prepare_fields(self, call: str, fields: Sequence[PencilArray], task: str) -> PreparedHalo:
         """Check and prepare fields; all ranks agree if the plan checks."""
         return self._prepare(
-            call, lambda _: self.prepared(fields, task), partial(self.make_missing, task)
+            call, lambda _: self.prepared(fields, task), partial(self.set_up, task)
         )
 
     def prepared(self, fields: Sequence[PencilArray], task: str) -> PreparedHalo | None:
         """Check and slice fields, and reserve what their exchange needs; local.
 
-        It returns None if `make_missing` must be called first.
+        It returns None if `set_up` must be called first.
         """
         found = self._bound(fields, task)
         if found is None or (found.meets and self._topology.under_way and task != START):
@@ -297,7 +302,7 @@ class HaloExchange(Plan[PreparedHalo]):
         schedule = self._schedules.get(task)
         return None if schedule is None else schedule.bind([u.padded for u in fields])
 
-    def make_missing(self, task: str) -> None:
+    def set_up(self, task: str) -> None:
         """Complete older exchanges, and make the steps of `accumulate`. *Collective*."""
         self._topology.complete()
         if task not in self._schedules:
@@ -393,3 +398,69 @@ def check_numeric(specs: Sequence[HaloSpec]) -> None:
     for spec in specs:
         if spec.dtype.kind not in "iufc":
             raise TypeError(f"ghosts of dtype {spec.dtype} cannot be added up; that takes numbers")
+
+
+def choose_options(
+    topology: Topology,
+    specs: tuple[HaloSpec, ...],
+    options: HaloOptions,
+    buffers: Buffers,
+    blocks: Sequence[Array],
+) -> HaloOptions:
+    """Return options with the route and method that are named, measured, or usual. *Collective*."""
+    if options.route == MEASURE:
+        route, method = _fastest(topology, specs, options, buffers, blocks)
+        buffers.clear()
+        if options.method == AUTO:
+            set_fastest(topology, _measured_as(specs, options), (route, method))
+    elif options.route == options.method == AUTO:
+        route, method = measured_way(topology, specs, options) or ("direct", AUTO)
+    else:
+        route, method = "direct" if options.route == AUTO else options.route, options.method
+    return options._replace(route=route, method=method)
+
+
+def measured_way(
+    topology: Topology, specs: tuple[HaloSpec, ...], options: HaloOptions
+) -> tuple[str, str] | None:
+    """Return the fastest route and method, if they were measured."""
+    found: tuple[str, str] | None = fastest_methods(topology).get(_measured_as(specs, options))
+    return found
+
+
+def _measured_as(specs: tuple[HaloSpec, ...], options: HaloOptions) -> object:
+    """Return the key under which the result of measuring is kept."""
+    return specs, options._replace(route=AUTO)
+
+
+def _fastest(
+    topology: Topology,
+    specs: Sequence[HaloSpec],
+    options: HaloOptions,
+    buffers: Buffers,
+    blocks: Sequence[Array],
+) -> tuple[str, str]:
+    """Time every route, by every method unless one is named. *Collective*.
+
+    The ghosts of `blocks` are filled. Without corners, all routes are the same.
+    """
+    near = "shared" if topology.nodes == 1 else "hybrid"
+    methods = (AUTO, near, "messages") if options.method == AUTO else (options.method,)
+    ways = list(product(ROUTES if options.corners else ["direct"], methods))
+    schedules = [
+        HaloSchedule(topology, specs, options._replace(route=route, method=method), buffers)
+        for route, method in ways
+    ]
+    with agreed(topology.comm, "HaloExchange"):  # one rank may have no memory
+        halos = [schedule.bind(blocks) for schedule in schedules]
+        for halo in halos:
+            halo.reserve()
+    seconds = time_in_turn(topology.comm, [partial(_run_often, halo) for halo in halos], SAMPLES)
+    for schedule in schedules:
+        schedule.free()
+    return ways[seconds.index(min(seconds))]
+
+
+def _run_often(halo: PreparedHalo) -> None:
+    for _ in range(CALLS):
+        halo.run()

@@ -1,11 +1,8 @@
 """Verbs that exchange halos by plans which are kept: `exchange_halos` and methods of fields.
 
 1. The same fields again find their `_Call`: nothing is compared but identities.
-2. Other fields of the same kind find the plans of their kind (`_Kind`), and get a call.
-3. Otherwise `_Request` makes the plans, together with all ranks.
-
-The ranks agree on each call, on any of these ways, by the same collective. So they may take
-different ones; what they do next follows from what they agree on.
+2. Other fields of the same kind find the plans of their kind (`_KeptPlans`), and get a call.
+3. Otherwise `_Halos` makes the plans, together with all ranks.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from typing import Any
 
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import DEFERRED, FLAGGED, Row, agreed
+from pencils.comm.agree import DEFERRED, FLAGGED, PreparedAgreement
 from pencils.comm.exchange import AUTO
 from pencils.comm.recording import current
 from pencils.halo.exchange import (
@@ -27,61 +24,39 @@ from pencils.halo.exchange import (
     as_fields,
     check_halo,
     check_numeric,
+    measured_way,
     values_of,
 )
-from pencils.halo.prepared import PreparedHalo, PulledHalo
-from pencils.halo.schedule import HaloOptions, HaloSpec, measured_way
-from pencils.plans import (
-    Agreement,
-    kept_plan,
-    kept_plans,
-    plan_buffers,
-    prepare_together,
-)
+from pencils.halo.schedule import HaloOptions, HaloSpec, PreparedHalo, PulledHalo
+from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers
 
 _SLOT = "_kept_halo"  # of fields, for their `_Call` of `exchange_halo`
 # What verbs do that do not fill ghosts at once.
 _TASKS = {"start_halo_exchange": START, "accumulate_halo": ADD}
 
 
-class _Kind:
-    """What decides on the plan for some fields; its hash is computed once."""
-
-    __slots__ = ("_hash", "corners", "specs")
-
-    def __init__(self, specs: tuple[HaloSpec, ...], *, corners: bool) -> None:
-        self.specs = specs
-        self.corners = corners
-        self._hash = hash((specs, corners))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Kind) and self.corners == other.corners and self.specs == other.specs
-        )
-
-
 class _KeptPlans:
     """The plans for fields of one kind, by whether any of them is private; equal on all ranks."""
 
-    def __init__(self, kind: _Kind) -> None:
-        self.kind = kind
+    def __init__(self, key: PlanKey) -> None:
+        self.key = key
+        self.specs: tuple[HaloSpec, ...]
+        self.corners: bool
+        self.specs, self.corners = key
         self.plans: dict[bool, HaloExchange] = {}
         self.freed = False
-        self._rows: dict[str, Row] = {}  # by verb
+        self._agreements: dict[str, PreparedAgreement] = {}  # by verb
 
     def make(self, fields: Sequence[PencilArray], *, private: bool) -> HaloExchange:
         """Make the plan for fields, unless it exists. *Collective*."""
         if private not in self.plans:
             topology = fields[0].pencil.topology
-            options = HaloOptions(self.kind.corners, AUTO, AUTO, private)
+            options = HaloOptions(self.corners, AUTO, AUTO, private)
             plan = HaloExchange.for_fields(fields, options, plan_buffers(topology))
             self.plans[private] = plan
             # Where fields lie does not matter to it, unless another way was measured for them.
             other = options._replace(private=not private)
-            if plan.meets and measured_way(topology, self.kind.specs, other) is None:
+            if plan.meets and measured_way(topology, self.specs, other) is None:
                 self.plans.setdefault(not private, plan)
         return self.plans[private]
 
@@ -95,13 +70,14 @@ class _KeptPlans:
         """Whether the plan for private fields is that for others."""
         return self.plans.get(True) is self.plans.get(False)
 
-    def row(self, verb: str, fields: Sequence[PencilArray]) -> Row:
+    def agreement(self, verb: str, fields: Sequence[PencilArray]) -> PreparedAgreement:
         """Return the agreement on a call of a verb for such fields."""
-        row = self._rows.get(verb)
-        if row is None:
-            values = values_of(fields, self.kind.specs, corners=self.kind.corners)
-            row = self._rows[verb] = Row(fields[0].pencil.topology.comm, verb, None, **values)
-        return row
+        found = self._agreements.get(verb)
+        if found is None:
+            values = values_of(fields, self.specs, corners=self.corners)
+            comm = fields[0].pencil.topology.comm
+            found = self._agreements[verb] = PreparedAgreement(comm, verb, None, **values)
+        return found
 
     def free(self) -> None:
         """Free the plans. *Collective* if anything is under way."""
@@ -110,47 +86,34 @@ class _KeptPlans:
             plan.free()
 
 
-class _Call:
+class _Call(KeptCall[_KeptPlans]):
     """A call of a verb for given fields that was prepared.
 
     This is the path of calls in a loop: it looks at what may have changed, and calls little.
     """
 
-    __slots__ = (
-        *("_blocks", "_completes", "_flags", "_found", "_meet", "_plans", "_pulled"),
-        *("_row", "_topology", "_verb", "corners", "kept"),
-    )
+    __slots__ = ("_blocks", "_flags", "_found", "_meet", "_pulled", "_verb", "corners")
 
     def __init__(
-        self,
-        verb: str,
-        fields: Sequence[PencilArray],
-        kept: _KeptPlans,
-        found: list[PreparedHalo],
-        *,
-        private: bool,
+        self, verb: str, fields: Sequence[PencilArray], key: PlanKey, found: list[PreparedHalo]
     ) -> None:
+        topology = fields[0].pencil.topology
+        kept: _KeptPlans = kept_plans(topology)[key]
+        agreement = kept.agreement(verb, fields)
+        super().__init__(topology, key, agreement, waits=_TASKS.get(verb) != START)
         self._verb = verb
-        self._topology = topology = fields[0].pencil.topology
-        self._plans = kept_plans(topology)
         self._blocks = [u.padded for u in fields]  # not the fields, which own this call
-        self.corners = kept.kind.corners
-        self._completes = _TASKS.get(verb) != START  # older exchanges
-        self.kept = kept
-        self._row = kept.row(verb, fields)
-        self._meet = self._row.meet
+        self.corners = kept.corners
+        self._meet = agreement.meet
         # Where fields lie does not matter if there is one plan for all.
-        self._flags = FLAGGED if private and not kept.same else 0
+        self._flags = FLAGGED if not kept.same and any_private(fields) else 0
         self._found = found
         only = found[0]
         self._pulled = only.prepared if isinstance(only, PulledHalo) and len(found) == 1 else None
 
     def _fits(self, corners: object) -> bool:
         """Whether nothing has changed."""
-        topology = self._topology
-        if corners is not self.corners or topology.freed or self.kept.freed:
-            return False
-        if topology.under_way and self._completes:
+        if corners is not self.corners or self.topology.freed or self.plan.freed or self.under_way:
             return False
         for block in self._blocks:  # noqa: SIM110 - faster
             if not block.flags.writeable:
@@ -171,85 +134,76 @@ class _Call:
         try:
             pulled.packs[turn]()
         except Exception as error:
-            self._row.meet(error)
+            self._meet(error)
             raise
         flags = self._meet(None, self._flags)
         if flags & DEFERRED:
-            self._request(fields).prepare(flags).move()
+            _Halos(self._verb, fields, corners=corners).prepared(flags).move()
             return True
         pulled.staging.turn = 1 - turn
         pulled.pulls[turn]()
-        if len(self._plans) > 1:
-            self._plans.move_to_end(self.kept.kind)
+        if len(self.plans) > 1:
+            self.plans.move_to_end(self.key)
         return True
 
     def prepare(self, fields: Any, corners: object) -> PreparedHalo | None:
         """Agree on the call; None if it does not fit any more. *Collective* if it fits."""
         if not self._fits(corners):
             return None
-        found = self._found
-        try:
-            for halo in found:
-                halo.reserve()
-        except Exception as error:
-            self._row.meet(error)
-            raise
-        flags = self._row.meet(None, self._flags)
+        _, flags = self.agreement.attempt(self._reserve, self._flags)
         if flags & DEFERRED:
-            return self._request(fields).prepare(flags)
-        self._plans.move_to_end(self.kept.kind)
-        return found[-1 if flags & FLAGGED else 0]
+            return _Halos(self._verb, fields, corners=corners).prepared(flags)
+        self.touch()
+        return self._found[-1 if flags & FLAGGED else 0]
 
-    def _request(self, fields: Any) -> _Request:
-        """Return the call as one for which some ranks must make something first."""
-        return _Request(self._verb, fields, corners=self.corners)
+    def _reserve(self) -> None:
+        for halo in self._found:
+            halo.reserve()
 
 
-class _Request:
+class _Halos(KeptVerb[_KeptPlans, list[PreparedHalo]]):
     """A call of a verb, whose plans may have to be made first."""
 
-    def __init__(self, call: str, fields: Any, *, corners: bool) -> None:
-        self.fields = fields
-        self.corners = corners  # any object, which `_bind` converts, where ranks agree on errors
-        self.task = _TASKS.get(call, FILL)
-        self.topology = topology_among(fields)
-        self.agree = agreed(self.topology.comm, call)
+    def __init__(self, verb: str, fields: Any, *, corners: object) -> None:
+        super().__init__(verb, topology_among(fields))
+        self._given = fields
+        self._corners = corners  # converted where ranks agree on errors
+        self._task = _TASKS.get(verb, FILL)
 
-    def prepare(self, flags: int | None = None) -> PreparedHalo:
-        """Agree and prepare; `flags` are those of an agreement before. *Collective*."""
-        if flags is not None:
-            self.agree.flag(up=bool(flags & FLAGGED))
-            self._make_missing()
-        found = prepare_together(self.agree, self._bind, self._make_missing)
-        kept_plans(self.topology).move_to_end(
-            _kind_of(as_fields(self.fields), corners=self.corners)
-        )
-        return found[-1 if self.agree.flagged else 0]
-
-    def _bind(self, agree: Agreement) -> list[PreparedHalo] | None:
-        """Check and prepare the fields; None if something must be made first."""
-        fields = as_fields(self.fields)
-        self.corners = bool(self.corners)
-        kind = _kind_of(fields, corners=self.corners)
-        if self.task == ADD:
-            check_numeric(kind.specs)
-        agree(**values_of(fields, kind.specs, corners=kind.corners))
-        check_halo(kind.specs)
+    def signature(self, agree: Agreement) -> PlanKey:
+        """Check the fields, and whether any is private."""
+        self._fields = fields = as_fields(self._given)
+        key = specs, corners = _key_of(fields, corners=bool(self._corners))
+        if self._task == ADD:
+            check_numeric(specs)
+        agree(**values_of(fields, specs, corners=corners))
+        check_halo(specs)
         if not agree.flagged:  # by the agreement before this one
             agree.flag(up=any_private(fields))
-        kept = kept_plans(self.topology).get(kind)
-        plans = kept.find(private=agree.flagged) if kept else [None]
-        found = [None if plan is None else plan.prepared(fields, self.task) for plan in plans]
+        return key
+
+    def make(self) -> _KeptPlans:
+        """Keep that there are fields of this kind."""
+        assert self.key is not None
+        return _KeptPlans(self.key)
+
+    def bind(self, plan: _KeptPlans) -> list[PreparedHalo] | None:
+        """Prepare the plans for shared and for private fields."""
+        plans = plan.find(private=self.agree.flagged)
+        found = [
+            None if each is None else each.prepared(self._fields, self._task) for each in plans
+        ]
         # What only fields that are private on another rank need may be missing.
         return None if found[0] is None else [each for each in found if each is not None]
 
-    def _make_missing(self) -> None:
+    def set_up(self, plan: _KeptPlans) -> None:
         """Complete older exchanges, and make plans. *Collective*."""
-        fields = as_fields(self.fields)
-        kind = _kind_of(fields, corners=self.corners)
-        kept = kept_plan(self.topology, kind, lambda: _KeptPlans(kind))
-        plan = kept.make(fields, private=self.agree.flagged)
-        plan.make_missing(self.task)
+        plan.make(self._fields, private=self.agree.flagged).set_up(self._task)
+
+    def prepared(self, flags: int | None = None) -> PreparedHalo:
+        """Agree and prepare; `flags` are those of an agreement before. *Collective*."""
+        found = self.prepare(flags)
+        return found[-1 if self.agree.flagged else 0]
 
 
 def exchange_halo(u: PencilArray, *, corners: bool) -> None:
@@ -258,30 +212,29 @@ def exchange_halo(u: PencilArray, *, corners: bool) -> None:
     if call is not None:
         setattr(u, _SLOT, call)
     if call is None or not call.run(u, call.corners):
-        _Request("exchange_halo", [u], corners=corners).prepare().move()
+        _Halos("exchange_halo", [u], corners=corners).prepared().move()
 
 
 def _find_call(verb: str, given: Any, *, corners: bool) -> _Call | None:
     """Prepare a call if the plans for it exist and nothing is wrong; local."""
     try:
         fields = as_fields(given)
-        kind = _kind_of(fields, corners=bool(corners))
-        kept = kept_plans(fields[0].pencil.topology).get(kind)
+        key = _key_of(fields, corners=bool(corners))
+        kept = kept_plans(fields[0].pencil.topology).get(key)
         if kept is None:
             return None
-        private = any_private(fields)
         task = _TASKS.get(verb, FILL)
-        plans = kept.find(private=private)
+        plans = kept.find(private=any_private(fields))
         found = [None if plan is None else plan.bind(fields, task) for plan in plans]
         if found[0] is None:
             return None
-        return _Call(verb, fields, kept, [each for each in found if each], private=private)
+        return _Call(verb, fields, kept.key, [each for each in found if each])
     except Exception:  # noqa: BLE001 - raised again where all ranks agree
         return None
 
 
-def _kind_of(fields: Sequence[PencilArray], *, corners: bool) -> _Kind:
-    return _Kind(tuple([HaloSpec.of(u) for u in fields]), corners=corners)
+def _key_of(fields: Sequence[PencilArray], *, corners: bool) -> PlanKey:
+    return PlanKey((tuple([HaloSpec.of(u) for u in fields]), corners))
 
 
 def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> None:
@@ -315,14 +268,14 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     """
     call = _kept_call("exchange_halos", fields, corners=corners)
     if call is None or not call.run(fields, corners):
-        _Request("exchange_halos", fields, corners=corners).prepare().move()
+        _Halos("exchange_halos", fields, corners=corners).prepared().move()
 
 
 def prepare_kept(verb: str, fields: Sequence[PencilArray], *, corners: bool) -> PreparedHalo:
     """Agree on the fields, and prepare the kept plan of their kind. *Collective*."""
     call = _kept_call(verb, fields, corners=corners)
     found = None if call is None else call.prepare(fields, corners)
-    return _Request(verb, fields, corners=corners).prepare() if found is None else found
+    return _Halos(verb, fields, corners=corners).prepared() if found is None else found
 
 
 def _kept_call(verb: str, fields: Any, *, corners: bool) -> _Call | None:
@@ -332,7 +285,7 @@ def _kept_call(verb: str, fields: Any, *, corners: bool) -> _Call | None:
         return None
     key = verb, corners, *map(id, fields)
     call: _Call | None = first.kept.find(key)
-    if call is None or call.kept.freed:
+    if call is None or call.plan.freed:
         call = _find_call(verb, fields, corners=corners)
         if call is not None:
             first.kept.add(key, call, fields[1:])

@@ -12,45 +12,141 @@ The adjoint adds ghosts to the points they are copies of, then sets them to zero
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from itertools import product
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from pencils.array.allocation import Array, Widths, memory_axes
 from pencils.array.pencil_array import PencilArray
 from pencils.comm import memory
-from pencils.comm.agree import agreed
-from pencils.comm.exchange import AUTO, Exchange
-from pencils.comm.machine import time_in_turn
-from pencils.comm.methods.pull import MOST_STAGED, Pull
+from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange
+from pencils.comm.methods.pull import MOST_STAGED, PreparedPull, Pull
 from pencils.comm.pack import (
     MessageBlock,
     MessageSpec,
+    no_op,
     prepare_additions,
     prepare_copies,
 )
+from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
-from pencils.halo.prepared import HaloByPhases, PreparedHalo, PulledHalo
 from pencils.layout import Box, Layout, halo_room
 from pencils.layout import halo as layout_halo
 from pencils.layout.halo import HaloMessage
 from pencils.layout.halo import Round as Phase
-from pencils.plans import fastest_methods, set_fastest
+
+
+class PreparedHalo(ABC):
+    """The steps and the fields they work on.
+
+    A call reserves, meets all ranks in an agreement, and moves; or it runs. If `meets` is true,
+    older exchanges must be complete before it reserves.
+    """
+
+    meets: ClassVar[bool] = False
+    topology: Topology
+
+    @abstractmethod
+    def reserve(self) -> None:
+        """Prepare the next call, which cannot fail afterwards; local. No ghost changes."""
+
+    @abstractmethod
+    def move(self) -> None:
+        """Do all steps, after all ranks have reserved. *Collective*."""
+
+    def run(self) -> None:
+        """Do all steps, without an agreement before. *Collective*."""
+        self.move()
+
+    @abstractmethod
+    def start(self) -> Handle[None]:
+        """Start, after all ranks have reserved. *Collective*.
+
+        The fields may be read, not written, before ``wait`` is called.
+        """
+
+
+class PulledHalo(PreparedHalo):
+    """Ghosts that are copied from the staging blocks of other ranks, then those of this rank."""
+
+    meets = True
+
+    def __init__(self, topology: Topology, prepared: PreparedPull) -> None:
+        self.topology = topology
+        self.prepared = prepared
+
+    def reserve(self) -> None:
+        """Pack what other ranks need."""
+        self.prepared.pack()
+
+    def move(self) -> None:
+        """Copy the ghosts."""
+        self.prepared.pull()
+
+    def run(self) -> None:
+        """Complete older exchanges, and do all steps."""
+        self.prepared.run()
+
+    def start(self) -> Handle[None]:
+        """Do all steps: there is nothing to wait for."""
+        self.prepared.pull()
+        return Handle.completed(None)
+
+
+class HaloByPhases(PreparedHalo):
+    """Copies of this rank, and an exchange for each phase."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        phases: Sequence[PreparedExchange],
+        *,
+        before: Callable[[], None] = no_op,
+        after: Callable[[], None] = no_op,
+    ) -> None:
+        self.topology = topology
+        self._before = before
+        self._after = after
+        self._phases = phases
+        self._first, *self._others = phases
+        self._most = max(phase.nbytes for phase in phases) if self._others else 0
+
+    def reserve(self) -> None:
+        """Allocate what the next call needs."""
+        if self._most:
+            # Two buffers that are large enough for all phases, before one takes smaller ones.
+            buffers = self._first.exchange.buffers
+            for buffer in [buffers.take(self._most) for _ in range(2)]:
+                buffers.give(buffer)
+        for phase in self._phases:
+            phase.reserve()
+
+    def move(self) -> None:
+        """Complete older exchanges, and do all steps."""
+        self.topology.complete()
+        timed("copy", self._before)
+        self._first.move()
+        self._finish()
+
+    def start(self) -> Handle[None]:
+        """Start the first phase; the others follow when it is complete."""
+        timed("copy", self._before)
+        return self._first.start(None, self._finish)
+
+    def _finish(self) -> None:
+        for phase in self._others:
+            phase.move()
+        timed("copy", self._after)
+
 
 Key = tuple[slice, ...]
 
 # Bytes of a padded block whose periodic copies are made at once; the lines touched are fewer.
 SLAB = 2**20
-# Of each route and method that is measured.
-SAMPLES = 7
-CALLS = 5  # in a sample
-
-MEASURE = "measure"
 ROUTES = {"direct": layout_halo.direct, "sweeps": layout_halo.sweeps}
 
 
@@ -260,72 +356,6 @@ class HaloSchedule:
         """Release what the exchanges hold. *Collective* if anything is under way."""
         for exchange in self.exchanges:
             exchange.free()
-
-
-def choose_options(
-    topology: Topology,
-    specs: tuple[HaloSpec, ...],
-    options: HaloOptions,
-    buffers: Buffers,
-    blocks: Sequence[Array],
-) -> HaloOptions:
-    """Return options with the route and method that are named, measured, or usual. *Collective*."""
-    if options.route == MEASURE:
-        route, method = _fastest(topology, specs, options, buffers, blocks)
-        buffers.clear()
-        if options.method == AUTO:
-            set_fastest(topology, _measured_as(specs, options), (route, method))
-    elif options.route == options.method == AUTO:
-        route, method = measured_way(topology, specs, options) or ("direct", AUTO)
-    else:
-        route, method = "direct" if options.route == AUTO else options.route, options.method
-    return options._replace(route=route, method=method)
-
-
-def measured_way(
-    topology: Topology, specs: tuple[HaloSpec, ...], options: HaloOptions
-) -> tuple[str, str] | None:
-    """Return the fastest route and method, if they were measured."""
-    found: tuple[str, str] | None = fastest_methods(topology).get(_measured_as(specs, options))
-    return found
-
-
-def _measured_as(specs: tuple[HaloSpec, ...], options: HaloOptions) -> object:
-    """Return the key under which the result of measuring is kept."""
-    return specs, options._replace(route=AUTO)
-
-
-def _fastest(
-    topology: Topology,
-    specs: Sequence[HaloSpec],
-    options: HaloOptions,
-    buffers: Buffers,
-    blocks: Sequence[Array],
-) -> tuple[str, str]:
-    """Time every route, by every method unless one is named. *Collective*.
-
-    The ghosts of `blocks` are filled. Without corners, all routes are the same.
-    """
-    near = "shared" if topology.nodes == 1 else "hybrid"
-    methods = (AUTO, near, "messages") if options.method == AUTO else (options.method,)
-    ways = list(product(ROUTES if options.corners else ["direct"], methods))
-    schedules = [
-        HaloSchedule(topology, specs, options._replace(route=route, method=method), buffers)
-        for route, method in ways
-    ]
-    with agreed(topology.comm, "HaloExchange"):  # one rank may have no memory
-        halos = [schedule.bind(blocks) for schedule in schedules]
-        for halo in halos:
-            halo.reserve()
-    seconds = time_in_turn(topology.comm, [partial(_run_often, halo) for halo in halos], SAMPLES)
-    for schedule in schedules:
-        schedule.free()
-    return ways[seconds.index(min(seconds))]
-
-
-def _run_often(halo: PreparedHalo) -> None:
-    for _ in range(CALLS):
-        halo.run()
 
 
 def message_phases(layout: Layout, route: str | None, *, corners: bool) -> list[Phase]:

@@ -18,7 +18,7 @@ from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import checks
 from pencils.array.operands import check_writeable
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import DEFERRED, FLAGGED, Row, agreed
+from pencils.comm.agree import DEFERRED, FLAGGED, PreparedAgreement, agreed
 from pencils.comm.memory import array_at, fence
 from pencils.comm.pack import compiled
 from pencils.comm.reduce import ReduceOp
@@ -73,13 +73,13 @@ class _Kind:
         self.order = layout.order
         self.shape = layout.shape
         self.components = u.components
-        self._rows: dict[object, Row] = {}
+        self._rows: dict[object, PreparedAgreement] = {}
         self._values = {"pencil": pencil, "dims": u.singletons, "components": self.components}
         none = [np.empty(0, np.int64)] * layout.ndim
         # Of the nearest replicas; without coordinates, which would stay in memory.
         self.nearest = points_on(layout, none, layout.parts(pencil.rank))
 
-    def row(self, name: str, **values: object) -> Row:
+    def row(self, name: str, **values: object) -> PreparedAgreement:
         """Return the agreement of that name, prepared."""
         key = name, *values.values()
         found = self._rows.get(key)
@@ -87,9 +87,11 @@ class _Kind:
             found = self._rows[key] = self.new_row(name, **values)
         return found
 
-    def new_row(self, name: str, **values: object) -> Row:
+    def new_row(self, name: str, **values: object) -> PreparedAgreement:
         """Return an agreement that is not kept."""
-        return Row(self.topology.comm, name, self.form.dtype, **self._values, **values)
+        return PreparedAgreement(
+            self.topology.comm, name, self.form.dtype, **self._values, **values
+        )
 
     def points(self, coords: list[Ints], first: int) -> Points:
         """Describe points on replicas of which `first` is the first owner."""

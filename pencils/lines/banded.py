@@ -15,10 +15,9 @@ from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_int
 from pencils.lines.elimination import Row
-from pencils.lines.kept import KeptCall
-from pencils.lines.solver import LineSolver, as_lines, dim_of, verb_agreement
+from pencils.lines.methods import Lines
+from pencils.lines.solver import LineCall, LineSolver, as_lines, dim_of, verb_agreement
 from pencils.lines.system import System, plain_right
-from pencils.lines.task import Lines
 
 
 def solve_banded(
@@ -79,7 +78,7 @@ def solve_banded(
         bands = Bands(lines, l_and_u, ab, periodic=bool(periodic))
         matrix = str(bands)
         agree(axis=lines.dim, matrix=matrix)
-        call = KeptCall(agree, ("solve_banded", *lines, matrix), b, out)
+        call = LineCall(agree, ("solve_banded", *lines, matrix), b, out)
     return call.run(lambda: LineSolver.kept(lines, bands))
 
 

@@ -17,11 +17,10 @@ from pencils.comm.exchange import Handle
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_int
 from pencils.lines.compact import SCHEMES, equations
-from pencils.lines.kept import KeptCall
+from pencils.lines.methods import Lines
 from pencils.lines.plan import AUTO, LinePlan, Solved, check_method
-from pencils.lines.solver import as_lines, dim_of, lines_of, verb_agreement
+from pencils.lines.solver import LineCall, as_lines, dim_of, lines_of, verb_agreement
 from pencils.lines.system import System
-from pencils.lines.task import Lines
 from pencils.pencil import Pencil
 
 # A number, or the coordinates of all points along a line.
@@ -213,7 +212,7 @@ def derivative(
         differences = Differences(lines, order, derivative, spacing, periodic)
         scheme = str(differences)
         agree(axis=lines.dim, scheme=scheme)
-        call = KeptCall(agree, ("derivative", *lines, scheme), u, out)
+        call = LineCall(agree, ("derivative", *lines, scheme), u, out)
     return call.run(lambda: CompactDerivative.kept(lines, differences))
 
 

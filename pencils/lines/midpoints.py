@@ -23,11 +23,10 @@ from pencils.layout.integers import as_int
 from pencils.lines.compact import Weights, taylor_weights
 from pencils.lines.derivative import check_points, checked_coordinates, digest, is_periodic
 from pencils.lines.elimination import RightSide, Row
-from pencils.lines.kept import KeptCall
+from pencils.lines.methods import Lines
 from pencils.lines.plan import LinePlan
-from pencils.lines.solver import as_lines, dim_of, verb_agreement
+from pencils.lines.solver import LineCall, as_lines, dim_of, verb_agreement
 from pencils.lines.system import System
-from pencils.lines.task import Lines
 
 
 def midpoints(
@@ -103,7 +102,7 @@ def midpoints(
         key = (*[slice(None)] * lines.dim, slice(None if equations.periodic else -1))
         check_out(out, u.pencil.section(key), lines.spec)
         filled = out if equations.periodic else None
-        call = KeptCall(agree, ("midpoints", *lines, scheme), u, filled)
+        call = LineCall(agree, ("midpoints", *lines, scheme), u, filled)
     result = call.run(lambda: MidpointPlan.kept(lines, equations))
     if not equations.periodic:
         result = result[(*[slice(None)] * len(u.components), *key)]

@@ -18,15 +18,14 @@ from pencils.comm.pack import no_op
 from pencils.comm.progress import poll, under_way
 from pencils.errors import ArgumentError
 from pencils.lines.elimination import SingularError
-from pencils.lines.methods import LineMethod, Local, Solve, Transposed
+from pencils.lines.methods import Bound, LineMethod, Lines, Local, Solve, Transposed
 from pencils.lines.reduced import Reduced
 from pencils.lines.reduction import Reduction
 from pencils.lines.shared import Shared, is_ready
 from pencils.lines.system import System, WholeLines
-from pencils.lines.task import Bound, Lines
 from pencils.plans import Agreement, Plan
-from pencils.transposition.kept import transpose
 from pencils.transposition.plan import unset_ghosts
+from pencils.transposition.transpose import transpose
 
 AUTO = "auto"
 METHODS = (AUTO, Local.name, Shared.name, Reduced.name, Transposed.name)

@@ -19,9 +19,8 @@ from pencils.comm.shared_group import (
     SharedMemoryGroup,
 )
 from pencils.comm.shared_memory import Buffers, synchronize
-from pencils.lines.methods import AtOnce, LineMethod, Solve
+from pencils.lines.methods import AtOnce, Bound, LineMethod, Lines, Solve
 from pencils.lines.system import WholeLines
-from pencils.lines.task import Bound, Lines
 
 
 class Shared(LineMethod):

@@ -162,13 +162,13 @@ class Moves:
             return None
         return pull
 
-    def lacks(self, fields: int, *, started: bool = False) -> bool:
+    def needs_setup(self, fields: int, *, started: bool = False) -> bool:
         """Whether ranks have to make something before they move so many fields."""
         if self.pulled(fields, started=started) is None:
             return self._exchange is None
         return bool(self._topology.under_way)  # it may still write what would be packed
 
-    def make_missing(self, fields: int) -> None:
+    def set_up(self, fields: int) -> None:
         """Complete older exchanges, and make what moves many fields at once. *Collective*."""
         self._topology.complete()
         if self.pulled(fields) is None:

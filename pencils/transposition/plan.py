@@ -27,7 +27,7 @@ from pencils.array.allocation import (
 from pencils.array.base import checks
 from pencils.array.operands import FieldSpec, check_out, check_source
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import DEFERRED, Row, agreed
+from pencils.comm.agree import DEFERRED, PreparedAgreement, agreed
 from pencils.comm.exchange import AUTO, Handle, check_method
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
@@ -187,11 +187,6 @@ class Transposition(Plan[Move]):
         return self._spec
 
     @property
-    def freed(self) -> bool:
-        """Whether the plan was freed."""
-        return self._freed
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         """Element type."""
         return self._spec.dtype
@@ -227,14 +222,14 @@ class Transposition(Plan[Move]):
         PencilMismatchError, ArgumentError, TypeError
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
-        if self._check and not (self._freed or self._topology.freed or self.moves.lacks(1)):
+        if self._check and not (self._freed or self._topology.freed or self.moves.needs_setup(1)):
             found = self.agree_on(self._row("__call__"), u, out, self._allocate)
             if found is not None:
                 move, target = found
                 unset_ghosts([target])
                 move.finish()
                 return cast("PencilArray", target)
-            self.moves.make_missing(1)  # other ranks need it
+            self.moves.set_up(1)  # other ranks need it
         elif not self._check:
             return cast("PencilArray", self._move_unchecked(u, out))
         (target,) = self._move("__call__", [u], [out])
@@ -253,20 +248,21 @@ class Transposition(Plan[Move]):
         return target
 
     def agree_on(
-        self, row: Row, u: PencilArray | None, out: PencilArray | None, new: Allocate
+        self, row: PreparedAgreement, u: PencilArray | None, out: PencilArray | None, new: Allocate
     ) -> tuple[Move, PencilArray | None] | None:
         """Check and pack one field, and agree on this with all ranks. *Collective*.
 
         Nothing is missing on this rank. It returns None if that is so on another one. `new` makes
         the output if there is none.
         """
-        error = None
-        try:
+
+        def prepare() -> tuple[Move, PencilArray | None]:
             found = self._checked_one(u, out, new)
             found[0].pack()
-        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
-            error = mistake
-        return None if row.meet(error) & DEFERRED else found
+            return found
+
+        found, flags = row.attempt(prepare)
+        return None if flags & DEFERRED else found
 
     def _checked_one(
         self, u: PencilArray | None, out: PencilArray | None, new: Allocate
@@ -401,14 +397,14 @@ class Transposition(Plan[Move]):
             outs = None if outs is None else list(outs)
             if call == "batch":
                 agree(fields=len(us))
-            if self.moves.lacks(len(us), started=started):
+            if self.moves.needs_setup(len(us), started=started):
                 return None
             prepared = self.prepared(us, outs, started=started)
             if self._check:
                 prepared[0].pack()
             return prepared
 
-        bound, targets = self._prepare(call, bind, lambda: self.moves.make_missing(len(us)))
+        bound, targets = self._prepare(call, bind, lambda: self.moves.set_up(len(us)))
         unset_ghosts(targets)
         return bound, targets
 

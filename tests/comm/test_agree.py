@@ -9,7 +9,7 @@ from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
 
 import simmpi
 from pencils.comm import meeting
-from pencils.comm.agree import DEFERRED, FLAGGED, Row, agreed
+from pencils.comm.agree import DEFERRED, FLAGGED, PreparedAgreement, agreed
 from pencils.comm.fault import Fault
 from pencils.errors import (
     ArgumentError,
@@ -64,7 +64,7 @@ def test_agreement_costs_one_collective_and_no_objects(comm):
     check(counting, shape=(3, 4), root=0)
     verb = "Allgather" if comm.size <= meeting.MOST_GATHERED else "Allreduce"
     assert counting.calls == ([] if comm.size == 1 else [verb])
-    row = Row(counting, "check", shape=(3, 4), root=0)
+    row = PreparedAgreement(counting, "check", shape=(3, 4), root=0)
     del counting.calls[:]
     for times in (1, 2):
         row.meet()
@@ -359,7 +359,7 @@ def test_errors_of_the_system_keep_their_number(comm, number):
 
 def test_rows_meet_blocks_with_the_same_values(comm):
     last = comm.rank == comm.size - 1
-    row = Row(comm, "check", root=0)
+    row = PreparedAgreement(comm, "check", root=0)
     for _ in range(2):
         if last:
             check(comm, root=0)
@@ -379,7 +379,10 @@ def test_rows_meet_blocks_with_the_same_values(comm):
 @pytest.mark.parallel([2, 3, 4, 6])
 def test_rows_with_other_values_calls_or_types_are_disagreements(comm):
     first = comm.rank == 0
-    same, other = Row(comm, "check", root=0), Row(comm, "check", root=int(first))
+    same, other = (
+        PreparedAgreement(comm, "check", root=0),
+        PreparedAgreement(comm, "check", root=int(first)),
+    )
     for call, text in (
         (other.meet, "root: rank 0 has 1, rank 1 has 0"),
         (lambda: check(comm, call="other") if first else same.meet(), "call: rank 0 has other"),
@@ -387,13 +390,13 @@ def test_rows_with_other_values_calls_or_types_are_disagreements(comm):
     ):
         raise_together(comm, RankDisagreementError, text, call=call)
         assert same.meet() == 0
-    typed = Row(comm, "check", np.dtype("f4" if first else "f8"))
+    typed = PreparedAgreement(comm, "check", np.dtype("f4" if first else "f8"))
     raise_together(comm, TypeDisagreementError, "different types", call=typed.meet)
-    assert Row(comm, "check", None if first else np.dtype("f8")).meet() == 0
+    assert PreparedAgreement(comm, "check", None if first else np.dtype("f8")).meet() == 0
 
 
 def test_errors_and_flags_of_rows(comm):
-    row = Row(comm, "check", root=0)
+    row = PreparedAgreement(comm, "check", root=0)
     for rank in ranks_at_fault(comm):
         error = ValueError("mine") if comm.rank == rank else None
         texts = [f"rank {rank}: "] if comm.size > 1 else []
@@ -405,7 +408,7 @@ def test_errors_and_flags_of_rows(comm):
 
 
 def test_a_value_of_each_rank_rides_in_the_row(comm):
-    row = Row(comm, "check", root=0)
+    row = PreparedAgreement(comm, "check", root=0)
     assert row.meeting.gathers == (comm.size <= meeting.MOST_GATHERED)
     for dtype, count in (("i8", 4), ("f4", 3), ("c16", 2)) if row.meeting.gathers else ():
         mine, rows = row.meeting.values(np.dtype(dtype), count)
@@ -417,7 +420,7 @@ def test_a_value_of_each_rank_rides_in_the_row(comm):
 
 @pytest.mark.parallel([2, 3, 4, 6])
 def test_different_faults_and_no_fault_of_rows_and_blocks(comm):
-    row = Row(comm, "check", root=0)
+    row = PreparedAgreement(comm, "check", root=0)
     first = comm.rank == 0
 
     def mixed():

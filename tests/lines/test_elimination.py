@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
 
-from pencils.lines.blocks import BlockPrograms
 from pencils.lines.elimination import SingularError, eliminate, interchanged
+from pencils.lines.reduced import BlockPrograms
 from pencils.lines.reduction import Reduction
 from pencils.lines.system import System, WholeLines, plain_right, solve_directly
 

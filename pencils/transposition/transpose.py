@@ -1,0 +1,241 @@
+"""The functions `transpose`, which keeps its plans, `whole` and `alias`.
+
+1. Fields and pencils like those of a call before find their `_Call`, without comparing.
+2. Others agree on all arguments, and find their plan, or make it together with all ranks: see
+   `KeptVerb`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, cast
+
+from numpy.typing import DTypeLike
+
+from pencils.array.allocation import (
+    allocate_bytes,
+    arrange,
+    as_components,
+    as_dtype,
+    as_singletons,
+    padded_shape,
+)
+from pencils.array.operands import FieldSpec, as_pencils, check_out, check_type, topology_among
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import DEFERRED, PreparedAgreement, agreed
+from pencils.comm.exchange import AUTO
+from pencils.comm.topology import Topology
+from pencils.layout.integers import as_dim
+from pencils.pencil import Pencil, keep
+from pencils.plans import (
+    Agreement,
+    KeptCall,
+    KeptVerb,
+    NoAgreement,
+    PlanKey,
+    kept_agreement,
+    kept_plans,
+    plan_buffers,
+)
+from pencils.transposition.moves import Move
+from pencils.transposition.plan import Transposition, allocator, unset_ghosts
+from pencils.transposition.sides import check_pair
+
+
+def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
+    """Move a field to another pencil of the same shape. *Collective*.
+
+    Plans are kept, so calls in a loop are cheap; `Transposition` gives control over the method,
+    overlap and checks.
+
+    Parameters
+    ----------
+    u : PencilArray
+        The field; its halo is not moved.
+    pencil : Pencil
+        The target: same global shape and processes; anything else may differ.
+    out : PencilArray, optional
+        Field on `pencil` to fill; it may have a halo, which is not touched. It may share memory
+        with `u`. Default: a new field without halo.
+
+    Returns
+    -------
+    PencilArray
+        `out`.
+
+    Raises
+    ------
+    PencilMismatchError, ArgumentError, TypeError
+        On every rank, if the arguments do not fit.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.ones(pencils.Pencil((8, 6), decomp=0))
+    >>> pencils.transpose(u, u.pencil.with_(decomp=1)).pencil.decomp
+    (1,)
+    """
+    call: _Call | None = None
+    if type(u) is PencilArray and type(pencil) is Pencil:  # isinstance() may raise
+        call = u.pencil.kept.get(("transpose", pencil, u.kind))
+    if call is None or not call.fits(out):
+        verb = _Transpose(u, pencil, out)
+        move, target = verb.prepare()
+        verb.keep()
+    else:
+        move, target = call.prepare(u, out)
+    unset_ghosts([target])
+    move.finish()
+    return target
+
+
+class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
+    """A call of `transpose`, whose plan may have to be made first."""
+
+    def __init__(self, u: Any, pencil: Any, out: Any) -> None:
+        super().__init__("transpose", topology_among(u, pencil, out))
+        self._given = u, pencil, out
+
+    def signature(self, agree: Agreement) -> PlanKey:
+        """Check the arguments."""
+        u, pencil, out = self._given
+        check_type("u", u, PencilArray)
+        check_type("pencil", pencil, Pencil)
+        spec = FieldSpec.of(u)
+        agree(source=u.pencil, target=pencil, **spec.signature)
+        check_pair(u.pencil, pencil)
+        check_out(out, pencil, spec)
+        return PlanKey((u.pencil, pencil, spec))
+
+    def make(self) -> Transposition:
+        """Make the plan. *Collective*."""
+        u, pencil, _ = self._given
+        buffers = plan_buffers(self.topology)  # all kept plans share their memory
+        return Transposition.for_spec(u.pencil, pencil, FieldSpec.of(u), AUTO, buffers=buffers)
+
+    def bind(self, plan: Transposition) -> tuple[Move, PencilArray] | None:
+        """Slice and pack; None if something must be made first."""
+        u, pencil, out = self._given
+        if plan.moves.needs_setup(1):
+            return None
+        target = PencilArray.allocated(pencil, *plan.spec) if out is None else out
+        move = plan.prepared_one(u, target)
+        move.pack()
+        return move, target
+
+    def set_up(self, plan: Transposition) -> None:
+        """Complete what is under way, and make the exchange. *Collective*."""
+        plan.moves.set_up(1)
+
+    def keep(self) -> None:
+        """Keep the plan for other fields of this kind."""
+        u, pencil, _ = self._given
+        if u.pencil.topology is self.topology and self.key is not None:
+            keep(u.pencil, ("transpose", pencil, u.kind), _Call(self.topology, pencil, self.key))
+
+
+class _Call(KeptCall[Transposition]):
+    """Calls of `transpose` for fields of one kind."""
+
+    def __init__(self, topology: Topology, target: Pencil, key: PlanKey) -> None:
+        plan: Transposition = kept_plans(topology)[key]
+        values = {"source": plan.source, "target": target, **plan.spec.signature}
+        agreement = PreparedAgreement(topology.comm, "transpose", None, **values)
+        super().__init__(topology, key, agreement, waits=plan.moves.pull is not None)
+        self._target = target
+        # That of another communicator if the target was made on a congruent one.
+        self._other = target.topology
+        self._new = allocator(target, plan.spec)
+
+    def fits(self, out: Any) -> bool:
+        """Whether the plan is there, and ranks agree on this communicator, whatever `out` is."""
+        if self.plan.freed or self.topology.freed or self._other.freed or self.under_way:
+            return False
+        return out is None or (type(out) is PencilArray and out.pencil.topology is self._other)
+
+    def prepare(self, u: PencilArray, out: PencilArray | None) -> tuple[Move, PencilArray]:
+        """Agree and prepare. *Collective*."""
+        found = self.plan.agree_on(self.agreement, u, out, self._new)
+        if found is None:  # other ranks need setup
+            return _Transpose(u, self._target, out).prepare(DEFERRED)
+        self.touch()
+        return cast("tuple[Move, PencilArray]", found)
+
+
+def whole(u: PencilArray, axis: int) -> PencilArray:
+    """Return a field with whole lines along an axis: see `PencilArray.whole`. *Collective*."""
+    pencil = u.pencil
+    out = None
+    with kept_agreement(pencil, "whole").block() as agree:
+        number = as_dim("axis", axis, u.ndim)
+        dim = number - len(u.components)
+        agree(axis=number, dim=dim)
+        target = pencil if dim < 0 else pencil.whole(dim)
+        if target is not pencil:  # a plan may be kept for another pencil that is equal
+            out = PencilArray.allocated(target, u.dtype, u.components, u.singletons)
+    return u if out is None else transpose(u, target, out)
+
+
+def alias(
+    pencils: Sequence[Pencil],
+    dtype: DTypeLike = float,
+    *,
+    components: int | Sequence[int] = (),
+    dims: Sequence[int] | int | None = None,
+    shared: bool = False,
+) -> tuple[PencilArray, ...]:
+    """Make fields that share the same memory, one for each pencil, to transpose in place.
+
+    Writing one of them overwrites the others. Transposing between two of them needs no second
+    field: each rank packs what it sends first.
+
+    Parameters
+    ----------
+    pencils : sequence of Pencil
+        Pencils over the same processes, such as the stages of a Fourier transform.
+    dtype : dtype, optional
+        Element type.
+    components : int or sequence of int, optional
+        Shape of the component axes.
+    dims : int or sequence of int, optional
+        Dimensions along which the fields vary; they are singletons along the others.
+    shared : bool, optional
+        Whether the other ranks of the node can read the memory. The call is then *Collective*.
+
+    Returns
+    -------
+    tuple of PencilArray
+        Fields whose values are not set. All begin at the same address, in memory of the size of the
+        largest block on this rank.
+
+    Raises
+    ------
+    ArgumentError, TypeError, PencilMismatchError
+        If there is no pencil, pencils have different processes, or an argument is not allowed.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> rows = pencils.Pencil((8, 6), decomp=0)
+    >>> u, v = pencils.alias([rows, rows.with_(decomp=1)])
+    >>> u[...] = 1
+    >>> pencils.transpose(u, v.pencil, out=v).sum()
+    np.float64(48.0)
+    """
+    with agreed(topology_among(pencils).comm, "alias") if shared else NoAgreement() as agree:
+        given = as_pencils(pencils)
+        element, lead = as_dtype(dtype), as_components(components)
+        singletons = [as_singletons(pencil.ndim, dims) for pencil in given]
+        agree(pencils=given, dtype=element)
+        agree(components=lead, singletons=list(map(sorted, singletons)))
+    shapes = [
+        padded_shape(pencil, lead, along, ((0, 0),) * pencil.ndim)
+        for pencil, along in zip(given, singletons, strict=True)
+    ]
+    nbytes = element.itemsize * max(map(prod, shapes))
+    memory = allocate_bytes(given[0], nbytes, shared=shared)
+    return tuple(
+        PencilArray.from_block(pencil, arrange(memory, pencil, element, shape), along)
+        for pencil, shape, along in zip(given, shapes, singletons, strict=True)
+    )
