@@ -12,8 +12,7 @@ from pencils.array.global_reduction import Reduction
 from pencils.array.operands import common_pencil, local_part, signature, topology_among
 from pencils.array.whole_reduction import WholeReduction, keep_reduction, kept_reduction
 from pencils.comm.agree import agreed
-from pencils.comm.products import dot
-from pencils.comm.reduce import fold, reducer
+from pencils.comm.reduce import dot, fold, reducer
 from pencils.errors import ArgumentError
 
 

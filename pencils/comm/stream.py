@@ -20,6 +20,7 @@ from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, byte_chunks, fence
 from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
+from pencils.comm.staging import Segment
 from pencils.comm.topology import Attribute, Topology
 
 Array = NDArray[Any]
@@ -181,10 +182,7 @@ class SlabStream:
     ) -> None:
         self._topology = topology
         self._root = root
-        self._slots: _Slots | None = None
-        if through_slots:
-            self._slots = _kept_slots(topology)
-            self._slots.make(topology)
+        self._slots = _kept_slots(topology).make(topology) if through_slots else None
         self._messages = _Messages(topology.comm, room)
         self._lanes: dict[int, _Lane] = {}
 
@@ -205,13 +203,14 @@ class SlabStream:
             carrier.finish()
 
     def _carrier(self, peer: int) -> _Carrier:
-        if self._slots is None or peer not in self._slots:
+        if self._slots is None or peer not in self._topology.on_node:
             return self._messages
         lane = self._lanes.get(peer)
         if lane is None:
             # Those of the other rank than root, whose slots are its own.
             owner = peer if self._topology.rank == self._root else self._topology.rank
-            lane = self._lanes[peer] = _Lane(self._topology.comm, self._slots.of(owner))
+            slots = np.split(self._slots.of(owner), SLOTS)
+            lane = self._lanes[peer] = _Lane(self._topology.comm, slots)
         return lane
 
 
@@ -219,46 +218,20 @@ class _Slots:
     """Slots in shared memory of every rank on this node, or of none on any node."""
 
     def __init__(self) -> None:
-        self._own: Bytes | None = None
-        self._topology: Topology | None = None
-        self._on_node: dict[int, int] = {}  # rank on the node of every rank that is on it
-        self._starts: list[list[int]] | None = None  # window and offset of each rank of the node
+        self._made = False
+        self._segment: Segment | None = None
 
-    def make(self, topology: Topology) -> None:
-        """Allocate them, the first time. *Collective*."""
-        if self._topology is not None:
-            return
-        self._topology = topology
-        pool = topology.shared
-        own = pool.allocate(SLOTS * SLOT_BYTES)
-        self._on_node = topology.on_node
-        if topology.any_of([own is None])[0] or own is None:
-            return
-        starts = np.empty((topology.node.size, 2), np.int64)
-        topology.node.Allgather(np.array(pool.find(own), np.int64), starts)
-        self._own, self._starts = own, starts.tolist()
-
-    def __contains__(self, rank: int) -> bool:
-        """Whether a rank is on this node, and there is shared memory."""
-        return self._starts is not None and rank in self._on_node
-
-    def of(self, rank: int) -> list[Bytes]:
-        """List the slots of a rank on this node."""
-        assert self._topology is not None
-        assert self._starts is not None
-        place = self._on_node[rank]
-        window, start = self._starts[place]
-        memory = self._topology.shared.memory(place, window)
-        nbytes = SLOT_BYTES
-        return [
-            np.frombuffer(memory[at : at + nbytes], np.uint8)
-            for at in range(start, start + SLOTS * nbytes, nbytes)
-        ]
+    def make(self, topology: Topology) -> Segment | None:
+        """Allocate them the first time; None on all ranks if a node has no room. *Collective*."""
+        if not self._made:
+            self._made = True
+            segment = Segment.allocate(topology, SLOTS * SLOT_BYTES)
+            self._segment = None if topology.any_of([segment is None])[0] else segment
+        return self._segment
 
     def clear(self) -> None:
         """Release the memory."""
-        self._own = None
-        self._starts = None
+        self._segment = None
 
 
 _kept_slots = Attribute(_Slots)

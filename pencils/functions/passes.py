@@ -14,6 +14,7 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.comm.line_program import (
+    Column,
     LineProgram,
     Rows,
     Step,
@@ -21,8 +22,8 @@ from pencils.comm.line_program import (
     pieces,
     planes,
     prepare_lines,
+    prepare_weighted_rows,
 )
-from pencils.comm.weighted_sum import Column, prepare_weighted_rows
 
 Run = Callable[[], object]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pencils.array.allocation import Array
 from pencils.comm.mpi import MPI
-from pencils.comm.together import reduce_together
+from pencils.comm.reduce import reduce_together
 
 _BYTE = 8  # bits
 _WIDE, _MANY = 16, 1 << 20  # bits of a digit if there are many values

@@ -12,7 +12,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange, Handle, PreparedExchange
 from pencils.comm.pack import MessageBlock, MessageSpec, no_op
-from pencils.comm.products import multiply
+from pencils.comm.reduce import multiply
 from pencils.comm.shared_memory import Buffers
 from pencils.lines.blocks import BlockPrograms
 from pencils.lines.methods import LineMethod, Solve

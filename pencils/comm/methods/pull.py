@@ -17,12 +17,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from pencils.comm.agree import agreed
-from pencils.comm.meeting import waiting
+from pencils.comm.agree import agreed, waiting
 from pencils.comm.memory import Bytes
 from pencils.comm.methods.method import Array, one_each, own_blocks, pack_plans
 from pencils.comm.pack import MessageSpec, Pairs, no_op, prepare_ordered_copies
 from pencils.comm.recording import current, timed
+from pencils.comm.staging import Segment
 from pencils.comm.topology import Attribute, Topology
 
 # Bytes of a staging block. Larger exchanges gain more from reading arrays in place.
@@ -36,10 +36,8 @@ class _Staging:
     def __init__(self) -> None:
         self.turn = 0  # equal on all ranks between two calls
         self.meet: Callable[[], object] = no_op  # wait for all ranks
-        self._own: Bytes | None = None  # the blocks of this rank; None if there is no room
+        self.segment: Segment | None = None  # None if there is no room
         self._made = False
-        self._memory: Callable[[int], memoryview]  # of a rank
-        self._starts: list[int] = []  # of the blocks of each rank in its memory
         self._blocks: dict[int, list[Bytes]] = {}  # by rank: those that were needed
 
     def make(self, topology: Topology) -> bool:
@@ -47,33 +45,20 @@ class _Staging:
         if not self._made:
             self._made = True
             self.meet = waiting(topology.comm)
-            pool = topology.shared
-            self._own = pool.allocate(TURNS * MOST_STAGED)
-            if self._own is not None:
-                place = pool.find(self._own)
-                assert place is not None
-                window, start = place  # a window has the same number on all ranks
-                starts = np.empty(topology.comm.size, np.int64)
-                topology.comm.Allgather(np.array([start], np.int64), starts)
-                self._starts = starts.tolist()
-                on_node = topology.on_node
-                self._memory = lambda rank: pool.memory(on_node[rank], window)
-        return self._own is not None
+            self.segment = Segment.allocate(topology, TURNS * MOST_STAGED)
+        return self.segment is not None
 
     def blocks(self, rank: int) -> list[Bytes]:
         """Return the blocks of a rank, by turn; local."""
         found = self._blocks.get(rank)
         if found is None:
-            assert self._own is not None
-            start, nbytes = self._starts[rank], self._own.nbytes
-            memory = self._memory(rank)[start : start + nbytes]
-            found = np.split(np.frombuffer(memory, np.uint8), TURNS)
-            self._blocks[rank] = found
+            assert self.segment is not None
+            found = self._blocks[rank] = np.split(self.segment.of(rank), TURNS)
         return found
 
     def clear(self) -> None:
         """Release the blocks."""
-        self._own, self._blocks = None, {}
+        self.segment, self._blocks = None, {}
 
 
 _staging = Attribute(_Staging)

@@ -29,7 +29,8 @@ from pencils.comm.methods.method import (
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import MessageBlock, PackPlan, no_op, prepare_copies
 from pencils.comm.recording import timed
-from pencils.comm.shared_group import (
+from pencils.comm.shared_memory import synchronize
+from pencils.comm.staging import (
     IN_PLACE,
     NEEDS_STAGING,
     STAGED,
@@ -37,7 +38,6 @@ from pencils.comm.shared_group import (
     AddressTable,
     SharedMemoryGroup,
 )
-from pencils.comm.shared_memory import synchronize
 from pencils.layout import Traffic
 
 
