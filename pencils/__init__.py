@@ -8,7 +8,7 @@ import pencils.comm.mpi as _mpi  # noqa: F401 - starts MPI, or what stands in fo
 __version__ = "0.1.0"
 
 
-# The public names, by the module that defines them, which is imported when one of its names is used.
+# The public names, by the module that defines them, which is imported when a name of it is used.
 # `__init__.pyi` has the same ones, for type checkers.
 _LAZY = {
     "pencils": "dap debug errors fft functions graph halo interop io layout random",

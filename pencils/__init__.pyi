@@ -1,4 +1,4 @@
-# The public names, and where they are defined, for type checkers: those of `_LAZY` in `__init__.py`.
+# The public names for type checkers, and where they are defined: those of `_LAZY` in `__init__.py`.
 
 from pencils import dap as dap
 from pencils import debug as debug
