@@ -19,7 +19,14 @@ import numpy as np
 
 from pencils.comm.agree import agreed, waiting
 from pencils.comm.memory import Bytes
-from pencils.comm.methods.method import Array, one_each, own_blocks, pack_plans
+from pencils.comm.methods.method import (
+    Array,
+    find_starts,
+    one_each,
+    own_blocks,
+    pack_plans,
+    tell_starts,
+)
 from pencils.comm.pack import MessageSpec, Pairs, no_op, prepare_ordered_copies
 from pencils.comm.recording import current, timed
 from pencils.comm.staging import Segment
@@ -102,7 +109,8 @@ class Pull:
         first = np.full((size, len(specs) + 1), -1, np.int64)
         ahead = np.empty_like(first)
         if pull is not None:
-            pull._tell_starts(first)
+            tell_starts(first, pull._sends, pull._bases, range(size))
+            first[:, -1] = pull._bases[-1]
         topology.comm.Alltoall(first, ahead)
         ends = ahead[:, -1].tolist()
         if min(ends) < 0:
@@ -111,26 +119,10 @@ class Pull:
                     raise error
         assert pull is not None
         pull._ends = ends
-        pull._find_starts(ahead)
+        pull._starts = find_starts(pull._recvs, ahead, range(size))
         if not pull.fits(1):
             return None
         return pull
-
-    def _tell_starts(self, first: Array) -> None:
-        """Set, for each rank and array, where its blocks begin in the staging block."""
-        for number, (sends, base) in enumerate(zip(self._sends, self._bases, strict=False)):
-            for peer, start in reversed(list(zip(sends.peers, sends.starts, strict=True))):
-                first[peer, number] = base + start  # those for one peer are consecutive
-        first[:, -1] = self._bases[-1]
-
-    def _find_starts(self, ahead: Array) -> None:
-        for number, recvs in enumerate(self._recvs):
-            starts = []
-            at = ahead[:, number].tolist()
-            for peer, nbytes in zip(recvs.peers, recvs.room, strict=True):
-                starts.append(at[peer])
-                at[peer] += nbytes
-            self._starts.append(starts)
 
     @property
     def moves(self) -> bool:
