@@ -244,6 +244,16 @@ class Row:
         raise AssertionError("ranks met, and found no difference")
 
 
+def raise_noticed(comm: MPI.Intracomm, call: str, error: Exception | None) -> None:
+    """Raise an error on all ranks, which have all noticed that one of them has any. *Collective*.
+
+    For collectives of `call` that move a mark of failure with their data, and need no agreement.
+    """
+    with agreed(comm, call):
+        if error is not None:
+            raise error
+
+
 class _Report(NamedTuple):
     """Values, element type and error of one rank, exchanged after a disagreement."""
 

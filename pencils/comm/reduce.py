@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.agree import agreed
+from pencils.comm.agree import agreed, raise_noticed
 from pencils.comm.fault import Fault
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import compiled
@@ -384,9 +384,7 @@ def reduce_together(
         numbers[0] = 1
     timed("wait", comm.Allreduce, MPI.IN_PLACE, numbers, op)
     if numbers[0]:
-        with agreed(comm, call):
-            if error is not None:
-                raise error
+        raise_noticed(comm, call, error)
     return numbers[1:]
 
 

@@ -117,53 +117,53 @@ class _Messages(_Carrier):
         return self._room.take(slab.shape, slab.dtype)
 
 
-class _Lane(_Carrier):
+class _StagingSlots(_Carrier):
     """Slots in shared memory between this rank and one other, used in turn.
 
-    An empty message tells that a slot is full, another one back that it is free.
+    An empty message says that a slot is full, another one back that it is free.
     """
 
     def __init__(self, comm: MPI.Intracomm, slots: list[Bytes]) -> None:
         self._comm = comm
         self._slots = slots
-        self._told: list[MPI.Request] = [MPI.REQUEST_NULL] * len(slots)
+        self._sent: list[MPI.Request] = [MPI.REQUEST_NULL] * len(slots)
         self._moved = 0
-        self._unread: deque[int] = deque()  # ranks that have not told yet that a slot is free
+        self._unread: deque[int] = deque()  # ranks that have not said yet that a slot is free
 
     def send(self, peer: int, slab: Array) -> None:
         """Pack the slab when a slot is free."""
         if len(self._unread) == len(self._slots):
-            self._hear(self._unread.popleft())
+            self._await(self._unread.popleft())
         number, slot = self._next(slab)
         copy_now(slot, slab)
-        self._tell(peer, number)
+        self._publish(peer, number)
         self._unread.append(peer)
 
     def recv(self, peer: int, slab: Array, whole: int) -> None:
         """Wait for the slab and unpack it."""
-        self._hear(peer)
+        self._await(peer)
         number, slot = self._next(slab)
         copy_now(slab, slot, whole)
-        self._tell(peer, number)
+        self._publish(peer, number)
 
     def finish(self) -> None:
         """Wait until all slots are free."""
         while self._unread:
-            self._hear(self._unread.popleft())
-        wait_all(self._told)
+            self._await(self._unread.popleft())
+        wait_all(self._sent)
 
     def _next(self, slab: Array) -> tuple[int, Array]:
         number = self._moved % len(self._slots)
         self._moved += 1
         return number, _view(self._slots[number], slab.shape, slab.dtype)
 
-    def _tell(self, peer: int, number: int) -> None:
+    def _publish(self, peer: int, number: int) -> None:
         fence()
-        # The peer has used the slot since, so it has heard the last message about it.
-        wait_all([self._told[number]])
-        self._told[number] = self._comm.Isend(bytearray(), peer, TAG)
+        # The peer has used the slot since, so it has received the last message about it.
+        wait_all([self._sent[number]])
+        self._sent[number] = self._comm.Isend(bytearray(), peer, TAG)
 
-    def _hear(self, peer: int) -> None:
+    def _await(self, peer: int) -> None:
         timed("wait", self._comm.Recv, bytearray(), peer, TAG)
         fence()
 
@@ -184,7 +184,7 @@ class SlabStream:
         self._root = root
         self._slots = _kept_slots(topology).make(topology) if through_slots else None
         self._messages = _Messages(topology.comm, room)
-        self._lanes: dict[int, _Lane] = {}
+        self._staged: dict[int, _StagingSlots] = {}
 
     def send(self, peer: int, slab: Array) -> None:
         """Send a slab to `peer`."""
@@ -199,19 +199,19 @@ class SlabStream:
 
     def finish(self) -> None:
         """Wait until all slabs have been sent, or received."""
-        for carrier in (*self._lanes.values(), self._messages):
+        for carrier in (*self._staged.values(), self._messages):
             carrier.finish()
 
     def _carrier(self, peer: int) -> _Carrier:
         if self._slots is None or peer not in self._topology.on_node:
             return self._messages
-        lane = self._lanes.get(peer)
-        if lane is None:
+        slots_of_peer = self._staged.get(peer)
+        if slots_of_peer is None:
             # Those of the other rank than root, whose slots are its own.
             owner = peer if self._topology.rank == self._root else self._topology.rank
             slots = np.split(self._slots.of(owner), SLOTS)
-            lane = self._lanes[peer] = _Lane(self._topology.comm, slots)
-        return lane
+            slots_of_peer = self._staged[peer] = _StagingSlots(self._topology.comm, slots)
+        return slots_of_peer
 
 
 class _Slots:

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pencils.comm.agree import agreed, waiting
+from pencils.comm.agree import raise_noticed, waiting
 from pencils.comm.memory import Bytes
 from pencils.comm.methods.method import (
     Array,
@@ -114,9 +114,7 @@ class Pull:
         topology.comm.Alltoall(first, ahead)
         ends = ahead[:, -1].tolist()
         if min(ends) < 0:
-            with agreed(topology.comm, "pull"):
-                if error is not None:
-                    raise error
+            raise_noticed(topology.comm, "pull", error)
         assert pull is not None
         pull._ends = ends
         pull._starts = find_starts(pull._recvs, ahead, range(size))
