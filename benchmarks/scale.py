@@ -20,8 +20,7 @@ import numpy as np
 
 from pencils.graph.array import Array
 from pencils.graph.find import RankGraph
-from pencils.graph.messages import make_distributed_recv, staple_distributed_send
-from pencils.graph.nodes import make_placeholder
+from pencils.graph.messages import make_distributed_recv, make_placeholder, staple_distributed_send
 from pencils.graph.verify import order_messages
 from pencils.layout import build_layout, redistribution
 from pencils.layout.halo import direct, exchange

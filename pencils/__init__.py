@@ -1,6 +1,5 @@
 """N-dimensional grids distributed over MPI processes: global in meaning, local in storage."""
 
-import re as _re
 from importlib import import_module as _import_module
 from sys import modules as _modules
 
@@ -10,15 +9,45 @@ from pencils.array import PROVIDERS as _PROVIDERS
 __version__ = "0.1.0"
 
 
-def _find_homes() -> dict[str, str]:
-    """Read from ``__init__.pyi`` which module defines each public name."""
-    path = __file__.rpartition(".")[0] + ".pyi"
-    stub = __spec__.loader.get_data(path).decode()  # from an archive, too
-    found = _re.findall(r"^from (\S+) import (\w+) as \2\b", stub, _re.MULTILINE)
-    return {name: home for home, name in found}
-
-
-_HOMES = _find_homes()
+# The public names, by the module that defines them, which is imported when a name of it is used.
+# `__init__.pyi` has the same ones, for type checkers.
+_LAZY = {
+    "pencils": "dap debug errors fft functions graph halo interop io layout random",
+    "pencils.array.creation": (
+        "empty empty_like from_function full full_like ones ones_like zeros zeros_like"
+    ),
+    "pencils.array.pencil_array": "PencilArray",
+    "pencils.array.stencils": "stencil",
+    "pencils.comm.pool": "memory",
+    "pencils.comm.progress": "ProgressThread progress",
+    "pencils.distribute.gather": "gather",
+    "pencils.distribute.localgrid": "localgrid",
+    "pencils.distribute.partition": "partition",
+    "pencils.errors": "PencilsError",
+    "pencils.functions.counts": "own_points",
+    "pencils.functions.lines": "along",
+    "pencils.halo": "HaloExchange exchange_halos",
+    "pencils.indexer": "GlobalIndexer GlobalMultiIndexer PointIndexer ReduceOp",
+    "pencils.indexer.interpolation": "Interpolation interpolate",
+    "pencils.io": "CheckpointSeries TimeSeries load open save verify",
+    "pencils.lines.banded": "solve_banded",
+    "pencils.lines.derivative": "CompactDerivative derivative",
+    "pencils.lines.midpoints": "midpoints",
+    "pencils.lines.solver": "LineSolver",
+    "pencils.logs": "RootFilter",
+    "pencils.pencil": "Pencil",
+    "pencils.recovery.copies": "BuddyCopies",
+    "pencils.recovery.recover": "recover",
+    "pencils.tools": "plot testing",
+    "pencils.tools.planning.candidates": "plan",
+    "pencils.tools.planning.links": "Links measure_links",
+    "pencils.tools.profiling": "profile",
+    "pencils.transposition.transpose": "alias transpose",
+    "pencils.transposition.plan": "Transposition",
+    "pencils.transposition.tune": "tune",
+    "simmpi": "simulate",
+}
+_HOMES = {name: home for home, names in _LAZY.items() for name in names.split()}
 # Where the functions are that fields use of layers above `array`.
 _PROVIDERS |= {
     "exchange_halo": "pencils.halo.kept",
@@ -40,7 +69,7 @@ _FOLDERS = {__name__, f"{__name__}.tools"}  # of modules that are public themsel
 _MODULES = {name for name, home in _HOMES.items() if home in _FOLDERS}
 _NOT_STARRED = _MODULES - {"dap", "debug", "random", "testing"} | {"open"}
 
-__all__ = sorted({*_HOMES, "__version__"} - _NOT_STARRED)  # noqa: PLE0605 - read from the stub
+__all__ = sorted({*_HOMES, "__version__"} - _NOT_STARRED)  # noqa: PLE0605 - made of the table
 
 
 def __getattr__(name: str) -> object:

@@ -1,5 +1,4 @@
-# The public names, and where they are defined: for type checkers, and for `__init__.py`, which
-# imports a module when the first of its names is used.
+# The public names for type checkers, and where they are defined: those of `_LAZY` in `__init__.py`.
 
 from pencils import dap as dap
 from pencils import debug as debug

@@ -18,8 +18,7 @@ import pencils
 from pencils import dap
 from pencils.comm.methods import METHODS as EVERY_METHOD
 from pencils.comm.methods import Shared
-from pencils.comm.private import private_class
-from pencils.comm.topology import topology_of
+from pencils.comm.topology import private_class, topology_of
 from simmpi.process import PerProcess
 from simmpi.world import active
 

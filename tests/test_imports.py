@@ -37,6 +37,12 @@ def test_what_fields_use_of_higher_layers_is_where_the_package_says():
     assert [name for name in PROVIDERS if provided(name) is None] == []
 
 
+def test_type_checkers_see_the_names_that_programs_find():
+    stub = Path(pencils.__file__).with_suffix(".pyi").read_text()
+    seen = re.findall(r"^from (\S+) import (\w+) as \2\b", stub, re.MULTILINE)
+    assert {name: home for home, name in seen} == pencils._HOMES
+
+
 def test_fields_load_no_files_and_no_transforms():
     loaded = loaded_after("import pencils\npencils.zeros(pencils.Pencil((4, 4)), halo=1).sum()")
     assert "pencils.array.creation" in loaded

@@ -6,8 +6,7 @@ from mpi4py import MPI
 from mpi_helpers import METHODS, ON_ONE_NODE
 
 import pencils
-from pencils.comm.private import private_class
-from pencils.comm.topology import topology_of
+from pencils.comm.topology import private_class, topology_of
 from pencils.fft import PencilFFT
 
 pytestmark = [

@@ -22,7 +22,7 @@ from mpi_helpers import (
 )
 
 from pencils import Pencil, PencilArray, empty, partition, transpose
-from pencils.comm import meeting, stream
+from pencils.comm import agree, stream
 from pencils.comm.memory import LINE, address, aligned_empty
 from pencils.distribute import slabs
 from pencils.errors import ArgumentError, RankDisagreementError
@@ -332,8 +332,8 @@ def test_two_collectives(comm, monkeypatch):
     There is another one if reading may fail, and a broadcast if the description is long, or there
     are many ranks.
     """
-    for most in (meeting.MOST_GATHERED, 1):
-        monkeypatch.setattr(meeting, "MOST_GATHERED", most)
+    for most in (agree.MOST_GATHERED, 1):
+        monkeypatch.setattr(agree, "MOST_GATHERED", most)
         usual, more = ("Allgather", []) if most > 1 else ("Allreduce", ["bcast"])
         memory = [*more, usual]
         private = comm.Dup()

@@ -69,13 +69,13 @@ def windows_of(comm):
     pools = [topology.shared, *(pool for _, pool in topology.groups.values())]
     for pool in pools:
         pool._slots.clear()  # what was allocated for the next plans
-    staging = pull._staging(topology)._own  # of the communicator, for all its plans
+    segment = pull._staging(topology).segment  # of the communicator, for all its plans
     windows = [window for pool in pools for window in pool._windows]
     used = 0
     for window in windows:
         window._merge_released()
         used += window._whole[0][1] - sum(length for _, length in window._gaps)
-    return len(windows), used == (0 if staging is None else staging.nbytes)
+    return len(windows), used == (0 if segment is None else segment.own.nbytes)
 
 
 def blocks_of_types():

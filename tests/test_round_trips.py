@@ -12,7 +12,7 @@ from mpi_helpers import ON_ONE_NODE, Called, collectives
 
 import pencils
 from pencils import fft
-from pencils.comm.meeting import Meeting
+from pencils.comm.agree import AgreementBuffer
 from pencils.comm.topology import topology_of
 
 pytestmark = [
@@ -44,7 +44,7 @@ LISTED = listed()
 def counted(comm):
     """Return a communicator, what calls name, and the list of collectives on communicators."""
     folder = Path(comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None))
-    meet, values, carrying = Meeting.meet, Meeting.values, WeakSet()
+    meet, values, carrying = AgreementBuffer.meet, AgreementBuffer.values, WeakSet()
 
     def noted(self, mine):
         if self not in carrying:
@@ -56,8 +56,8 @@ def counted(comm):
         return values(self, *args)
 
     with collectives() as calls, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Meeting, "meet", noted)
-        patch.setattr(Meeting, "values", carried)
+        patch.setattr(AgreementBuffer, "meet", noted)
+        patch.setattr(AgreementBuffer, "values", carried)
         own = comm.Dup()
         known = names(own, folder)
         yield topology_of(own).comm, known, calls

@@ -11,9 +11,9 @@ import numpy as np
 from pencils.array.allocation import Array, Key, frame_of
 from pencils.array.base import Field, checks
 from pencils.array.operands import FieldSpec, check_field, check_out, check_type, key_of
+from pencils.comm.line_program import weighted_sum
 from pencils.comm.mpi import PerProcess
 from pencils.comm.progress import slabs, under_way
-from pencils.comm.weighted_sum import weighted_sum
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box
 from pencils.layout import interior as inner_box

@@ -5,8 +5,10 @@ of the calls that need it. Other survivors may wait for a rank that has had this
 So the first error on a rank revokes every communicator of the rank that is `guarded`: whatever
 waits in one of them has the error, too, and revokes its own. By and by no survivor waits any more.
 
-A rank that leaves the program by another error revokes them, too. Everything that waits for other
-ranks is a call of MPI, shared memory included.
+Any method of a communicator may be the first that notices a death, so that classes of guarded ones
+are derived with all methods wrapped. Only communicators of `pencils.recover` are: others cost
+nothing. A rank that leaves the program by another error revokes them, too. Everything that waits
+for other ranks is a call of MPI, shared memory included.
 """
 
 from __future__ import annotations

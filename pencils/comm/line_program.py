@@ -8,18 +8,24 @@ same program is executed for all lines: they differ by data, and by coefficients
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm import line_program_numpy
-from pencils.comm.line_program_numpy import BUFFER_BYTES, FEWEST_LINES, MOST_LINES
 from pencils.comm.pack import compiled
 
 Array = NDArray[Any]
+# Rows, and lists of targets, ends, rows of terms, coefficients of terms, weights, and whether these
+# multiply as complex numbers.
+Program = tuple[int, Array, Array, Array, Array, Array, Array]
 
+# Bytes of a buffer, so that it stays in the second-level cache; and the fewest and most lines that
+# are treated at once. They are those of the compiled programs, too.
+BUFFER_BYTES = 2**17
+FEWEST_LINES, MOST_LINES = 8, 64
 
 LONGEST = 128  # points of a piece: with 64 lines of them, a buffer has 64 KiB
 
@@ -82,7 +88,7 @@ class LineProgram:
             raise ValueError("coefficients are counted from 0, and -1 means none")
 
     @property
-    def data(self) -> line_program_numpy.Program:
+    def data(self) -> Program:
         """Everything, as the compiled kernels take it."""
         return (
             self.rows,
@@ -141,7 +147,7 @@ def prepare_lines(
     _check(program, sources, targets, axis, coefficients)
     kernels = _kernels_for(targets[0].array.dtype)
     if kernels is None:
-        return line_program_numpy.prepare(program.data, sources, targets, axis, coefficients)
+        return _prepare_by_numpy(program.data, sources, targets, axis, coefficients)
     prepared: Callable[[], None] = kernels.Lines(
         program.data,
         sources,
@@ -204,3 +210,222 @@ def _check(
         )
     if coefficients.dtype != first.dtype or not coefficients.flags.c_contiguous:
         raise ValueError(f"coefficients are contiguous, and of {first.dtype} as the arrays are")
+
+
+# ---- Execution by NumPy, where nothing was compiled. ----
+
+
+def _prepare_by_numpy(
+    program: Program,
+    sources: Sequence[tuple[int, Array]],
+    targets: Sequence[tuple[int, Array]],
+    axis: int,
+    coefficients: Array | None,
+) -> Callable[[], None]:
+    """Prepare what `prepare_lines` describes, with all memory that it takes."""
+    first = targets[0][1]
+    lines = first.shape[:axis] + first.shape[axis + 1 :]
+    inputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in sources]
+    outputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in targets]
+    rows = program[0]
+    memory = np.empty(rows * min(prod(lines), most_lines(rows, first.itemsize)), first.dtype)
+
+    def run() -> None:
+        with np.errstate(all="ignore"):
+            for here, numbers in strips(lines, rows, first.itemsize):
+                extents = outputs[0][1][(slice(0, 1), *here)].shape[1:]
+                buffer = memory[: rows * prod(extents)].reshape(rows, *extents)
+                for begin, array in inputs:
+                    buffer[begin : begin + len(array)] = array[:, *here]
+                factors = None if coefficients is None else coefficients[:, numbers]
+                _execute(program, buffer, factors)
+                for begin, array in outputs:
+                    array[:, *here] = buffer[begin : begin + len(array)]
+
+    return run
+
+
+def _execute(program: Program, buffer: Array, factors: Array | None) -> None:
+    targets, ends, rows, numbers, weights, as_complex = (part.tolist() for part in program[1:])
+    real = buffer.real.dtype
+    parts = buffer.view(real).reshape(*buffer.shape, buffer.itemsize // real.itemsize)
+    begin = 0
+    for target, end, is_complex in zip(targets, ends, as_complex, strict=True):
+        total: Any = None  # 0 would lose the sign of -0.0
+        terms = list(zip(rows[begin:end], weights[begin:end], numbers[begin:end], strict=True))
+        whole = is_complex or any(weight.imag or number >= 0 for _, weight, number in terms)
+        for row, weight, number in terms:
+            if whole:
+                term = weight * buffer[row]
+            else:
+                term = parts[row] if weight == 1 else weight.real * parts[row]
+            if number >= 0:
+                assert factors is not None
+                term = term * factors[number].reshape(term.shape)
+            total = term if total is None else total + term
+        (buffer if whole else parts)[target] = 0 if total is None else total
+        begin = end
+
+
+def most_lines(rows: int, itemsize: int) -> int:
+    """Return how many lines are treated at once, if there are so many."""
+    return min(max(BUFFER_BYTES // max(1, rows * itemsize), FEWEST_LINES), MOST_LINES)
+
+
+def strips(
+    lines: Sequence[int], rows: int, itemsize: int
+) -> Iterator[tuple[tuple[slice, ...], slice]]:
+    """Divide lines in strips that are treated at once.
+
+    Parameters
+    ----------
+    lines : sequence of int
+        Extents of the axes that number the lines.
+    rows, itemsize : int
+        Rows of the buffer, and bytes of an element.
+
+    Yields
+    ------
+    tuple of slice, slice
+        Where a strip lies along these axes, and the numbers of its lines in C order.
+    """
+    most = most_lines(rows, itemsize)
+    inner, cut = 1, len(lines)
+    while cut > 0 and inner * lines[cut - 1] <= most:
+        cut -= 1
+        inner *= lines[cut]
+    whole = (slice(None),) * (len(lines) - cut)
+    if cut == 0:
+        yield whole, slice(0, inner)
+        return
+    step = max(1, most // max(1, inner))
+    number = 0
+    for outer in np.ndindex(*lines[: cut - 1]):
+        for start in range(0, lines[cut - 1], step):
+            stop = min(start + step, lines[cut - 1])
+            count = (stop - start) * inner
+            here = (*(slice(i, i + 1) for i in outer), slice(start, stop), *whole)
+            yield here, slice(number, number + count)
+            number += count
+
+
+# As in the compiled kernels.
+_MOST_TERMS = _MOST_COLUMNS = 8
+
+
+def weighted_sum(target: Array, sources: Sequence[Array], weights: Sequence[complex]) -> None:
+    """Set an array to the sum of other arrays, each times its weight, as NumPy multiplies them.
+
+    Parameters
+    ----------
+    target : ndarray
+        Float or complex, with any strides; it shares no memory with the sources, which is not
+        checked.
+    sources : sequence of ndarray
+        Of the shape and type of `target`, with any strides. Contiguous last axes are fastest.
+    weights : sequence of complex
+        One for each source.
+
+    Raises
+    ------
+    ValueError
+        If shapes or types differ, or weights are complex where the arrays are real.
+
+    Examples
+    --------
+    >>> u = np.array([1.0, 4.0, 9.0, 16.0])
+    >>> slopes = np.empty(2)
+    >>> weighted_sum(slopes, [u[2:], u[:-2]], [0.5, -0.5])
+    >>> slopes
+    array([4., 6.])
+    """
+    kernels = compiled()
+    real = all(type(weight) is not complex or not weight.imag for weight in weights)
+    pairs = len(sources) == len(weights) > 0
+    if kernels is not None and pairs and real and target.dtype.isnative and target.ndim:
+        numbers = [float(weight.real) for weight in weights]
+        if kernels.weighted_sum(target, *sources, *numbers):
+            return
+    # The sources are rows of lines that have as many points, and the target is one more.
+    count = len(sources)
+    terms = [Term(row, weight) for row, weight in zip(range(count), weights, strict=True)]
+    program = LineProgram(count + 1, [Step(count, terms, as_complex=True)])
+    rows = [Rows(row, source[np.newaxis]) for row, source in enumerate(sources)]
+    prepare_lines(program, rows, [Rows(count, target[np.newaxis])], 0)()
+
+
+class Column(NamedTuple):
+    """Elements of all rows that are sums of other ones.
+
+    Attributes
+    ----------
+    number : int
+        Where they are in each row.
+    terms : sequence of (ndarray, float)
+        Arrays of an element for each row, in C order, and their weights.
+    """
+
+    number: int
+    terms: Sequence[tuple[Array, float]]
+
+
+def prepare_weighted_rows(
+    target: Array,
+    source: Array,
+    terms: Sequence[tuple[int, float]],
+    columns: Sequence[Column],
+    factor: complex = 1.0,
+) -> Callable[[], object] | None:
+    """Return a function that sets elements of rows to weighted sums of their neighbours, or None.
+
+    Rows lie along the last axis. They are treated as one, and never copied elsewhere in another
+    order of memory.
+
+    Parameters
+    ----------
+    target, source : ndarray
+        Arrays of one shape and type, float or complex, that share no memory.
+    terms : sequence of (int, float)
+        Offset of each neighbour, and its weight.
+    columns : sequence of Column
+        Sums of their own, for elements at least whose neighbours are not all in the row.
+    factor : float or complex, optional
+        Times which all sums are taken, those of columns, too. It is real; as a complex number, it
+        multiplies complex sums as such: see `Step`.
+
+    Returns
+    -------
+    callable or None
+        None if arrays are not contiguous, or those of columns not equally spaced, if rows are too
+        short, there are too many terms or columns, or nothing was compiled.
+
+    Examples
+    --------
+    >>> u, slopes = np.array([[1.0, 4.0, 9.0]]), np.empty((1, 3))
+    >>> ends = [Column(0, [(u[:, 0], 0.0)]), Column(2, [(u[:, 2], 1.0), (u[:, 1], -1.0)])]
+    >>> run = prepare_weighted_rows(slopes, u, [(1, 0.5), (-1, -0.5)], ends)
+    >>> run and run()
+    >>> slopes if run else np.array([[0.0, 4.0, 5.0]])
+    array([[0., 4., 5.]])
+    """
+    kernels = compiled()
+    plain = all(each.flags.c_contiguous and each.flags.aligned for each in (target, source))
+    longest = max(len(sums) for sums in (terms, *(column.terms for column in columns)))
+    few = longest <= _MOST_TERMS and len(columns) <= _MOST_COLUMNS
+    if kernels is None or not plain or not few or not target.ndim:
+        return None
+    if any(abs(offset) >= target.shape[-1] for offset, _ in terms):
+        return None
+    if not all(_is_viewed(array) for column in columns for array, _ in column.terms):
+        return None
+    sums = (factor, *(number for term in terms for number in term))
+    others = tuple(
+        (number, *(each for array, weight in given for each in (array.reshape(-1), weight)))
+        for number, given in columns
+    )
+    return partial(kernels.weighted_rows, target, source, sums, others)
+
+
+def _is_viewed(array: Array) -> bool:
+    """Whether reshaping to one axis makes no copy, which would keep the present values."""
+    return not array.size or np.may_share_memory(array.reshape(-1), array)

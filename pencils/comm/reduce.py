@@ -1,4 +1,4 @@
-"""Elementwise reductions: over the ranks of a communicator, and of values for the same index."""
+"""Reductions: over the ranks of a communicator, of values for the same index, and of products."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.comm.agree import agreed, raise_noticed
 from pencils.comm.fault import Fault
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import compiled
 from pencils.comm.recording import timed
 from pencils.errors import ArgumentError
 
-if TYPE_CHECKING:
-    from pencils.comm.agree import agreed
-
 Array = NDArray[Any]
+Integers = NDArray[np.integer[Any]]
 T = TypeVar("T")
 
 _INTEGERS = "bhilqBHILQ"
@@ -360,3 +359,69 @@ def as_reduce_op(reduce: object, dtype: np.dtype[Any]) -> ReduceOp:
         raise ArgumentError(f"reduce={reduce!r} must be a ReduceOp, or one of {names}") from None
     op.result(dtype)
     return op
+
+
+def reduce_together(
+    comm: MPI.Intracomm,
+    call: str,
+    numbers: Integers,
+    op: MPI.Op,
+    work: Callable[[Integers], object],
+) -> Integers:
+    """Let `work` write to ``numbers[1:]``, which is 0; reduce that over ranks. *Collective*.
+
+    The first number tells whether a rank has failed, so that this needs no agreement before it: all
+    ranks have agreed on the `call`. The memory is there before the work, so that a rank that fails
+    can take part. Returns a view of the same memory.
+    """
+    error = None
+    numbers[:] = 0
+    try:
+        work(numbers[1:])
+    except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+        error = mistake
+        numbers[:] = 0
+        numbers[0] = 1
+    timed("wait", comm.Allreduce, MPI.IN_PLACE, numbers, op)
+    if numbers[0]:
+        raise_noticed(comm, call, error)
+    return numbers[1:]
+
+
+# ---- Products by the BLAS, in parts so small that it starts no threads. ----
+
+# By default each rank's BLAS has a thread for every core of the node. Where those of several ranks
+# compete for the cores, a product takes tens of milliseconds instead of some microseconds.
+# OpenBLAS starts threads for vectors of more than 10,000 elements, and for matrices with more than
+# 2**18 products of elements.
+_ROW = 2048
+_PRODUCTS = 2**17
+
+
+def dot(left: Array, right: Array) -> Any:
+    """Return what `numpy.vdot` returns of two arrays of one shape, whose last axis is the fastest.
+
+    Sums of short rows are added pairwise, so that many elements round as few do. Half precision
+    is added up in single precision, which is the type of the result.
+    """
+    kind = np.result_type(left, right)
+    if kind == np.float16:
+        left, right = left.astype(np.float32), right.astype(np.float32)
+    elif left.size <= _ROW or kind.char not in "fdFD":
+        return np.vdot(left, right)
+    if left.flags.c_contiguous and right.flags.c_contiguous:
+        left, right = left.reshape(-1), right.reshape(-1)
+    rows = left.shape[-1] // _ROW
+    shape = (*left.shape[:-1], rows, _ROW)
+    whole = (each[..., : rows * _ROW].reshape(shape) for each in (left, right))
+    rest = (each[..., rows * _ROW :] for each in (left, right))
+    with np.errstate(all="ignore"):  # the BLAS warns of nothing
+        return np.vecdot(*whole).sum() + np.vecdot(*rest).sum()
+
+
+def multiply(matrix: Array, columns: Array, out: Array) -> None:
+    """Multiply a small matrix and a matrix of many columns, some of them at once."""
+    some = max(1, _PRODUCTS // max(1, matrix.size))
+    for start in range(0, columns.shape[1], some):
+        part = slice(start, start + some)
+        np.matmul(matrix, columns[:, part], out=out[:, part])

@@ -20,6 +20,7 @@ from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, byte_chunks, fence
 from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
+from pencils.comm.staging import Segment
 from pencils.comm.topology import Attribute, Topology
 
 Array = NDArray[Any]
@@ -116,53 +117,55 @@ class _Messages(_Carrier):
         return self._room.take(slab.shape, slab.dtype)
 
 
-class _Lane(_Carrier):
+class _StagingSlots(_Carrier):
     """Slots in shared memory between this rank and one other, used in turn.
 
-    An empty message tells that a slot is full, another one back that it is free.
+    An empty message says that a slot is full, another one back that it is free.
     """
 
     def __init__(self, comm: MPI.Intracomm, slots: list[Bytes]) -> None:
         self._comm = comm
         self._slots = slots
-        self._told: list[MPI.Request] = [MPI.REQUEST_NULL] * len(slots)
+        self._sent: list[MPI.Request] = [MPI.REQUEST_NULL] * len(slots)
         self._moved = 0
-        self._unread: deque[int] = deque()  # ranks that have not told yet that a slot is free
+        self._unread: deque[int] = (
+            deque()
+        )  # ranks whose message that a slot is free has not arrived
 
     def send(self, peer: int, slab: Array) -> None:
         """Pack the slab when a slot is free."""
         if len(self._unread) == len(self._slots):
-            self._hear(self._unread.popleft())
+            self._await(self._unread.popleft())
         number, slot = self._next(slab)
         copy_now(slot, slab)
-        self._tell(peer, number)
+        self._publish(peer, number)
         self._unread.append(peer)
 
     def recv(self, peer: int, slab: Array, whole: int) -> None:
         """Wait for the slab and unpack it."""
-        self._hear(peer)
+        self._await(peer)
         number, slot = self._next(slab)
         copy_now(slab, slot, whole)
-        self._tell(peer, number)
+        self._publish(peer, number)
 
     def finish(self) -> None:
         """Wait until all slots are free."""
         while self._unread:
-            self._hear(self._unread.popleft())
-        wait_all(self._told)
+            self._await(self._unread.popleft())
+        wait_all(self._sent)
 
     def _next(self, slab: Array) -> tuple[int, Array]:
         number = self._moved % len(self._slots)
         self._moved += 1
         return number, _view(self._slots[number], slab.shape, slab.dtype)
 
-    def _tell(self, peer: int, number: int) -> None:
+    def _publish(self, peer: int, number: int) -> None:
         fence()
-        # The peer has used the slot since, so it has heard the last message about it.
-        wait_all([self._told[number]])
-        self._told[number] = self._comm.Isend(bytearray(), peer, TAG)
+        # The peer has used the slot since, so it has received the last message about it.
+        wait_all([self._sent[number]])
+        self._sent[number] = self._comm.Isend(bytearray(), peer, TAG)
 
-    def _hear(self, peer: int) -> None:
+    def _await(self, peer: int) -> None:
         timed("wait", self._comm.Recv, bytearray(), peer, TAG)
         fence()
 
@@ -181,12 +184,9 @@ class SlabStream:
     ) -> None:
         self._topology = topology
         self._root = root
-        self._slots: _Slots | None = None
-        if through_slots:
-            self._slots = _kept_slots(topology)
-            self._slots.make(topology)
+        self._slots = _kept_slots(topology).make(topology) if through_slots else None
         self._messages = _Messages(topology.comm, room)
-        self._lanes: dict[int, _Lane] = {}
+        self._staged: dict[int, _StagingSlots] = {}
 
     def send(self, peer: int, slab: Array) -> None:
         """Send a slab to `peer`."""
@@ -201,64 +201,39 @@ class SlabStream:
 
     def finish(self) -> None:
         """Wait until all slabs have been sent, or received."""
-        for carrier in (*self._lanes.values(), self._messages):
+        for carrier in (*self._staged.values(), self._messages):
             carrier.finish()
 
     def _carrier(self, peer: int) -> _Carrier:
-        if self._slots is None or peer not in self._slots:
+        if self._slots is None or peer not in self._topology.on_node:
             return self._messages
-        lane = self._lanes.get(peer)
-        if lane is None:
+        slots_of_peer = self._staged.get(peer)
+        if slots_of_peer is None:
             # Those of the other rank than root, whose slots are its own.
             owner = peer if self._topology.rank == self._root else self._topology.rank
-            lane = self._lanes[peer] = _Lane(self._topology.comm, self._slots.of(owner))
-        return lane
+            slots = np.split(self._slots.of(owner), SLOTS)
+            slots_of_peer = self._staged[peer] = _StagingSlots(self._topology.comm, slots)
+        return slots_of_peer
 
 
 class _Slots:
     """Slots in shared memory of every rank on this node, or of none on any node."""
 
     def __init__(self) -> None:
-        self._own: Bytes | None = None
-        self._topology: Topology | None = None
-        self._on_node: dict[int, int] = {}  # rank on the node of every rank that is on it
-        self._starts: list[list[int]] | None = None  # window and offset of each rank of the node
+        self._made = False
+        self._segment: Segment | None = None
 
-    def make(self, topology: Topology) -> None:
-        """Allocate them, the first time. *Collective*."""
-        if self._topology is not None:
-            return
-        self._topology = topology
-        pool = topology.shared
-        own = pool.allocate(SLOTS * SLOT_BYTES)
-        self._on_node = topology.on_node
-        if topology.any_of([own is None])[0] or own is None:
-            return
-        starts = np.empty((topology.node.size, 2), np.int64)
-        topology.node.Allgather(np.array(pool.find(own), np.int64), starts)
-        self._own, self._starts = own, starts.tolist()
-
-    def __contains__(self, rank: int) -> bool:
-        """Whether a rank is on this node, and there is shared memory."""
-        return self._starts is not None and rank in self._on_node
-
-    def of(self, rank: int) -> list[Bytes]:
-        """List the slots of a rank on this node."""
-        assert self._topology is not None
-        assert self._starts is not None
-        place = self._on_node[rank]
-        window, start = self._starts[place]
-        memory = self._topology.shared.memory(place, window)
-        nbytes = SLOT_BYTES
-        return [
-            np.frombuffer(memory[at : at + nbytes], np.uint8)
-            for at in range(start, start + SLOTS * nbytes, nbytes)
-        ]
+    def make(self, topology: Topology) -> Segment | None:
+        """Allocate them the first time; None on all ranks if a node has no room. *Collective*."""
+        if not self._made:
+            self._made = True
+            segment = Segment.allocate(topology, SLOTS * SLOT_BYTES)
+            self._segment = None if topology.any_of([segment is None])[0] else segment
+        return self._segment
 
     def clear(self) -> None:
         """Release the memory."""
-        self._own = None
-        self._starts = None
+        self._segment = None
 
 
 _kept_slots = Attribute(_Slots)

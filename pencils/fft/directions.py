@@ -30,9 +30,8 @@ from pencils.comm.pack import no_op
 from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Attribute, Topology
-from pencils.fft.execute import AUTO, KERNELS, BlockTransform
+from pencils.fft.execute import AUTO, KERNELS, BlockTransform, SerialTransform, Space, job_of
 from pencils.fft.options import Wanted
-from pencils.fft.stages import SerialTransform, Space, job_of
 from pencils.pencil import Pencil
 from pencils.transposition.plan import Transposition
 

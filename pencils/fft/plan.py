@@ -15,9 +15,8 @@ from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError
 from pencils.fft.directions import PreparedSteps, make_directions, work_memory
-from pencils.fft.execute import AUTO, check_backend, choose_backend
+from pencils.fft.execute import AUTO, Space, check_backend, choose_backend, plan_route
 from pencils.fft.options import NORMS, PI, Axes, Choice, as_wanted
-from pencils.fft.stages import Space, plan_route
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
 

@@ -23,8 +23,7 @@ from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.line_program import planes
 from pencils.comm.reduce import selectable
-from pencils.comm.running_sums import prepare_running_sums
-from pencils.comm.scan import in_turn, scanner
+from pencils.comm.scan import in_turn, prepare_running_sums, scanner
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, comm_along, one_axis
 from pencils.functions.planes import Run, suits

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pencils.array.allocation import Array
 from pencils.comm.mpi import MPI
-from pencils.comm.together import reduce_together
+from pencils.comm.reduce import reduce_together
 
 
 class Places(NamedTuple):

@@ -26,23 +26,21 @@ from pencils.graph.messages import (
     CommTagType,
     CommunicationDepGraph,
     CommunicationOpIdentifier,
+    DictOfNamedArrays,
     DistributedRecv,
     DistributedSend,
     DistributedSendRefHolder,
     ShapeType,
-    make_distributed_recv,
-    make_distributed_send,
-    make_distributed_send_ref_holder,
-    staple_distributed_send,
-)
-from pencils.graph.nodes import (
-    DictOfNamedArrays,
     call,
     full,
     make_data_wrapper,
     make_dict_of_named_arrays,
+    make_distributed_recv,
+    make_distributed_send,
+    make_distributed_send_ref_holder,
     make_placeholder,
     ones,
+    staple_distributed_send,
     zeros,
 )
 from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition, to_dot

@@ -14,11 +14,11 @@ from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder, in_order
 from pencils.graph.messages import (
     CommunicationOpIdentifier,
+    DictOfNamedArrays,
     DistributedRecv,
     DistributedSend,
     DistributedSendRefHolder,
 )
-from pencils.graph.nodes import DictOfNamedArrays
 from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
 from pencils.graph.verify import MessageReport, gather_reports, order_messages
 

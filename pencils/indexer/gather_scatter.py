@@ -16,9 +16,9 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange, Handle, PreparedExchange
+from pencils.comm.mailbox import sparse_exchange
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.rows import Ints, mover
-from pencils.comm.sparse import sparse_exchange
 from pencils.comm.topology import Topology
 from pencils.indexer.requests import (
     Block,

@@ -18,7 +18,7 @@ import numpy as np
 from pencils.array.allocation import Array, memory_axes
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import restrided
-from pencils.comm.pack_numpy import MOVES
+from pencils.comm.pack import MOVES
 from pencils.comm.rows import Ints, Points, locate, sort
 from pencils.errors import ArgumentError
 from pencils.layout import Layout

@@ -20,6 +20,7 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.comm.memory import aligned_empty, array_at
 from pencils.comm.rows import Ints
+from pencils.comm.staging import Segment
 from pencils.comm.topology import Attribute, Topology
 
 CHUNK = 8192  # points
@@ -205,17 +206,11 @@ def _allocate(topology: Topology, words: int) -> list[Ints]:
     """
     if topology.comm.size == 1:
         return [aligned_empty(WORD * words).view(np.int64)]
-    own = topology.shared.allocate(WORD * words)
-    if own is None:
+    segment = Segment.allocate(topology, WORD * words)
+    if segment is None:
         return []
-    place = np.array([*(topology.shared.find(own) or ()), own.nbytes])
-    places = np.empty((topology.comm.size, len(place)), np.int64)
-    topology.comm.Allgather(place, places)
-    found = []
-    for rank, (window, start, nbytes) in enumerate(places.tolist()):
-        memory = topology.shared.memory(topology.on_node[rank], window)
-        found.append(array_at(memory, (nbytes // WORD,), np.dtype(np.int64), start))
-    found[topology.rank] = own.view(np.int64)  # it holds the memory
+    found = [segment.of(rank).view(np.int64) for rank in range(topology.comm.size)]
+    found[topology.rank] = segment.own.view(np.int64)  # it holds the memory
     return found
 
 

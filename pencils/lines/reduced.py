@@ -13,7 +13,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange, Handle, PreparedExchange
 from pencils.comm.line_program import LineProgram, Rows, Step, Term, prepare_lines
 from pencils.comm.pack import MessageBlock, MessageSpec, no_op
-from pencils.comm.products import multiply
+from pencils.comm.reduce import multiply
 from pencils.comm.shared_memory import Buffers
 from pencils.lines.elimination import Coefficients, RightSide, interchanged, solution
 from pencils.lines.methods import Bound, LineMethod, Lines, Solve

@@ -10,7 +10,8 @@ from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import array_at
 from pencils.comm.pack import no_op
-from pencils.comm.shared_group import (
+from pencils.comm.shared_memory import Buffers, synchronize
+from pencils.comm.staging import (
     IN_PLACE,
     OFFSET,
     STRIDES,
@@ -18,7 +19,6 @@ from pencils.comm.shared_group import (
     AddressTable,
     SharedMemoryGroup,
 )
-from pencils.comm.shared_memory import Buffers, synchronize
 from pencils.lines.methods import AtOnce, Bound, LineMethod, Lines, Solve
 from pencils.lines.system import WholeLines
 

@@ -8,19 +8,24 @@ waits for it there.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import signal
+import sys
+from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from time import perf_counter, sleep
+from math import inf
+from threading import Timer
+from time import monotonic, perf_counter, sleep
 from typing import NoReturn, TypeVar
 
 from pencils.comm import failure, progress
 from pencils.comm.agree import agreed
 from pencils.comm.fault import Fault, shown
-from pencils.comm.leaving import leave_with, leave_with_survivors
-from pencils.comm.mpi import MPI, is_simulated
-from pencils.comm.survivors import agree, shrink
+from pencils.comm.mpi import MPI, PerProcess, is_simulated
 from pencils.comm.topology import abandon, as_comm, topology_of
 from pencils.errors import RanksLostError
 from pencils.layout.integers import as_int
@@ -28,6 +33,18 @@ from pencils.layout.integers import as_int
 T = TypeVar("T")
 
 LOG = logging.getLogger("pencils")
+# Seconds that a process waits at exit for the other survivors: they take an early end for one more
+# death.
+_LEAVING = 5.0
+# Seconds until a process that does not end is killed. They begin in `_leave`, and not in
+# MPI_Finalize, before which Python has ended: functions that were registered earlier run meanwhile.
+_FINALIZING = 60.0
+PATIENCE = 600.0  # seconds that a process waits after a loss
+_LATE = (
+    "the processes that are left did not {what} within {seconds:g} s after a loss: one of "
+    "them computes for longer without communication, or this is a defect of MPI; start the job "
+    "again, from a pencils.CheckpointSeries"
+)
 _ENABLED = "OMPI_MCA_mpi_ft_enable"  # what mpiexec of Open MPI sets
 # Seconds that other ranks have to complete a call, or to have the same error, after an error.
 _GRACE = 0.5
@@ -212,3 +229,105 @@ def _fault(error: BaseException) -> Fault:
     if isinstance(error, Exception):
         return Fault.of(error)
     return Fault(RuntimeError, f"left the program by {shown(error)}", None)
+
+
+class _State:
+    def __init__(self) -> None:
+        self.comm: MPI.Intracomm | None = None  # of the survivors
+        self.status: int | None = None
+
+
+_state = PerProcess(_State)
+
+
+def leave_with(status: object) -> None:
+    """Set the exit status, as the argument of `sys.exit`; without it, it is found out."""
+    _state().status = status if isinstance(status, int) else int(status is not None)
+
+
+def leave_with_survivors(comm: MPI.Intracomm) -> None:
+    """Have this process wait at exit for the other ranks of `comm`."""
+    if _state().comm is None:
+        atexit.register(_leave)
+    _state().comm = comm
+
+
+def _leave() -> None:
+    """End the process if others have died, after what else was registered for its end."""
+    if MPI.Is_finalized():
+        return
+    # A process that has just died is noticed here, and not within MPI_Finalize.
+    all_leave = _meet()
+    if not MPI.COMM_WORLD.Get_failed().size:
+        if not all_leave:  # MPI_Finalize waits for one that is still at work
+            return
+        # One that dies now may let MPI_Finalize wait without end, after Python has ended.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, _FINALIZING)
+        return
+    atexit.unregister(_leave)
+    # Those that were registered before are called later.
+    atexit._run_exitfuncs()  # noqa: SLF001
+    _meet()
+    status = _state().status
+    if status is None:
+        status = int(hasattr(sys, "last_value"))  # an error that was not caught
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # none, broken, closed
+            stream.flush()
+    os._exit(status)
+
+
+def _meet() -> bool:
+    """Wait for the other survivors; return whether all have come."""
+    comm, end = _state().comm, monotonic() + _LEAVING
+    with suppress(Exception):  # more ranks have died, or have failed
+        assert comm is not None
+        return failure.wait_while(comm.Ibarrier(), lambda: monotonic() < end)
+    return False
+
+
+def agree(comm: MPI.Intracomm, *, here: bool) -> bool | None:
+    """Whether something is true on all ranks; None if one of them has died. *Collective*.
+
+    Raises
+    ------
+    RanksLostError
+        If the others are not there `PATIENCE` seconds after this rank has noticed a loss.
+    """
+    flag, end = array("i", [here]), inf
+
+    def in_time() -> bool:
+        nonlocal end
+        if end == inf and (failure.lost() or comm.Is_revoked()):
+            end = monotonic() + PATIENCE
+        return monotonic() <= end
+
+    try:
+        complete = failure.wait_while(comm.Iagree(flag), in_time)
+    except MPI.Exception:
+        return None
+    if not complete:
+        raise RanksLostError(_LATE.format(what="agree", seconds=PATIENCE))
+    return bool(flag[0])
+
+
+def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
+    """Make a communicator of the ranks that live. *Collective*.
+
+    The process is killed if it takes longer than `PATIENCE` seconds.
+    """
+    limit = Timer(PATIENCE, _end)
+    limit.daemon = True
+    limit.start()
+    try:
+        return MPI.Intracomm(comm.Shrink())
+    finally:
+        limit.cancel()
+
+
+def _end() -> None:
+    late = _LATE.format(what="make a communicator", seconds=PATIENCE)
+    sys.stderr.write(f"pencils: {late}\n")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -9,7 +9,7 @@ from fields import assert_holds, draw, lay, spread
 from mpi_helpers import collectives, everywhere, named, raise_together, ranks_at_fault
 
 import pencils
-from pencils.comm import meeting
+from pencils.comm import agree
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -538,7 +538,7 @@ def test_a_reduction_is_one_collective(comm):
 
 @pytest.mark.parallel([2, 3, 4, 6])
 def test_many_ranks_reduce_after_they_agree(comm, monkeypatch):
-    monkeypatch.setattr(meeting, "MOST_GATHERED", 1)
+    monkeypatch.setattr(agree, "MOST_GATHERED", 1)
     pencil = pencils.Pencil((5, 3), comm.Dup())
     for dtype in NUMBERS:
         data = draw(pencil.shape, dtype)

@@ -8,7 +8,7 @@ from mpi4py import MPI
 from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
 
 import simmpi
-from pencils.comm import meeting
+from pencils.comm import agree
 from pencils.comm.agree import DEFERRED, FLAGGED, PreparedAgreement, agreed
 from pencils.comm.fault import Fault
 from pencils.errors import (
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 def _form(request, monkeypatch):
     """Agree as few ranks do, and as many do."""
     if request.param == "combined":
-        monkeypatch.setattr(meeting, "MOST_GATHERED", 1)
+        monkeypatch.setattr(agree, "MOST_GATHERED", 1)
 
 
 class UnknownError(LookupError):
@@ -62,7 +62,7 @@ def check(comm, error=None, call="check", **values):
 def test_agreement_costs_one_collective_and_no_objects(comm):
     counting = Counting(comm)
     check(counting, shape=(3, 4), root=0)
-    verb = "Allgather" if comm.size <= meeting.MOST_GATHERED else "Allreduce"
+    verb = "Allgather" if comm.size <= agree.MOST_GATHERED else "Allreduce"
     assert counting.calls == ([] if comm.size == 1 else [verb])
     row = PreparedAgreement(counting, "check", shape=(3, 4), root=0)
     del counting.calls[:]
@@ -409,7 +409,7 @@ def test_errors_and_flags_of_rows(comm):
 
 def test_a_value_of_each_rank_rides_in_the_row(comm):
     row = PreparedAgreement(comm, "check", root=0)
-    assert row.meeting.gathers == (comm.size <= meeting.MOST_GATHERED)
+    assert row.meeting.gathers == (comm.size <= agree.MOST_GATHERED)
     for dtype, count in (("i8", 4), ("f4", 3), ("c16", 2)) if row.meeting.gathers else ():
         mine, rows = row.meeting.values(np.dtype(dtype), count)
         mine[:] = np.arange(count) + comm.rank

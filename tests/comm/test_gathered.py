@@ -12,8 +12,7 @@ import pencils
 from pencils import HaloExchange, Pencil, Transposition
 from pencils.comm import memory
 from pencils.comm.methods import gathered
-from pencils.comm.private import private_class
-from pencils.comm.topology import topology_of
+from pencils.comm.topology import private_class, topology_of
 from pencils.layout import off_node
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])

@@ -112,9 +112,8 @@ def test_programs_are_executed_for_every_line(name, data, seed):
     buffer = buffer.reshape(rows, *lines)
     with pack.using(name), pytest.MonkeyPatch.context() as patch:
         if draw(st.booleans()):  # strips of few lines
-            for module in (line_program, line_program.line_program_numpy):
-                patch.setattr(module, "BUFFER_BYTES", 1)
-                patch.setattr(module, "FEWEST_LINES", draw(st.integers(1, 5)))
+            patch.setattr(line_program, "BUFFER_BYTES", 1)
+            patch.setattr(line_program, "FEWEST_LINES", draw(st.integers(1, 5)))
         prepare_lines(program, sources, targets, axis, coefficients)()
     tolerance = 1e-4 if dtype in ("f4", "c8") else 1e-12
     scale = np.abs(buffer).max(initial=1)

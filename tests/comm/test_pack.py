@@ -39,8 +39,8 @@ def _as_before():
 def _worth_lines(monkeypatch):
     """Have NumPy's tricks tried on small blocks, too."""
     for limit in ("SMALL", "WORTH_LINES", "FAR"):
-        monkeypatch.setattr(pack.pack_numpy, limit, 0)
-    monkeypatch.setattr(pack.pack_numpy, "SCRATCH", 1 << 13)
+        monkeypatch.setattr(pack, limit, 0)
+    monkeypatch.setattr(pack, "SCRATCH", 1 << 13)
 
 
 def set_stream(stream_from):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pencils.comm.products import dot, multiply
+from pencils.comm.reduce import dot, multiply
 
 
 def whole_numbers(shape, dtype, seed=0):

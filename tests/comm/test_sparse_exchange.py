@@ -5,8 +5,8 @@ import pytest
 from mpi4py import MPI
 from mpi_helpers import everywhere
 
-from pencils.comm import sparse
-from pencils.comm.sparse import sparse_exchange
+from pencils.comm import mailbox
+from pencils.comm.mailbox import sparse_exchange
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -15,7 +15,7 @@ ways = pytest.mark.parametrize("most_dense", [0, 1024], ids=["consensus", "table
 
 @ways
 def test_every_rank_learns_who_wants_how_much(comm, monkeypatch, most_dense):
-    monkeypatch.setattr(sparse, "MOST_DENSE", most_dense)
+    monkeypatch.setattr(mailbox, "MOST_DENSE", most_dense)
     rng = np.random.default_rng(3)
     private = comm.Dup()
     for density in (0, 0.3, 1) * 7:  # round after round: none is taken for another
@@ -31,7 +31,7 @@ def test_every_rank_learns_who_wants_how_much(comm, monkeypatch, most_dense):
 
 
 def test_consensus_sends_to_neighbours_only(comm, monkeypatch):
-    monkeypatch.setattr(sparse, "MOST_DENSE", 0)
+    monkeypatch.setattr(mailbox, "MOST_DENSE", 0)
     sent = []
 
     class Counting:

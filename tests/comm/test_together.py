@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 from mpi_helpers import collectives, everywhere, named, raise_together, ranks_at_fault
 
-from pencils.comm.together import reduce_together
+from pencils.comm.reduce import reduce_together
 from pencils.comm.topology import topology_of
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])

@@ -22,10 +22,9 @@ from mpi_helpers import (
 import pencils
 from pencils import graph
 from pencils.comm.agree import agreed
-from pencils.comm.private import private_class
-from pencils.comm.shared_group import SharedMemoryGroup
 from pencils.comm.shared_memory import Buffers
-from pencils.comm.topology import congruent, topology_of, translate, user_comm
+from pencils.comm.staging import SharedMemoryGroup
+from pencils.comm.topology import congruent, private_class, topology_of, translate, user_comm
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid
 from pencils.plans import kept_plans

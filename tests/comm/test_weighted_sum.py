@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from test_line_program import DTYPES, random_numbers, strided
 
 from pencils.comm import pack
-from pencils.comm.weighted_sum import Column, prepare_weighted_rows, weighted_sum
+from pencils.comm.line_program import Column, prepare_weighted_rows, weighted_sum
 
 implementations = pytest.mark.parametrize("name", pack.available())
 

@@ -8,7 +8,7 @@ from fft_cases import close, draw, forward, random_names, random_shape
 from mpi_helpers import random_pencil
 
 import pencils
-from pencils.fft import PencilFFT, execute, stages
+from pencils.fft import PencilFFT, execute
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -241,7 +241,7 @@ def test_fields_that_overlap_in_any_way(comm, backend, dtype, monkeypatch):
 @pytest.mark.parametrize("together", [0, 1000])
 def test_large_planes_are_transformed_axis_by_axis(comm, backend, together, monkeypatch):
     """What does not fit in the cache is gone through once for each axis, or for some of them."""
-    monkeypatch.setattr(stages, "TOGETHER", together)
+    monkeypatch.setattr(execute, "TOGETHER", together)
     monkeypatch.setattr(execute, "PIECE", 500)
     shape = (6, 4, 5, 3)
     pen = pencils.Pencil(shape, comm, decomp=0)

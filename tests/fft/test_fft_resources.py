@@ -13,7 +13,7 @@ from mpi_helpers import everywhere
 import pencils
 from pencils.comm.methods.pull import _staging
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.fft import PencilFFT, execute, stages
+from pencils.fft import PencilFFT, execute
 from pencils.fft.directions import work_memory
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -80,7 +80,7 @@ def pools(topology):
 @pytest.mark.mpiexec("measures the memory of one process")
 def test_a_plan_knows_how_much_memory_it_holds(comm, backend, decomp, monkeypatch):
     """NumPy tells what it allocates, pools of shared memory how much of them is in use."""
-    monkeypatch.setattr(stages, "TOGETHER", 2**15)
+    monkeypatch.setattr(execute, "TOGETHER", 2**15)
     private = comm.Dup()
     pen = pencils.Pencil((24, 32, 40), private, decomp=decomp)
     topology = pen.topology
@@ -170,7 +170,7 @@ def test_many_plans(comm):
 @pytest.mark.mpiexec("measures the memory of one process")
 def test_a_call_with_a_field_to_fill_allocates_only_pieces(comm, backend, monkeypatch):
     monkeypatch.setattr(execute, "PIECE", 2**14)
-    monkeypatch.setattr(stages, "TOGETHER", 2**15)
+    monkeypatch.setattr(execute, "TOGETHER", 2**15)
     pen = pencils.Pencil((32, 32, 32), comm)
     with PencilFFT(pen, complex, backend=backend) as plan:
         u, u_hat = pencils.ones(pen, dtype=complex), pencils.ones(plan.output_pencil, dtype=complex)

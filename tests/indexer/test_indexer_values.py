@@ -13,7 +13,7 @@ from mpi_helpers import DTYPES, everywhere, numbered, same
 from tiers import examples
 
 from pencils import GlobalIndexer, GlobalMultiIndexer, ReduceOp
-from pencils.comm import memory, sparse
+from pencils.comm import mailbox, memory
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -277,7 +277,7 @@ def test_integers_of_any_size_are_indices(comm):
 
 
 def test_only_ranks_that_hold_something_are_asked(comm, monkeypatch):
-    monkeypatch.setattr(sparse, "MOST_DENSE", 0)
+    monkeypatch.setattr(mailbox, "MOST_DENSE", 0)
     cuts = spread_evenly(comm)
     ahead, behind = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     with GlobalIndexer(cuts, [cuts[ahead] + 1] * 2, comm) as indexer:

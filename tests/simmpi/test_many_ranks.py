@@ -12,7 +12,7 @@ from pencils.layout import redistribution
 from simmpi import Simulation
 
 POINTS = 32
-FEW, MANY = 72, up_to(256, 128)  # ranks, which agree in the same way: see `pencils.comm.meeting`
+FEW, MANY = 72, up_to(256, 128)  # ranks, which agree in the same way: see `pencils.comm.agree`
 # Calls of functions that a rank may make more often for each further message, and for each further
 # rank: a loop over all ranks would make at least one.
 PER_MESSAGE, PER_RANK = 150, 0.5

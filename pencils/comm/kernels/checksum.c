@@ -1,11 +1,7 @@
 /* The checksum of pencils/io/checksum.py: the sum over all words of mix(word + STEP * position). */
-#include "checksum.h"
+#include "arguments.h"
 
 enum { WORTH_UNLOCKING = 8192 /* bytes; summing fewer takes no longer than the lock */ };
-
-static Summer *current;
-
-void use_summer(Summer *summer) { current = summer; }
 
 /* Check that the rows lie within the bytes; leave an error of Python if they do not. */
 static int check(Rows *rows, Py_ssize_t bytes)
@@ -46,10 +42,9 @@ PyObject *mixed_sum(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     }
     int worth = rows.words > 0 && rows.count >= WORTH_UNLOCKING / rows.width / rows.words;
-    PyThreadState *state = worth ? PyEval_SaveThread() : NULL;
-    uint64_t total = current(&rows);
-    if (state)
-        PyEval_RestoreThread(state);
+    PyThreadState *state = unlock(worth);
+    uint64_t total = level.sum(&rows);
+    lock(state);
     PyBuffer_Release(&view);
     return PyLong_FromUnsignedLongLong(total);
 }

@@ -1,27 +1,14 @@
 /* Prepared line programs for Python: arrays that export the buffer protocol. */
-#include "lines_module.h"
+#include "arguments.h"
 
-#include <string.h>
 #include <structmember.h>
 #include "lines.h"
 #include "machine.h"
 
 enum {
-    PROGRAM_LISTS = 6,
+    PROGRAM_LISTS = 6, WEIGHTS = 5, /* number of that one */
     WORTH_UNLOCKING = 32768 /* bytes; treating fewer takes no longer than the lock */
 };
-
-static Copier *copier;
-static Adder *adder;
-static Py_ssize_t stream_from;
-
-void use_for_lines(Copier *copy, Adder *add)
-{
-    copier = copy;
-    adder = add;
-}
-
-void stream_lines_from(Py_ssize_t bytes) { stream_from = bytes; }
 
 typedef struct {
     PyObject_HEAD
@@ -31,54 +18,16 @@ typedef struct {
     Adder *add;
     Py_ssize_t bytes, written;
     int busy;
-    Py_ssize_t nviews;
-    Py_buffer *views; /* of lists of the program, of segments, and of coefficients */
+    Held held; /* of lists of the program, of segments, and of coefficients */
 } Prepared_lines;
 
 /* ---- arguments ---- */
 
-static Py_buffer *hold(Prepared_lines *self, PyObject *array, int flags)
+static int read_element(const Py_buffer *view, Element *element)
 {
-    Py_buffer *view = &self->views[self->nviews];
-    if (PyObject_GetBuffer(array, view, flags | PyBUF_FORMAT) < 0)
-        return NULL;
-    self->nviews++;
-    return view;
-}
-
-static int fail(const char *text)
-{
-    PyErr_SetString(PyExc_ValueError, text);
-    return -1;
-}
-
-static int same(const char *format, const char *wanted)
-{
-    return strcmp(format[0] == '@' || format[0] == '=' ? format + 1 : format, wanted) == 0;
-}
-
-static int element_of(const char *format, Element *element)
-{
-    static const char *const formats[] = {"f", "d", "Zf", "Zd"};
-    for (int i = 0; i < 4; i++)
-        if (same(format, formats[i])) {
-            *element = (Element)i;
-            return 0;
-        }
-    return fail("elements are single or double precision numbers, real or complex");
-}
-
-/* Contiguous numbers of 8 bytes. */
-static const int64_t *integers(Prepared_lines *self, PyObject *array, int64_t *count)
-{
-    Py_buffer *view = hold(self, array, PyBUF_C_CONTIGUOUS);
-    if (!view)
-        return NULL;
-    *count = view->len / 8;
-    if (view->itemsize == 8)
-        return view->buf;
-    fail("a list of the program has other than 64-bit integers");
-    return NULL;
+    int found = element_of(view->format);
+    *element = (Element)found;
+    return found < 0 ? fail("elements are single or double precision numbers, real or complex") : 0;
 }
 
 /* Read a program: the number of rows, targets, ends, rows of terms, factors of terms, weights, and
@@ -86,27 +35,32 @@ static const int64_t *integers(Prepared_lines *self, PyObject *array, int64_t *c
 static int read_program(Prepared_lines *self, PyObject *program)
 {
     Program *to = &self->lines.program;
-    int64_t ends, factors, kinds;
+    const int64_t *lists[PROGRAM_LISTS + 1];
+    Py_ssize_t counts[PROGRAM_LISTS + 1];
     if (!PyTuple_Check(program) || PyTuple_Size(program) != 1 + PROGRAM_LISTS)
         return fail("a program has the number of rows and six lists");
     to->rows = PyLong_AsSsize_t(PyTuple_GetItem(program, 0));
     if (to->rows == -1 && PyErr_Occurred())
         return -1;
-    to->targets = integers(self, PyTuple_GetItem(program, 1), &to->nsteps);
-    to->ends = to->targets ? integers(self, PyTuple_GetItem(program, 2), &ends) : NULL;
-    to->rows_of = to->ends ? integers(self, PyTuple_GetItem(program, 3), &to->nterms) : NULL;
-    to->factors_of = to->rows_of ? integers(self, PyTuple_GetItem(program, 4), &factors) : NULL;
-    to->as_complex = to->factors_of ? integers(self, PyTuple_GetItem(program, 6), &kinds) : NULL;
-    if (!to->as_complex)
-        return -1;
-    Py_buffer *weights = hold(self, PyTuple_GetItem(program, 5), PyBUF_C_CONTIGUOUS);
+    for (int i = 1; i <= PROGRAM_LISTS; i++) {
+        if (i == WEIGHTS)
+            continue;
+        lists[i] = integers(&self->held, PyTuple_GetItem(program, i), 0, 0, &counts[i]);
+        if (!lists[i])
+            return -1;
+    }
+    to->targets = lists[1], to->ends = lists[2], to->rows_of = lists[3];
+    to->factors_of = lists[4], to->as_complex = lists[6];
+    to->nsteps = counts[1], to->nterms = counts[3];
+    Py_buffer *weights = hold(&self->held, PyTuple_GetItem(program, WEIGHTS),
+                              PyBUF_C_CONTIGUOUS | PyBUF_FORMAT);
     if (!weights)
         return -1;
     to->weights = weights->buf;
-    to->complex_weights = same(weights->format, "Zd");
-    if (!to->complex_weights && !same(weights->format, "d"))
+    to->complex_weights = element_of(weights->format) == COMPLEX_DOUBLE;
+    if (!to->complex_weights && element_of(weights->format) != DOUBLE)
         return fail("weights of a program are double precision numbers, real or complex");
-    if (to->rows < 0 || ends != to->nsteps || kinds != to->nsteps || factors != to->nterms
+    if (to->rows < 0 || counts[2] != to->nsteps || counts[6] != to->nsteps || counts[4] != to->nterms
         || weights->len / weights->itemsize != to->nterms)
         return fail("the lists of a program differ in length");
     return 0;
@@ -123,9 +77,9 @@ static int read_segment(Prepared_lines *self, PyObject *pair, int axis, int is_t
     segment->begin = PyLong_AsSsize_t(PyTuple_GetItem(pair, 0));
     if (segment->begin == -1 && PyErr_Occurred())
         return -1;
-    Py_buffer *view = hold(self, PyTuple_GetItem(pair, 1), is_target ? PyBUF_STRIDED
-                                                                     : PyBUF_STRIDED_RO);
-    if (!view || element_of(view->format, &element) < 0)
+    int flags = PyBUF_FORMAT | (is_target ? PyBUF_STRIDED : PyBUF_STRIDED_RO);
+    Py_buffer *view = hold(&self->held, PyTuple_GetItem(pair, 1), flags);
+    if (!view || read_element(view, &element) < 0)
         return -1;
     if (axis < 0 || axis >= view->ndim || view->ndim > MOST_AXES)
         return fail("an array has no such axis");
@@ -160,8 +114,8 @@ static int read_factors(Prepared_lines *self, PyObject *array)
     Py_ssize_t count = 1;
     if (Py_IsNone(array))
         return 0;
-    Py_buffer *view = hold(self, array, PyBUF_C_CONTIGUOUS);
-    if (!view || element_of(view->format, &element) < 0)
+    Py_buffer *view = hold(&self->held, array, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT);
+    if (!view || read_element(view, &element) < 0)
         return -1;
     for (int i = 0; i < lines->naxes; i++)
         count *= lines->extents[i];
@@ -191,12 +145,12 @@ static int fill(Prepared_lines *self, PyObject *program, PyObject *sources, PyOb
     Py_ssize_t nsources = PyTuple_Size(sources), count = nsources + PyTuple_Size(targets);
     if (count == nsources || count > INT32_MAX)
         return fail("there is no target");
-    self->copy = copier;
-    self->add = adder;
+    self->copy = level.copy;
+    self->add = level.add;
     self->lines.nsources = (int)nsources;
     self->lines.segments = PyMem_Calloc(count, sizeof(Segment));
-    self->views = PyMem_Calloc(PROGRAM_LISTS + count + 1, sizeof(Py_buffer));
-    if (!self->lines.segments || !self->views) {
+    self->held.views = PyMem_Calloc(PROGRAM_LISTS + count + 1, sizeof(Py_buffer));
+    if (!self->lines.segments || !self->held.views) {
         PyErr_NoMemory();
         return -1;
     }
@@ -256,15 +210,14 @@ static PyObject *lines_call(PyObject *object, PyObject *arguments, PyObject *key
         PyErr_SetString(PyExc_RuntimeError, "another thread executes these lines: prepare others");
         return NULL;
     }
-    if (self->nviews == 0) /* the arrays were given back to the collector of garbage */
+    if (self->held.count == 0) /* the arrays were given back to the collector of garbage */
         Py_RETURN_NONE;
     self->busy = 1;
     /* For other processes that share memory: see `prepare_ordered_copies`. */
     ORDER_MEMORY();
-    PyThreadState *state = self->bytes >= WORTH_UNLOCKING ? PyEval_SaveThread() : NULL;
+    PyThreadState *state = unlock(self->bytes >= WORTH_UNLOCKING);
     lines_run(&self->lines, self->copy, self->add);
-    if (state)
-        PyEval_RestoreThread(state);
+    lock(state);
     ORDER_MEMORY();
     self->busy = 0;
     Py_RETURN_NONE;
@@ -274,16 +227,14 @@ static int lines_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Prepared_lines *self = (Prepared_lines *)object;
     Py_VISIT(Py_TYPE(object));
-    for (Py_ssize_t i = 0; i < self->nviews; i++)
-        Py_VISIT(self->views[i].obj);
+    for (Py_ssize_t i = 0; i < self->held.count; i++)
+        Py_VISIT(self->held.views[i].obj);
     return 0;
 }
 
 static int lines_clear(PyObject *object)
 {
-    Prepared_lines *self = (Prepared_lines *)object;
-    while (self->nviews > 0)
-        PyBuffer_Release(&self->views[--self->nviews]);
+    release(&((Prepared_lines *)object)->held);
     return 0;
 }
 
@@ -297,7 +248,7 @@ static void lines_dealloc(PyObject *object)
     lines_clear(object);
     lines_free(&self->lines);
     PyMem_Free(self->lines.segments);
-    PyMem_Free(self->views);
+    PyMem_Free(self->held.views);
     PyObject_GC_Del(object);
     Py_DECREF(type);
 }

@@ -1,17 +1,8 @@
 /* The compiled copies as a Python module, for arrays that export the buffer protocol. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <structmember.h>
+#include "arguments.h"
 
-#include "block.h"
-#include "checksum.h"
-#include "lines_module.h"
+#include <structmember.h>
 #include "machine.h"
-#include "pool.h"
-#include "rows_module.h"
-#include "total.h"
-#include "running.h"
-#include "weighted.h"
 
 enum {
     WORTH_UNLOCKING = 32768, /* bytes; copying fewer takes no longer than the lock */
@@ -20,8 +11,6 @@ enum {
 
 static Level levels[MOST_LEVELS];
 static int nlevels;
-static Copier *current;
-static Py_ssize_t stream_from = 8 << 20;
 
 /* ---- one copy ---- */
 
@@ -77,13 +66,12 @@ static void execute(Copier *copier, const Block *blocks, Py_ssize_t count, Py_ss
                     Py_ssize_t whole)
 {
     int stream = whole >= stream_from;
-    PyThreadState *state = bytes >= WORTH_UNLOCKING ? PyEval_SaveThread() : NULL;
+    PyThreadState *state = unlock(bytes >= WORTH_UNLOCKING);
     for (Py_ssize_t i = 0; i < count; i++)
         copier(&blocks[i], stream);
     if (stream)
         streams_finish();
-    if (state)
-        PyEval_RestoreThread(state);
+    lock(state);
 }
 
 static PyObject *copy(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
@@ -102,7 +90,7 @@ static PyObject *copy(PyObject *Py_UNUSED(module), PyObject *const *arguments, P
         return NULL;
     prepare(&block, views, axes);
     Py_ssize_t bytes = block_bytes(&block);
-    execute(current, &block, 1, bytes, whole > bytes ? whole : bytes);
+    execute(level.copy, &block, 1, bytes, whole > bytes ? whole : bytes);
     PyBuffer_Release(&views[0]);
     PyBuffer_Release(&views[1]);
     Py_RETURN_NONE;
@@ -163,7 +151,7 @@ static int copies_add(Copies *self, PyObject *pair)
 static int copies_fill(Copies *self, PyObject *pairs)
 {
     Py_ssize_t count = PyTuple_Size(pairs);
-    self->copier = current;
+    self->copier = level.copy;
     self->blocks = PyMem_Calloc(count, sizeof(Block));
     self->views = PyMem_Calloc(2 * count, sizeof(Py_buffer));
     if (!self->blocks || !self->views) {
@@ -282,29 +270,11 @@ static PyObject *available(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(noth
     return names;
 }
 
-static void use_level(const Level *level)
-{
-    current = level->copy;
-    use_summer(level->sum);
-    use_for_lines(level->copy, level->add);
-    use_for_running(level->copy);
-    use_for_weights(level->weigh);
-    use_for_totals(level->total);
-}
-
-static void write_past_cache_from(Py_ssize_t bytes)
-{
-    stream_from = bytes;
-    stream_lines_from(bytes);
-    stream_running_from(bytes);
-    stream_weighted_from(bytes);
-}
-
 static PyObject *use(PyObject *Py_UNUSED(module), PyObject *name)
 {
     for (int i = 0; i < nlevels; i++)
         if (PyUnicode_CompareWithASCIIString(name, levels[i].name) == 0) {
-            use_level(&levels[i]);
+            level = levels[i];
             Py_RETURN_NONE;
         }
     PyErr_Format(PyExc_ValueError, "this processor cannot run %R", name);
@@ -316,12 +286,14 @@ static PyObject *stream(PyObject *Py_UNUSED(module), PyObject *bytes)
     Py_ssize_t before = stream_from, given = PyLong_AsSsize_t(bytes);
     if (given == -1 && PyErr_Occurred())
         return NULL;
-    write_past_cache_from(given);
+    stream_from = given;
     return PyLong_FromSsize_t(before);
 }
 
+#define FAST(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL
+
 static PyMethodDef functions[] = {
-    {"copy", (PyCFunction)(void (*)(void))copy, METH_FASTCALL,
+    {"copy", FAST(copy),
      "copy(target, source, whole=0): copy all elements; the arrays must not overlap. The target is "
      "part of so many bytes."},
     {"address", address, METH_O, "address(array): where its first element is."},
@@ -329,33 +301,33 @@ static PyMethodDef functions[] = {
     {"use", use, METH_O, "use(name): copy, add and sum up by these instructions from now on."},
     {"stream_from", stream, METH_O,
      "stream_from(bytes): write past the cache from this size on; returns the one before."},
-    {"move", (PyCFunction)(void (*)(void))rows_move, METH_FASTCALL,
+    {"move", FAST(rows_move),
      "move(target, to, source, from): copy rows of the source to rows of the target."},
-    {"locate", (PyCFunction)(void (*)(void))rows_locate, METH_FASTCALL,
+    {"locate", FAST(rows_locate),
      "locate(coords, cuts, steps, first, owners, offsets): find who owns points, and where."},
-    {"fetch", (PyCFunction)(void (*)(void))rows_fetch, METH_FASTCALL,
+    {"fetch", FAST(rows_fetch),
      "fetch(coords, cuts, steps, first, table, target): read points in the blocks of all owners."},
-    {"sort", (PyCFunction)(void (*)(void))rows_sort, METH_FASTCALL,
+    {"sort", FAST(rows_sort),
      "sort(owners, ends, order): sort numbers by their owner."},
     {"mixed_sum", mixed_sum, METH_VARARGS,
      "mixed_sum(data, width, first, words=all, count=1, step=0, pitch=0): sum up mixed words of "
      "`width` bytes, from that position on; or rows that are `pitch` bytes apart in the data, and "
      "`step` positions in the array."},
-    {"running_sums", (PyCFunction)(void (*)(void))running_sums, METH_FASTCALL,
+    {"running_sums", FAST(running_sums),
      "running_sums(sums, values, before, after, besides): add up values along their last axis, "
      "after the plane before them, and set the plane after them; the planes may be None. Other "
      "calls write so many bytes besides, which decides whether these are written past the cache. "
      "The arrays have to fit each other, and to be contiguous along their lines."},
-    {"weighted_sum", (PyCFunction)(void (*)(void))weighted_sum, METH_FASTCALL,
+    {"weighted_sum", FAST(weighted_sum),
      "weighted_sum(target, *sources, *weights): set the target to the sum of the sources times their "
      "weights, and return True; or return False if rows are not contiguous, or types differ."},
-    {"weighted_rows", (PyCFunction)(void (*)(void))weighted_rows, METH_FASTCALL,
+    {"weighted_rows", FAST(weighted_rows),
      "weighted_rows(target, source, terms, columns): set each element of contiguous rows to the sum "
      "of neighbours, terms being (factor, offset, weight, ...); but some columns, each (number, "
      "column, weight, ...), to the sum of other ones times the same factor."},
     {"total", total, METH_O,
      "total(array): the sum of doubles, bit by bit that of NumPy; None if they are not contiguous."},
-    {"pool_block", (PyCFunction)(void (*)(void))pool_block, METH_FASTCALL,
+    {"pool_block", FAST(pool_block),
      "pool_block(nbytes, zero): memory that is used again when nobody views it."},
     {"pool_keep", pool_keep, METH_O,
      "pool_keep(nbytes): keep at most so much unused memory; returns the bound before."},
@@ -367,8 +339,7 @@ static PyMethodDef functions[] = {
 static int set_up(PyObject *module)
 {
     nlevels = levels_available(levels);
-    use_level(&levels[0]);
-    write_past_cache_from(stream_from);
+    level = levels[0];
     PyObject *type = PyType_FromSpec(&copies_spec);
     int status = type ? PyModule_AddObjectRef(module, "Copies", type) : -1;
     Py_XDECREF(type);

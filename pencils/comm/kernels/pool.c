@@ -8,14 +8,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
-#include "pool.h"
+#include "arguments.h"
 
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 enum {
-    LINE = 64,               /* bytes of a cache line, at which blocks begin */
     STEPS = 8,               /* sizes from one power of two to the next: an eighth is wasted */
     LEAST = 4096,            /* bytes of the smallest size */
     SIZES = STEPS * 64,
@@ -121,10 +120,9 @@ static void prefer_huge_pages(char *memory, size_t size)
 
 static void set_zero(char *memory, size_t nbytes)
 {
-    PyThreadState *state = nbytes >= WORTH_UNLOCKING ? PyEval_SaveThread() : NULL;
+    PyThreadState *state = unlock(nbytes >= WORTH_UNLOCKING);
     memset(memory, 0, nbytes);
-    if (state)
-        PyEval_RestoreThread(state);
+    lock(state);
 }
 
 /* Fill in the memory: some that waits, or new. */

@@ -1,6 +1,6 @@
 /* Running sums along the last axis, which is contiguous. Each sum needs the one before it, so that
    several lines are added up side by side. */
-#include "running.h"
+#include "arguments.h"
 
 #include <string.h>
 #include "machine.h"
@@ -12,13 +12,6 @@ enum {
     WORTH_UNLOCKING = 32768,
     SUMS = 0, VALUES, BEFORE, AFTER, ARRAYS
 };
-
-static Copier *copier;
-static Py_ssize_t stream_from;
-
-void use_for_running(Copier *copy) { copier = copy; }
-
-void stream_running_from(Py_ssize_t bytes) { stream_from = bytes; }
 
 /* Arrays of one shape, but for planes before and after, which have one point along the lines. */
 typedef struct {
@@ -124,7 +117,7 @@ static void add_group(const Group *group)
             add_piece_double(group, sums, totals, at, piece / size);
         else
             add_piece_float(group, sums, totals, at, piece / size);
-        copier(&block, task->stream);
+        level.copy(&block, task->stream);
     }
     if (task->views[AFTER].obj)
         copy_plane(group, AFTER, (char *)totals);
@@ -154,18 +147,9 @@ static void add_lines(const Task *task)
             return;
     for (int i = 0; i < ARRAYS; i++)
         first[i] = task->views[i].buf;
-    for (int axis = 0; axis >= 0;) {
+    do
         add_side_by_side(task, first);
-        for (axis = task->last - 2; axis >= 0; axis--) {
-            ptrdiff_t back = ++index[axis] < task->shape[axis] ? 0 : task->shape[axis];
-            for (int i = 0; i < ARRAYS; i++)
-                if (task->views[i].obj)
-                    first[i] += (1 - back) * task->views[i].strides[axis];
-            if (!back)
-                break;
-            index[axis] = 0;
-        }
-    }
+    while (next_index(index, task->shape, task->last - 1, first, task->views, ARRAYS));
     if (task->stream)
         streams_finish();
 }
@@ -180,11 +164,11 @@ static int is_contiguous(const Py_buffer *view, int axis)
 static int read_sums(Task *task)
 {
     const Py_buffer *sums = &task->views[SUMS];
-    const char *type = sums->format + (sums->format[0] == 'Z');
-    if (sums->ndim < 1 || (strcmp(type, "d") != 0 && strcmp(type, "f") != 0))
+    int element = element_of(sums->format);
+    if (sums->ndim < 1 || element < 0)
         return 0;
-    task->is_double = type[0] == 'd';
-    task->parts = type == sums->format ? 1 : 2;
+    task->is_double = element == DOUBLE || element == COMPLEX_DOUBLE;
+    task->parts = element < COMPLEX_FLOAT ? 1 : 2;
     task->last = sums->ndim - 1;
     for (int i = 0; i < sums->ndim; i++)
         task->shape[i] = sums->shape[i];
@@ -205,14 +189,18 @@ static int suits(const Task *task, int which)
     return view->shape[task->last] == task->shape[task->last] && is_contiguous(view, task->last);
 }
 
+static const Py_ssize_t no_strides[MOST_AXES];
+
 /* Read the arrays, of which the planes may be None; returns -1 if one cannot be held. */
 static int read_arrays(Task *task, PyObject *const *arrays, int *suitable)
 {
     *suitable = 1;
     for (int i = 0; i < ARRAYS; i++) {
         int flags = PyBUF_FORMAT | (i == SUMS || i == AFTER ? PyBUF_STRIDED : PyBUF_STRIDED_RO);
-        if (Py_IsNone(arrays[i]))
+        if (Py_IsNone(arrays[i])) {
+            task->views[i].strides = (Py_ssize_t *)no_strides;
             continue;
+        }
         if (PyObject_GetBuffer(arrays[i], &task->views[i], flags) < 0)
             return -1;
         *suitable = *suitable && (i ? suits(task, i) : read_sums(task));
@@ -236,10 +224,9 @@ PyObject *running_sums(PyObject *Py_UNUSED(module), PyObject *const *arguments, 
     int status = read_arrays(&task, arguments, &suitable);
     task.stream = task.views[SUMS].len + besides >= stream_from;
     if (status == 0 && suitable) {
-        PyThreadState *state = task.views[SUMS].len >= WORTH_UNLOCKING ? PyEval_SaveThread() : NULL;
+        PyThreadState *state = unlock(task.views[SUMS].len >= WORTH_UNLOCKING);
         add_lines(&task);
-        if (state)
-            PyEval_RestoreThread(state);
+        lock(state);
     }
     for (int i = 0; i < ARRAYS; i++)
         PyBuffer_Release(&task.views[i]); /* does nothing for those that are not held */

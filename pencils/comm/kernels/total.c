@@ -1,13 +1,7 @@
 /* Sums of all elements of arrays. */
-#include "total.h"
-
-#include <stdint.h>
+#include "arguments.h"
 
 enum { WORTH_UNLOCKING = 65536 }; /* bytes; adding up fewer takes no longer than the lock */
-
-static Totaler *totaler;
-
-void use_for_totals(Totaler *of) { totaler = of; }
 
 PyObject *total(PyObject *Py_UNUSED(module), PyObject *array)
 {
@@ -20,11 +14,10 @@ PyObject *total(PyObject *Py_UNUSED(module), PyObject *array)
         PyBuffer_Release(&view);
         Py_RETURN_NONE;
     }
-    PyThreadState *state = view.len >= WORTH_UNLOCKING ? PyEval_SaveThread() : NULL;
+    PyThreadState *state = unlock(view.len >= WORTH_UNLOCKING);
     /* NumPy adds to 0: there is no sum of -0. */
-    double found = 0.0 + totaler(view.buf, view.len / view.itemsize);
-    if (state)
-        PyEval_RestoreThread(state);
+    double found = 0.0 + level.total(view.buf, view.len / view.itemsize);
+    lock(state);
     PyBuffer_Release(&view);
     return PyFloat_FromDouble(found);
 }

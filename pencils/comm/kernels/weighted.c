@@ -1,7 +1,6 @@
 /* Weighted sums of arrays, row by row: each element of the target is written once. */
-#include "weighted.h"
+#include "arguments.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "machine.h"
 
@@ -10,17 +9,6 @@ enum {
     PIECE = 4096, /* bytes of a row that are added at once, so that parts of sums stay near */
     FAR = 4096    /* bytes to fetch before they are needed */
 };
-
-static Weigher *weigher;
-static Py_ssize_t stream_from;
-
-void use_for_weights(Weigher *weigh) { weigher = weigh; }
-
-void stream_weighted_from(Py_ssize_t bytes) { stream_from = bytes; }
-
-void weigh_row(const Weighted *sum, int is_double) { weigher(sum, is_double); }
-
-int weights_are_streamed(Py_ssize_t bytes) { return bytes >= stream_from; }
 
 /* Arrays of one shape whose last axis is contiguous; the first one is the target. */
 typedef struct {
@@ -39,7 +27,7 @@ static void add_few(const Task *task, char *target, const char *const *rows)
 {
     Weighted sum = {target, rows, task->weights, task->count, task->bytes,
                     rows[task->lead] + FAR, task->stream, task->is_complex};
-    weigher(&sum, task->is_double);
+    level.weigh(&sum, task->is_double);
 }
 
 /* Add up a row of many sources: parts of the sum are terms of the next sums. */
@@ -60,7 +48,7 @@ static void add_many(const Task *task, char *target, const char *const *rows)
             Weighted sum = {last ? target + at : parts, terms, weights, n, bytes,
                             rows[task->lead] + at + FAR, last && task->stream,
                             task->is_complex ? 2 - first : 0};
-            weigher(&sum, task->is_double);
+            level.weigh(&sum, task->is_double);
             terms[0] = parts;
             weights[0] = 1;
         }
@@ -70,7 +58,7 @@ static void add_many(const Task *task, char *target, const char *const *rows)
 static void add_rows(const Task *task)
 {
     ptrdiff_t index[MOST_AXES] = {0};
-    const char *rows[1 + MOST_SOURCES];
+    char *rows[1 + MOST_SOURCES];
     void (*add)(const Task *, char *, const char *const *)
         = task->count > MOST_TERMS ? add_many : add_few;
     for (int i = 0; i <= task->last; i++)
@@ -78,23 +66,14 @@ static void add_rows(const Task *task)
             return;
     for (int i = 0; i <= task->count; i++)
         rows[i] = task->views[i].buf;
-    for (int axis = 0; axis >= 0;) {
-        add(task, (char *)rows[0], rows + 1);
-        for (axis = task->last - 1; axis >= 0; axis--) {
-            ptrdiff_t back = ++index[axis] < task->shape[axis] ? 0 : task->shape[axis];
-            for (int i = 0; i <= task->count; i++)
-                rows[i] += (1 - back) * task->views[i].strides[axis];
-            if (!back)
-                break;
-            index[axis] = 0;
-        }
-    }
+    do
+        add(task, rows[0], (const char *const *)rows + 1);
+    while (next_index(index, task->shape, task->last, rows, task->views, 1 + task->count));
     if (task->stream)
         streams_finish();
 }
 
 /* ---- arguments ---- */
-
 
 /* Whether a source suits the target: same shape and type, and rows that are contiguous. */
 static int suits(const Task *task, const Py_buffer *view)
@@ -111,16 +90,16 @@ static int suits(const Task *task, const Py_buffer *view)
 static int read_target(Task *task)
 {
     const Py_buffer *target = &task->views[0];
-    const char *type = target->format + (target->format[0] == 'Z');
-    if (target->ndim < 1 || (strcmp(type, "d") != 0 && strcmp(type, "f") != 0))
+    int element = element_of(target->format);
+    if (target->ndim < 1 || element < 0)
         return 0;
-    task->is_double = type[0] == 'd';
-    task->is_complex = type != target->format;
+    task->is_double = element == DOUBLE || element == COMPLEX_DOUBLE;
+    task->is_complex = element >= COMPLEX_FLOAT;
     task->last = target->ndim - 1;
     for (int i = 0; i < target->ndim; i++)
         task->shape[i] = target->shape[i];
     task->bytes = target->shape[task->last] * target->itemsize;
-    task->stream = weights_are_streamed(target->len);
+    task->stream = target->len >= stream_from;
     return suits(task, target);
 }
 
@@ -166,10 +145,9 @@ PyObject *weighted_sum(PyObject *Py_UNUSED(module), PyObject *const *arguments, 
         held = read_arrays(task, arguments, &suitable);
     int complete = held == sources + 1;
     if (complete && suitable) {
-        PyThreadState *state = task->views[0].len >= PIECE * 8 ? PyEval_SaveThread() : NULL;
+        PyThreadState *state = unlock(task->views[0].len >= PIECE * 8);
         add_rows(task);
-        if (state)
-            PyEval_RestoreThread(state);
+        lock(state);
     }
     while (held > 0)
         PyBuffer_Release(&task->views[--held]);

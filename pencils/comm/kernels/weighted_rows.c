@@ -2,7 +2,7 @@
 
    All rows are treated as one, and what is wrong at their ends is replaced in a buffer before it is
    written to the target: rows need not be transposed, and each element is read and written once. */
-#include "weighted.h"
+#include "arguments.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,13 +75,13 @@ static void add_some(const Task *task, char *buffer, ptrdiff_t begin, ptrdiff_t 
     for (int i = 0; i < task->count; i++)
         rows[i] = source + first + task->offsets[i];
     if (first < end)
-        weigh_row(&(Weighted){buffer + first - begin, rows, task->weights, task->count, end - first,
+        level.weigh(&(Weighted){buffer + first - begin, rows, task->weights, task->count, end - first,
                               source + first + FAR, 0, 0},
                   task->is_double);
     for (int i = 0; i < task->ncolumns; i++)
         fill_column(task, &task->columns[i], buffer, begin / task->bytes, bytes / task->bytes);
     const char *row = buffer;
-    weigh_row(&(Weighted){(char *)task->target.buf + begin, &row, &task->factor, 1, bytes, buffer,
+    level.weigh(&(Weighted){(char *)task->target.buf + begin, &row, &task->factor, 1, bytes, buffer,
                           task->stream, task->as_complex},
               task->is_double);
 }
@@ -104,33 +104,27 @@ static int add_rows(const Task *task)
 
 /* ---- arguments ---- */
 
-static int fail(const char *text)
-{
-    PyErr_SetString(PyExc_ValueError, text);
-    return 0;
-}
-
 static int read_arrays(Task *task, PyObject *target, PyObject *source)
 {
     if (PyObject_GetBuffer(source, &task->source, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0
         || PyObject_GetBuffer(target, &task->target,
                               PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0)
-        return 0;
+        return -1;
     const Py_buffer *to = &task->target, *from = &task->source;
-    const char *type = to->format + (to->format[0] == 'Z');
+    int element = element_of(to->format);
     if (to->ndim < 1 || to->ndim != from->ndim || strcmp(to->format, from->format) != 0
-        || (strcmp(type, "d") != 0 && strcmp(type, "f") != 0))
+        || element < 0)
         return fail("rows are floats, real or complex, in two arrays of one type");
     for (int i = 0; i < to->ndim; i++)
         if (to->shape[i] != from->shape[i])
             return fail("rows are in two arrays of one shape");
-    task->is_double = type[0] == 'd';
-    task->parts = type == to->format ? 1 : 2;
+    task->is_double = element == DOUBLE || element == COMPLEX_DOUBLE;
+    task->parts = element < COMPLEX_FLOAT ? 1 : 2;
     task->item = to->itemsize;
     task->bytes = to->shape[to->ndim - 1] * task->item;
     task->rows = task->bytes ? to->len / task->bytes : 0;
-    task->stream = weights_are_streamed(to->len);
-    return 1;
+    task->stream = to->len >= stream_from;
+    return 0;
 }
 
 /* Read the factor, and the offset and weight of each term. */
@@ -146,12 +140,12 @@ static int read_terms(Task *task, PyObject *terms)
         Py_ssize_t offset = PyLong_AsSsize_t(PyTuple_GetItem(terms, 1 + 2 * i));
         task->weights[i] = PyFloat_AsDouble(PyTuple_GetItem(terms, 2 + 2 * i));
         if (PyErr_Occurred())
-            return 0;
+            return -1;
         if (offset <= -task->bytes / task->item || offset >= task->bytes / task->item)
             return fail("an offset leaves its row");
         task->offsets[i] = offset * task->item;
     }
-    return !PyErr_Occurred();
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 /* Read the number of a column, and the terms with their weights. */
@@ -163,7 +157,7 @@ static int read_column(Task *task, PyObject *given)
         return fail("a column has a number, and up to eight terms and weights");
     Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GetItem(given, 0));
     if (number == -1 && PyErr_Occurred())
-        return 0;
+        return -1;
     if (number < 0 || number >= task->bytes / task->item)
         return fail("there is no such column");
     column->at = number * task->item;
@@ -173,31 +167,31 @@ static int read_column(Task *task, PyObject *given)
         if (PyErr_Occurred()
             || PyObject_GetBuffer(PyTuple_GetItem(given, i), term, PyBUF_FORMAT | PyBUF_STRIDED_RO)
                    < 0)
-            return 0;
+            return -1;
         column->count++; /* of those to be released */
         if (term->ndim != 1 || term->shape[0] != task->rows
             || strcmp(term->format, task->target.format) != 0)
             return fail("a term has an element for each row");
     }
-    return 1;
+    return 0;
 }
 
 static int read_task(Task *task, PyObject *const *arguments)
 {
     PyObject *columns = arguments[3];
-    if (!read_arrays(task, arguments[0], arguments[1])
-        || (task->rows && !read_terms(task, arguments[2])))
-        return 0;
+    if (read_arrays(task, arguments[0], arguments[1]) < 0
+        || (task->rows && read_terms(task, arguments[2]) < 0))
+        return -1;
     Py_ssize_t count = PyTuple_Check(columns) ? PyTuple_Size(columns) : MOST_COLUMNS + 1;
     if (count > MOST_COLUMNS)
         return fail("there are up to eight columns with sums of their own");
     for (Py_ssize_t i = 0; i < count && task->rows; i++)
-        if (!read_column(task, PyTuple_GetItem(columns, i)))
-            return 0;
-    return 1;
+        if (read_column(task, PyTuple_GetItem(columns, i)) < 0)
+            return -1;
+    return 0;
 }
 
-static void release(Task *task)
+static void release_task(Task *task)
 {
     for (int i = 0; i < task->ncolumns; i++)
         for (int j = 0; j < task->columns[i].count; j++)
@@ -216,7 +210,7 @@ PyObject *weighted_rows(PyObject *Py_UNUSED(module), PyObject *const *arguments,
     Task *task = PyMem_Calloc(1, sizeof(Task));
     if (!task)
         return PyErr_NoMemory();
-    int done = read_task(task, arguments);
+    int done = read_task(task, arguments) == 0;
     if (done && task->rows) {
         PyThreadState *state = PyEval_SaveThread();
         int added = add_rows(task);
@@ -225,6 +219,6 @@ PyObject *weighted_rows(PyObject *Py_UNUSED(module), PyObject *const *arguments,
             PyErr_NoMemory();
         done = added;
     }
-    release(task);
+    release_task(task);
     return done ? Py_NewRef(Py_None) : NULL;
 }

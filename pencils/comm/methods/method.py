@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.mpi import MPI
@@ -176,3 +177,37 @@ class Method(ABC):
 
     def free(self) -> None:  # noqa: B027 - most methods own no MPI objects
         """Free MPI objects; local."""
+
+
+def publish_starts(
+    first: NDArray[np.int64],
+    sends: Sequence[PackPlan],
+    bases: Iterable[int],
+    ranks: Mapping[int, int] | Sequence[int],
+) -> None:
+    """Set in a row for each rank where its blocks begin in the staging block of this rank.
+
+    There is a column for each of `sends`, which begins at its base; `ranks` has the row of a peer.
+    """
+    for number, (plan, base) in enumerate(zip(sends, bases, strict=False)):
+        for peer, start in reversed(list(zip(plan.peers, plan.starts, strict=True))):
+            first[ranks[peer], number] = base + start  # those for one peer are consecutive
+
+
+def find_starts(
+    recvs: Sequence[PackPlan],
+    ahead: NDArray[np.int64],
+    ranks: Mapping[int, int] | Sequence[int],
+) -> list[list[int]]:
+    """Return where blocks begin in the staging blocks of their senders.
+
+    `ahead` has what `publish_starts` has set on other ranks, in a row for each of them.
+    """
+    found = []
+    for number, plan in enumerate(recvs):
+        at, starts = ahead[:, number].tolist(), []
+        for peer, nbytes in zip(plan.peers, plan.room, strict=True):
+            starts.append(at[ranks[peer]])
+            at[ranks[peer]] += nbytes
+        found.append(starts)
+    return found

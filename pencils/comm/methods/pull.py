@@ -17,12 +17,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from pencils.comm.agree import agreed
-from pencils.comm.meeting import waiting
+from pencils.comm.agree import raise_noticed, waiting
 from pencils.comm.memory import Bytes
-from pencils.comm.methods.method import Array, one_each, own_blocks, pack_plans
+from pencils.comm.methods.method import (
+    Array,
+    find_starts,
+    one_each,
+    own_blocks,
+    pack_plans,
+    publish_starts,
+)
 from pencils.comm.pack import MessageSpec, Pairs, no_op, prepare_ordered_copies
 from pencils.comm.recording import current, timed
+from pencils.comm.staging import Segment
 from pencils.comm.topology import Attribute, Topology
 
 # Bytes of a staging block. Larger exchanges gain more from reading arrays in place.
@@ -36,10 +43,8 @@ class _Staging:
     def __init__(self) -> None:
         self.turn = 0  # equal on all ranks between two calls
         self.meet: Callable[[], object] = no_op  # wait for all ranks
-        self._own: Bytes | None = None  # the blocks of this rank; None if there is no room
+        self.segment: Segment | None = None  # None if there is no room
         self._made = False
-        self._memory: Callable[[int], memoryview]  # of a rank
-        self._starts: list[int] = []  # of the blocks of each rank in its memory
         self._blocks: dict[int, list[Bytes]] = {}  # by rank: those that were needed
 
     def make(self, topology: Topology) -> bool:
@@ -47,33 +52,20 @@ class _Staging:
         if not self._made:
             self._made = True
             self.meet = waiting(topology.comm)
-            pool = topology.shared
-            self._own = pool.allocate(TURNS * MOST_STAGED)
-            if self._own is not None:
-                place = pool.find(self._own)
-                assert place is not None
-                window, start = place  # a window has the same number on all ranks
-                starts = np.empty(topology.comm.size, np.int64)
-                topology.comm.Allgather(np.array([start], np.int64), starts)
-                self._starts = starts.tolist()
-                on_node = topology.on_node
-                self._memory = lambda rank: pool.memory(on_node[rank], window)
-        return self._own is not None
+            self.segment = Segment.allocate(topology, TURNS * MOST_STAGED)
+        return self.segment is not None
 
     def blocks(self, rank: int) -> list[Bytes]:
         """Return the blocks of a rank, by turn; local."""
         found = self._blocks.get(rank)
         if found is None:
-            assert self._own is not None
-            start, nbytes = self._starts[rank], self._own.nbytes
-            memory = self._memory(rank)[start : start + nbytes]
-            found = np.split(np.frombuffer(memory, np.uint8), TURNS)
-            self._blocks[rank] = found
+            assert self.segment is not None
+            found = self._blocks[rank] = np.split(self.segment.of(rank), TURNS)
         return found
 
     def clear(self) -> None:
         """Release the blocks."""
-        self._own, self._blocks = None, {}
+        self.segment, self._blocks = None, {}
 
 
 _staging = Attribute(_Staging)
@@ -117,35 +109,18 @@ class Pull:
         first = np.full((size, len(specs) + 1), -1, np.int64)
         ahead = np.empty_like(first)
         if pull is not None:
-            pull._tell_starts(first)
+            publish_starts(first, pull._sends, pull._bases, range(size))
+            first[:, -1] = pull._bases[-1]
         topology.comm.Alltoall(first, ahead)
         ends = ahead[:, -1].tolist()
         if min(ends) < 0:
-            with agreed(topology.comm, "pull"):
-                if error is not None:
-                    raise error
+            raise_noticed(topology.comm, "pull", error)
         assert pull is not None
         pull._ends = ends
-        pull._find_starts(ahead)
+        pull._starts = find_starts(pull._recvs, ahead, range(size))
         if not pull.fits(1):
             return None
         return pull
-
-    def _tell_starts(self, first: Array) -> None:
-        """Set, for each rank and array, where its blocks begin in the staging block."""
-        for number, (sends, base) in enumerate(zip(self._sends, self._bases, strict=False)):
-            for peer, start in reversed(list(zip(sends.peers, sends.starts, strict=True))):
-                first[peer, number] = base + start  # those for one peer are consecutive
-        first[:, -1] = self._bases[-1]
-
-    def _find_starts(self, ahead: Array) -> None:
-        for number, recvs in enumerate(self._recvs):
-            starts = []
-            at = ahead[:, number].tolist()
-            for peer, nbytes in zip(recvs.peers, recvs.room, strict=True):
-                starts.append(at[peer])
-                at[peer] += nbytes
-            self._starts.append(starts)
 
     @property
     def moves(self) -> bool:

@@ -13,10 +13,9 @@ from itertools import islice
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pencils.comm.failure import wait_all
-from pencils.comm.memory import Bytes, array_at, fence, round_up
+from pencils.comm.memory import Bytes, array_at, fence
 from pencils.comm.methods.messages import Messages
 from pencils.comm.methods.method import (
     Array,
@@ -24,12 +23,15 @@ from pencils.comm.methods.method import (
     Method,
     PreparedMethod,
     Started,
+    find_starts,
     one_each,
+    publish_starts,
 )
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import MessageBlock, PackPlan, no_op, prepare_copies
 from pencils.comm.recording import timed
-from pencils.comm.shared_group import (
+from pencils.comm.shared_memory import synchronize
+from pencils.comm.staging import (
     IN_PLACE,
     NEEDS_STAGING,
     STAGED,
@@ -37,7 +39,6 @@ from pencils.comm.shared_group import (
     AddressTable,
     SharedMemoryGroup,
 )
-from pencils.comm.shared_memory import synchronize
 from pencils.layout import Traffic
 
 
@@ -325,17 +326,7 @@ def _part(plan: ChunkPlan, *, near: bool) -> ChunkPlan:
 def _starts_at_peers(plan: ChunkPlan, group: SharedMemoryGroup) -> list[list[int]]:
     """Where blocks begin in the staging blocks of their senders. *Collective*."""
     first = np.zeros((group.comm.size, len(plan.sends)), np.int64)
-    for number, sends in enumerate(plan.sends):
-        for peer, start in reversed(list(zip(sends.peers, sends.starts, strict=True))):
-            first[group.ranks[peer], number] = start  # those for one peer are consecutive
+    publish_starts(first, plan.sends, [0] * len(plan.sends), group.ranks)
     ahead = np.empty_like(first)
     group.comm.Alltoall(first, ahead)
-    return [_starts(recvs, group, ahead[:, number]) for number, recvs in enumerate(plan.recvs)]
-
-
-def _starts(recvs: PackPlan, group: SharedMemoryGroup, ahead: NDArray[np.int64]) -> list[int]:
-    starts = []
-    for peer, nbytes in zip(recvs.peers, recvs.nbytes, strict=True):
-        starts.append(int(ahead[group.ranks[peer]]))
-        ahead[group.ranks[peer]] += round_up(nbytes)
-    return starts
+    return find_starts(plan.recvs, ahead, group.ranks)

@@ -16,9 +16,9 @@ from typing import Any, cast
 
 from mpi4py import MPI
 
-from pencils.comm import failure, sparse
+from pencils.comm import failure, mailbox
 from pencils.comm.mailbox import Mailbox
-from pencils.comm.private import private_class
+from pencils.comm.topology import private_class
 from pencils.tools.run.report import CodePosition, called_names, line_of
 from simmpi.frames import is_library
 
@@ -57,7 +57,7 @@ _LIBRARY_THREADS = "pencils"  # how the names of its threads begin
 # that is another object in each call.
 _POLLING = {
     Mailbox.wait.__code__: "call",
-    sparse._by_consensus.__code__: "status",  # noqa: SLF001 - to recognize it
+    mailbox._by_consensus.__code__: "status",  # noqa: SLF001 - to recognize it
     failure.wait_while.__code__: "request",
 }
 

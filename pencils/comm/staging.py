@@ -1,4 +1,8 @@
-"""Groups of ranks on one node that read each other's arrays, and the tables of their addresses."""
+"""Where the ranks of a node put data for each other: blocks of all ranks, and tables of addresses.
+
+A `Segment` has a block of each rank on a node, which all of them view for as long as they need it.
+In a `SharedMemoryGroup`, ranks take a block for one exchange, and write its address to a table.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,8 @@ from numpy.typing import NDArray
 
 from pencils.comm.memory import Bytes
 from pencils.comm.mpi import MPI
-from pencils.comm.private import split
 from pencils.comm.shared_memory import Buffers, SharedPool
-from pencils.comm.topology import Topology
+from pencils.comm.topology import Topology, split
 
 # Divisions of a node into groups that are kept for each communicator; the number of communicators
 # of MPI libraries is limited.
@@ -24,6 +27,36 @@ MOST_GROUPS = 16
 NEEDS_STAGING, IN_PLACE, STAGED = range(3)
 # Columns of an address table; strides follow.
 STATE, WINDOW, OFFSET, STRIDES = range(4)
+
+
+class Segment:
+    """A block of each rank on a node, in memory that all of them share; see `allocate`."""
+
+    def __init__(self, topology: Topology, own: Bytes, places: list[list[int]]) -> None:
+        self._topology = topology
+        self._places = places  # of each rank on the node: window, first byte, and bytes
+        self.own = own  # of this rank; keeps the memory
+
+    @classmethod
+    def allocate(cls, topology: Topology, nbytes: int) -> Segment | None:
+        """Allocate `nbytes` of this rank. *Collective* over the node.
+
+        None on every rank of the node, with a warning, if there is no room.
+        """
+        pool, node = topology.shared, topology.node
+        own = pool.allocate(nbytes)
+        if own is None:
+            return None
+        places = np.empty((node.size, 3), np.int64)
+        node.Allgather(np.array([*(pool.find(own) or ()), own.nbytes], np.int64), places)
+        return cls(topology, own, places.tolist())
+
+    def of(self, rank: int) -> Bytes:
+        """View the block of a rank on this node, by its number among all ranks; local."""
+        place = self._topology.on_node[rank]
+        window, start, nbytes = self._places[place]
+        memory = self._topology.shared.memory(place, window)
+        return np.frombuffer(memory[start : start + nbytes], np.uint8)
 
 
 class AddressTable:
