@@ -179,7 +179,7 @@ class Method(ABC):
         """Free MPI objects; local."""
 
 
-def tell_starts(
+def publish_starts(
     first: NDArray[np.int64],
     sends: Sequence[PackPlan],
     bases: Iterable[int],
@@ -199,9 +199,9 @@ def find_starts(
     ahead: NDArray[np.int64],
     ranks: Mapping[int, int] | Sequence[int],
 ) -> list[list[int]]:
-    """Return where blocks begin in the staging blocks of their senders, which told it in `ahead`.
+    """Return where blocks begin in the staging blocks of their senders.
 
-    `ahead` has what `tell_starts` has set on other ranks, in a row for each of them.
+    `ahead` has what `publish_starts` has set on other ranks, in a row for each of them.
     """
     found = []
     for number, plan in enumerate(recvs):

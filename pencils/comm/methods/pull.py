@@ -25,7 +25,7 @@ from pencils.comm.methods.method import (
     one_each,
     own_blocks,
     pack_plans,
-    tell_starts,
+    publish_starts,
 )
 from pencils.comm.pack import MessageSpec, Pairs, no_op, prepare_ordered_copies
 from pencils.comm.recording import current, timed
@@ -109,7 +109,7 @@ class Pull:
         first = np.full((size, len(specs) + 1), -1, np.int64)
         ahead = np.empty_like(first)
         if pull is not None:
-            tell_starts(first, pull._sends, pull._bases, range(size))
+            publish_starts(first, pull._sends, pull._bases, range(size))
             first[:, -1] = pull._bases[-1]
         topology.comm.Alltoall(first, ahead)
         ends = ahead[:, -1].tolist()

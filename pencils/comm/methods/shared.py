@@ -25,7 +25,7 @@ from pencils.comm.methods.method import (
     Started,
     find_starts,
     one_each,
-    tell_starts,
+    publish_starts,
 )
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import MessageBlock, PackPlan, no_op, prepare_copies
@@ -326,7 +326,7 @@ def _part(plan: ChunkPlan, *, near: bool) -> ChunkPlan:
 def _starts_at_peers(plan: ChunkPlan, group: SharedMemoryGroup) -> list[list[int]]:
     """Where blocks begin in the staging blocks of their senders. *Collective*."""
     first = np.zeros((group.comm.size, len(plan.sends)), np.int64)
-    tell_starts(first, plan.sends, [0] * len(plan.sends), group.ranks)
+    publish_starts(first, plan.sends, [0] * len(plan.sends), group.ranks)
     ahead = np.empty_like(first)
     group.comm.Alltoall(first, ahead)
     return find_starts(plan.recvs, ahead, group.ranks)
