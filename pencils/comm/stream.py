@@ -128,9 +128,7 @@ class _StagingSlots(_Carrier):
         self._slots = slots
         self._sent: list[MPI.Request] = [MPI.REQUEST_NULL] * len(slots)
         self._moved = 0
-        self._unread: deque[int] = (
-            deque()
-        )  # ranks whose message that a slot is free has not arrived
+        self._unread: deque[int] = deque()  # ranks that may still read a slot
 
     def send(self, peer: int, slab: Array) -> None:
         """Pack the slab when a slot is free."""
