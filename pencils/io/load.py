@@ -150,7 +150,6 @@ def load(
         its list of contents is lost. Checksums are still compared.
     external : bool, optional
         Whether to read data in other files: external links, external storage, virtual datasets.
-        The index of a `TimeSeries` always refers to the snapshots in its folder.
     comm : mpi4py.MPI.Intracomm, optional
         The processes that share the fields, without `template` and `into`. Default: all.
 
@@ -231,7 +230,7 @@ def verify(
     -------
     list of str
         Names of the fields, values and coordinates whose checksums match; empty if the list of
-        contents matches and covers all, as in the index of a series.
+        contents matches and there are no data.
 
     Raises
     ------

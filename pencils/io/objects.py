@@ -20,15 +20,13 @@ import h5py
 
 from pencils.errors import CheckpointError
 from pencils.io.file_access import open_to_read
-from pencils.io.file_info import MOST_GROUPS, RESERVED
+from pencils.io.file_info import MOST_GROUPS
 
 # Soft links that refer to each other; HDF5 itself follows as many. Also virtual datasets that show
 # each other; HDF5 needs memory of the stack for each.
 _MOST_LINKS = 16
 # How often HDF5 may have to read a dataset to show a virtual one.
 _MOST_SOURCES = 10**7
-# The files of a series; the index in the same folder refers to them.
-_SNAPSHOT = re.compile(r"snapshot-(\d+-)?\d{6,}\.h5")
 _SAME_FILE = "."
 # In names of sources, for which HDF5 puts 0, 1, 2, ..., as long as there are such.
 _NUMBER, _MARK = "%b", re.compile("%[b%]")
@@ -93,8 +91,7 @@ class Objects(NamedTuple):
         other, source = pair
         is_pattern = any(_NUMBER in text for text in pair)
         if not self.external:
-            is_index = RESERVED + "series" in self.file.attrs
-            if other != _SAME_FILE and not (is_index and _SNAPSHOT.fullmatch(other)):
+            if other != _SAME_FILE:
                 raise self.outside(name, f"a view of {other!r},")
             if is_pattern:
                 raise self.outside(name, "a view of what may be in")
