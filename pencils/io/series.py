@@ -35,14 +35,13 @@ from pencils.io.file_access import from_root
 from pencils.io.file_info import RESERVED, TIME, Stored
 from pencils.io.options import (
     already_there,
-    read_attrs,
+    as_attrs,
+    as_path,
     read_facts,
     read_grid,
     read_mode,
-    read_path,
     split_attrs,
 )
-from pencils.io.ready import ReadyMoves
 from pencils.io.series_state import (
     SUMS,
     Column,
@@ -51,7 +50,7 @@ from pencils.io.series_state import (
     read_samples,
     take,
 )
-from pencils.io.slabs import FileBlocks, Slabs, moving
+from pencils.io.slabs import FileBlocks, ReadyMoves, Slabs, moving
 from pencils.io.writer_lock import WriterLock
 from pencils.io.writers import write_part
 from pencils.layout import Selection
@@ -133,7 +132,7 @@ class TimeSeries(CollectiveBlock):
         self._comm = topology.comm
         grid = whole_grid(self._comm, "TimeSeries", grid)
         with agreed(self._comm, "TimeSeries") as agree:
-            given, both = read_path(path), read_attrs(attrs, RESERVED)
+            given, both = as_path(path), as_attrs(attrs, RESERVED)
             known, notes = split_attrs(both)
             self._mode = read_mode(mode)
             self._grid = read_grid(grid)

@@ -34,7 +34,7 @@ from pencils.io.file_info import (
     DatasetInfo,
     Stored,
 )
-from pencils.io.hdf5_file import list_datasets
+from pencils.io.hdf5 import list_datasets
 from pencils.io.manifest import (
     END_AT,
     Extent,
@@ -49,10 +49,10 @@ from pencils.io.manifest import (
     page_digests,
     read_head,
 )
+from pencils.io.objects import read_checked
 from pencils.io.seal import END_FIELD, differences, repair, seal_again, seal_new, switch
 from pencils.io.series_state import SUMS, Column, SeriesState
 from pencils.io.slabs import FileBlocks
-from pencils.io.unpack import read_checked
 from pencils.io.vtkhdf import update_view, write_view
 
 # A record lists that many extents outside its sum, and refers to an earlier record for others.

@@ -2,10 +2,11 @@
 
     python tests/campaigns/hdf5_checksums.py --count 1000 --seed 1
 
-Damages everything but raw data in files that plain h5py writes: whole ones, compressed ones, and ones
-that have grown, from which single writes of the last step are missing: a stale part that is well
-formed. Each damaged file is read in a process of its own. Prints how often the contents were those
-of a state that was written, or an error, and how often neither: ``SILENT``, ``crash``, ``hang``.
+Damages everything but raw data in files that plain h5py writes: whole ones, compressed ones, and
+ones that have grown, from which single writes of the last step are missing: a stale part that is
+well formed. Each damaged file is read in a process of its own. Prints how often the contents were
+those of a state that was written, or an error, and how often neither: ``SILENT``, ``crash`` or
+``hang``.
 """
 
 import argparse
@@ -143,25 +144,33 @@ def damage(dice, data, places, writes, before):
         del bad[at:]
     elif kind == "longer":
         bad += dice.randbytes(dice.choice([1, 8, 4096]))
-    elif kind == "stale":  # a write, or several, did not get to the disk
-        bad = bytearray(before[-1].ljust(len(data), b"\0"))
-        lost = set(dice.sample(range(len(writes)), dice.randint(1, max(1, len(writes) - 1))))
-        for number, (offset, new) in enumerate(writes):
-            if number not in lost:
-                bad[offset : offset + len(new)] = new
-        for place in set(range(len(data))) - set(places):
-            bad[place] = data[place]  # raw data are never stale here
+    elif kind == "stale":
+        bad = lose_writes(dice, data, places, writes, before)
     else:
-        allowed = set(places)
-        near = [one for one in range(at, min(at + (16 if kind == "swap" else 512), len(data)))]
-        near = [one for one in near if one in allowed]
-        other = dice.choice(places)
-        for number, one in enumerate(near):
-            if kind == "zero":
-                bad[one] = 0
-            elif other + number in allowed:
-                bad[one], bad[other + number] = bad[other + number], bad[one]
+        change_run(dice, bad, places, at, zero=kind == "zero")
     return kind, bytes(bad)
+
+
+def change_run(dice, bad, places, at, *, zero):
+    """Fill a run of bytes with zeros, or swap it with another run."""
+    allowed, there = set(places), dice.choice(places)
+    for one, other in ((at + n, there + n) for n in range(512 if zero else 16)):
+        if zero and one in allowed:
+            bad[one] = 0
+        elif not zero and {one, other} <= allowed:
+            bad[one], bad[other] = bad[other], bad[one]
+
+
+def lose_writes(dice, data, places, writes, before):
+    """Let a write of HDF5, or several, not get to the disk; raw data all do."""
+    bad = bytearray(before[-1].ljust(len(data), b"\0"))
+    lost = set(dice.sample(range(len(writes)), dice.randint(1, max(1, len(writes) - 1))))
+    for number, (offset, new) in enumerate(writes):
+        if number not in lost:
+            bad[offset : offset + len(new)] = new
+    for place in set(range(len(data))) - set(places):
+        bad[place] = data[place]
+    return bad
 
 
 def judge(path, states):

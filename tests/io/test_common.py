@@ -163,6 +163,7 @@ def test_a_folder_that_all_see(comm, mpi_tmp_path):
     assert everywhere(comm, np.array_equal(found.local, u.local))
     with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=comm) as series:
         series.append(0.5, {"u": u})
+    comm.barrier()  # rank 0 may still remove the lock
     assert everywhere(comm, len([*mpi_tmp_path.iterdir()]) == 2)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import pencils
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.planes import read_plane
+from pencils.io.show import read_plane
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
