@@ -11,7 +11,6 @@ from pencils.io.load import Checkpoint, load, verify
 from pencils.io.open_file import OpenFile, StoredField, open  # noqa: A004 - as in h5py
 from pencils.io.save import Saving, save
 from pencils.io.series import TimeSeries
-from pencils.io.xdmf import write_xdmf
 
 __all__ = [
     "Checkpoint",
@@ -24,5 +23,4 @@ __all__ = [
     "open",
     "save",
     "verify",
-    "write_xdmf",
 ]

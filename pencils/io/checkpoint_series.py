@@ -21,6 +21,7 @@ from pencils.io.file_access import on_root
 from pencils.io.load import Checkpoint, load
 from pencils.io.options import (
     Truncatable,
+    as_path,
     check_continued,
     check_processes,
     read_every,
@@ -28,7 +29,6 @@ from pencils.io.options import (
     read_mode,
     read_names,
     read_outputs,
-    read_path,
     read_seconds,
     set_back,
 )
@@ -117,7 +117,7 @@ class CheckpointSeries(CollectiveBlock):
         self._ranks = Pencil(1, comm)
         self._comm = self._ranks.topology.comm
         with agreed(self._comm, "CheckpointSeries") as agree:
-            given, self._mode = read_path(directory), read_mode(mode)
+            given, self._mode = as_path(directory), read_mode(mode)
             self._keep = None if keep is None else as_int("keep", keep, least=1)
             self._every = read_every(every)
             seconds, numbers = read_seconds("stop_after", stop_after), read_signals(signals)

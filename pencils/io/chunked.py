@@ -16,8 +16,7 @@ from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.io.chunks import count_chunks, cut_points, whole_chunks
 from pencils.io.file_info import DatasetInfo
-from pencils.io.ready import ReadyMoves
-from pencils.io.slabs import file_plan
+from pencils.io.slabs import ReadyMoves, file_plan
 from pencils.pencil import Pencil
 from pencils.plans import Freeable, kept_plan, kept_plans
 from pencils.transposition.plan import Transposition

@@ -21,7 +21,7 @@ _SHARE = "give a path on a file system that all hosts share"
 _SEEN, _ABSENT, _OTHER = range(3)
 
 
-def check_seen(topology: Topology, verb: str, path: Path, new: Path) -> None:
+def check_visible_on_all_hosts(topology: Topology, verb: str, path: Path, new: Path) -> None:
     """Check that all ranks see a new file of rank 0, by which `path` is written. *Collective*.
 
     Raises FileNotFoundError on every rank otherwise. Costs nothing if there is one node.
@@ -45,7 +45,7 @@ def check_folder(topology: Topology, given: str) -> None:
     if probe is None:
         return
     try:
-        check_seen(topology, "write", path, probe)
+        check_visible_on_all_hosts(topology, "write", path, probe)
     finally:
         if topology.rank == 0:
             discard(probe)

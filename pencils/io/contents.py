@@ -33,8 +33,10 @@ class Contents:
     chunking: Chunking
     boundary: Mapping[str, Widths] = field(default_factory=dict)  # of fields that include it
     attrs: Mapping[str, Any] = field(default_factory=dict)  # of the user
-    notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the same, of datasets
-    run: Mapping[str, Any] = field(default_factory=dict)  # step and time
+    dataset_attrs: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # the same, of datasets
+    step_and_time: Mapping[str, Any] = field(default_factory=dict)  # step and time
     align: int = 1  # datasets of that many bytes and more begin at multiples of it
     summed: bool = True  # whether to store checksums
 
@@ -64,7 +66,7 @@ class Contents:
         }
 
     @property
-    def facts(self) -> dict[str, object]:
+    def agreed_values(self) -> dict[str, object]:
         """What must be the same on all ranks."""
         facts: dict[str, object] = {"names": [*self.fields, *self.values]}
         for entry in self.entries:

@@ -52,20 +52,23 @@ def lay_out(
     writes what is not known yet, or None. Raises TypeError if HDF5 has no such element type or
     attribute, OSError if the file cannot be written.
     """
-    # Random numbers, by which their places in the file are found.
-    marks = {name: np.frombuffer(secrets.token_bytes(8), np.uint64) for name in _later(contents)}
+    # Random numbers, by which their places in the file are found: h5py does not tell these, and to
+    # open the file again by it in `seal` makes a small save take a seventh longer.
+    marks = {
+        name: np.frombuffer(secrets.token_bytes(8), np.uint64) for name in _reserved_names(contents)
+    }
     with CapturedFile(path) as captured:
         fields, values = _fill(captured, contents, marks)
-        holes = _find_marks(captured, marks)
-        for at in (holes or {}).values():
+        attribute_offsets = _find_marks(captured, marks)
+        for at in (attribute_offsets or {}).values():
             captured.poke(at, bytes(8))
-        if holes is None:
+        if attribute_offsets is None:
             _note(captured, dict.fromkeys(marks, 0))
         captured.apply()
-    return fields, values, holes
+    return fields, values, attribute_offsets
 
 
-def _later(contents: Contents) -> list[str]:
+def _reserved_names(contents: Contents) -> list[str]:
     """Name what `seal` notes: the field of a checksum; the empty name if the file is complete."""
     return ["", *(contents.fields if contents.summed else ())]
 
@@ -92,7 +95,7 @@ def _fill(
         libraries = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
         complete = marks[""].view(np.int64)[0]
         facts = {"format": FORMAT, "complete": complete, **libraries, "version": _version()}
-        for name, value in (facts | dict(contents.run)).items():
+        for name, value in (facts | dict(contents.step_and_time)).items():
             file.attrs[RESERVED + name] = value
         for name, value in contents.attrs.items():
             store_attribute(file, name, value)
@@ -101,7 +104,7 @@ def _fill(
         fields = [_place_field(file, one, contents, marks) for one in contents.entries]
         for name, scales in contents.scales.items():
             label(file, file[name], scales)
-        describe_all(file, contents.notes, has_grid=contents.grid is not None)
+        describe_all(file, contents.dataset_attrs, has_grid=contents.grid is not None)
         write_view(file, [*contents.fields])
         return fields, values
 
@@ -115,20 +118,22 @@ def _version() -> str:
 
 
 def seal(
-    path: str | CapturedFile, sums: Mapping[str, int], holes: Mapping[str, int] | None = None
+    path: str | CapturedFile,
+    sums: Mapping[str, int],
+    attribute_offsets: Mapping[str, int] | None = None,
 ) -> None:
     """Note that a file is complete, and the checksums of its fields, where room was made for them.
 
-    A `CapturedFile` is changed in memory only. `holes` are of `lay_out`, if nothing else has been
-    changed through HDF5 since: then it need not be read again.
+    A `CapturedFile` is changed in memory only. `attribute_offsets` are of `lay_out`, if
+    nothing else has been changed through HDF5 since: then it need not be read again.
     """
     numbers = {**sums, "": 1}
-    if holes is None or isinstance(path, CapturedFile):
+    if attribute_offsets is None or isinstance(path, CapturedFile):
         _note(path, numbers)
         return
     with open_to_write(path) as handle:
         for name, value in numbers.items():
-            write(handle, np.uint64(value).tobytes(), holes[name])
+            write(handle, np.uint64(value).tobytes(), attribute_offsets[name])
 
 
 def _note(path: str | CapturedFile, numbers: Mapping[str, int]) -> None:

@@ -50,7 +50,7 @@ class _Levels(NamedTuple):
     def of(
         cls, shape: Sequence[int], counts: Sequence[int], itemsize: int, *, alone: bool = False
     ) -> _Levels:
-        """Find them for a block of so many points; pieces have no other points if `alone`."""
+        """Choose where reads are cut; with `alone`, no piece spans bytes of other ranks."""
         steps = strides(shape)
         cut = [axis for axis, count in enumerate(counts) if count < shape[axis]]
         run = piece = cut[-1] if cut else 0

@@ -7,22 +7,297 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import pickle
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import h5py
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, as_dtype
 from pencils.distribute.placement import ArrayLike
 from pencils.errors import CheckpointError
+from pencils.io.checksum import checksum
 from pencils.io.file_access import number_of, open_to_read, reading, system
-from pencils.io.file_info import FORMAT, RESERVED, Access, FileInfo, Identity, damaged
-from pencils.io.hdf5_file import HDF5File
-from pencils.io.manifest import check_manifest, lost
-from pencils.io.objects import open_unlocked
+from pencils.io.file_info import (
+    CONVENTIONS,
+    COORDINATE,
+    FORMAT,
+    GIVEN_CONVENTIONS,
+    MOST_GROUPS,
+    RESERVED,
+    VIEW,
+    Access,
+    DatasetInfo,
+    FileInfo,
+    Identity,
+    Stored,
+    damaged,
+)
+from pencils.io.manifest import Listed, Record, broken, check_manifest, lost
+from pencils.io.objects import Objects, open_unlocked, read_part
 from pencils.io.seal import committed
-from pencils.io.unpack import read_part
+
+# Names of datasets in an error text.
+_MOST_NAMES = 20
+
+
+class HDF5File(NamedTuple):
+    """An open file that is as it was written, as far as its manifest shows."""
+
+    path: str
+    file: Any  # h5py.File
+    record: Record | None  # its manifest, if it has one and it was compared
+    external: bool  # whether data may be in other files
+    found: dict[str, Any]  # datasets that were looked at, by name
+
+    @property
+    def listed(self) -> Mapping[str, Listed] | None:
+        """The datasets in its manifest, by name; None if it has none."""
+        return None if self.record is None else self.record.manifest.datasets
+
+    @property
+    def _objects(self) -> Objects:
+        return Objects(self.path, self.file, self.external)
+
+    def names(self) -> list[str]:
+        """Return the names of all datasets."""
+        found, others = _walk(self.file)
+        if self.listed is not None:
+            return found
+        if others and not self.external:
+            raise self._objects.outside(others[0], "a link to")
+        for name in others:
+            thing = self.file.get(name)
+            found += [name] if isinstance(thing, h5py.Dataset) else []
+            inner = list_datasets(thing) if isinstance(thing, h5py.Group) else ()
+            found += [f"{name}/{one}" for one in inner]
+        return found
+
+    def everything(self, among: Collection[str] | None) -> list[str]:
+        """Return the names of all values, and of the fields in `among`; None means all fields.
+
+        Coordinates, and what other tools have added to a file of pencils, are neither.
+        """
+        if self.listed is not None:
+            self.compare()
+            found = {name: listed.kind for name, listed in self.listed.items()}
+        elif RESERVED + "format" in self.file.attrs:
+            found = {name: _kind_of(self.file[name]) for name in self.names()}
+        else:
+            return self.names() if among is None else list(among)
+        fields = [name for name, kind in found.items() if not kind]
+        values = [name for name, kind in found.items() if kind not in ("", COORDINATE)]
+        return [*dict.fromkeys([*(fields if among is None else among), *values])]
+
+    def compare(self) -> list[str]:
+        """Return the names of all datasets; raise CheckpointError if the manifest has others."""
+        found = self.names()
+        if self.listed is None:
+            return found
+        missing = self.listed.keys() - set(found)
+        if missing:
+            raise broken(self.path, f"{', '.join(map(repr, sorted(missing)))}, which it holds, is")
+        for name in found:
+            if name not in self.listed and _kind_of(self.file[name]) != COORDINATE:
+                raise broken(self.path, f"{name!r}, which is not in its list of contents, is")
+        return found
+
+    def is_array(self, name: str) -> bool:
+        """Whether a dataset has a shape, and elements of a type that fields can have."""
+        dataset = self.dataset(name)
+        try:
+            as_dtype(dataset.dtype)
+        except TypeError:
+            return False
+        return dataset.shape is not None
+
+    def is_summed(self, name: str) -> bool:
+        """Whether a dataset has a checksum."""
+        listed = (self.listed or {}).get(name)
+        in_manifest = listed is not None and listed.checksum is not None
+        return in_manifest or RESERVED + "checksum" in self.file[name].attrs
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the sum in the manifest covers all data, those of other files left out."""
+        listed = None if self.listed is None else self.listed.items()
+        return listed is not None and all(
+            one.kind or self.file[name].is_virtual for name, one in listed
+        )
+
+    def dataset(self, name: str) -> Any:
+        """Return a dataset; CheckpointError if there is none, or it may not be read."""
+        found = self.found.get(name) or self._objects.find(name)
+        if isinstance(found, h5py.Dataset):
+            self.found[name] = found
+            return found
+        names = list_datasets(self.file)
+        listed = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+        what = "no dataset" if found is None else "a group, not a dataset,"
+        raise CheckpointError(
+            f"{self.path} has {what} named {name!r}; it holds {listed or 'no dataset at all'}"
+        )
+
+    def describe(self, name: str) -> DatasetInfo:
+        """Describe a dataset; CheckpointError if that is impossible, or the manifest differs."""
+        path, dataset = self.path, self.dataset(name)
+        info = _describe(path, name, dataset)
+        offset = _plain_offset(path, dataset)
+        if offset is not None and offset + info.nbytes > Path(path).stat().st_size:
+            raise CheckpointError(f"{path} is damaged: it ends before {name!r} does")
+        if not (info.kind and self.file.driver == "fileobj"):  # patches may change its bytes
+            info = replace(info, offset=offset)
+        listed = (self.listed or {}).get(name)
+        if listed is None:
+            return info
+        if (listed.dtype, listed.shape) != Listed.of(info)[1:3]:
+            raise broken(path, f"type or shape of {name!r} is")
+        return info if listed.checksum is None else replace(info, checksum=listed.checksum)
+
+    def info(self, identity: Identity, datasets: Iterable[DatasetInfo]) -> FileInfo:
+        """Read the values among some datasets, and the attributes."""
+        infos, attrs = list(datasets), self.file.attrs
+        values = {one.name: self._read_value(one) for one in infos if one.kind}
+        fields = [one for one in infos if not one.kind]
+        step, time = (attrs.get(RESERVED + name) for name in ("step", "time"))
+        numbers = None if step is None else int(step), None if time is None else float(time)
+        return FileInfo(self.path, identity, fields, values, _user_attrs(attrs), *numbers)
+
+    def _read_value(self, info: DatasetInfo) -> Stored:
+        data, stored = np.empty(info.shape, info.dtype), self.file[info.name].id
+        if info.chunks and info.checksum is None:
+            data = read_part(self.file[info.name], ...)
+        elif data.size:  # the bytes as they are, gaps included, as `store_value` writes them
+            stored.read(h5py.h5s.ALL, h5py.h5s.ALL, data, stored.get_type())
+        if info.checksum not in (None, checksum(data)):
+            raise damaged(self.path, [info.name])
+        return Stored(info.kind, data)
+
+
+def list_datasets(file: Any) -> list[str]:
+    """Return the names of all datasets of a file or group.
+
+    Of a file of pencils, without those that only show others to VTK.
+    """
+    return _walk(file)[0]
+
+
+def _walk(top: Any) -> tuple[list[str], list[str]]:
+    """Return the names of all datasets of a file or group, and of all links to other files.
+
+    Soft links are not followed, and objects with several names have the first. Raises
+    CheckpointError if groups are nested too deep.
+    """
+    datasets: list[str] = []
+    others: list[str] = []
+    hidden = VIEW if RESERVED + "format" in top.attrs else None
+    seen: set[int] = set()
+    left: list[tuple[str, Any, bytes, int]] = [("", top.id, b".", h5py.h5l.TYPE_HARD)]
+    while left:
+        path, parent, name, kind = left.pop()
+        if kind == h5py.h5l.TYPE_SOFT or path == hidden:
+            continue
+        if kind != h5py.h5l.TYPE_HARD:
+            others.append(path)
+            continue
+        found = h5py.h5o.open(parent, name)
+        address = h5py.h5o.get_info(found).addr
+        if address in seen:
+            continue
+        seen.add(address)
+        if isinstance(found, h5py.h5d.DatasetID):
+            datasets.append(path)
+        elif isinstance(found, h5py.h5g.GroupID):
+            if path.count("/") >= MOST_GROUPS:
+                raise CheckpointError(
+                    f"{os.path.realpath(top.file.filename)} has more than {MOST_GROUPS} groups, "
+                    f"one in the other, from {path[:20]!r} on; name what is to be read"
+                )
+            links: list[tuple[bytes, int]] = []
+            found.links.iterate(partial(_note_link, links), info=True)
+            for inner, type_ in reversed(links):
+                text = inner.decode("utf8", "surrogateescape")
+                left.append((f"{path}/{text}" if path else text, found, inner, type_))
+    return datasets, others
+
+
+def _note_link(links: list[tuple[bytes, int]], name: bytes, info: Any) -> None:
+    links.append((name, info.type))  # h5py uses `info` again
+
+
+def _kind_of(dataset: Any) -> str:
+    """Return `DatasetInfo.kind` of a dataset of a file of pencils, or `COORDINATE`."""
+    if RESERVED + "components" in dataset.attrs:
+        return ""
+    kind: str = dataset.attrs.get(RESERVED + "value", COORDINATE)
+    return kind
+
+
+def _describe(path: str, name: str, dataset: Any) -> DatasetInfo:
+    """Describe a dataset, but for its offset; CheckpointError if no field can hold it."""
+    if dataset.shape is None:
+        raise CheckpointError(f"{name!r} in {path} is empty: it has neither shape nor points")
+    try:
+        dtype = as_dtype(dataset.dtype)
+    except TypeError as error:
+        raise CheckpointError(
+            f"{name!r} in {path} has elements that no field can hold: {error}"
+        ) from None
+    attrs = dataset.attrs
+    components, total = (attrs.get(RESERVED + key) for key in ("components", "checksum"))
+    widths = map(int, attrs.get(RESERVED + "boundary", ()))
+    return DatasetInfo(
+        name,
+        dataset.shape,
+        dtype if dtype.names else np.dtype(dtype.str),  # without metadata of h5py
+        components=None if components is None else int(components),
+        singletons=tuple(map(bool, attrs.get(RESERVED + "singleton", ()))),
+        periodic=tuple(map(bool, attrs.get(RESERVED + "periodic", ()))),
+        boundary=tuple(zip(widths, widths, strict=True)),
+        kind=attrs.get(RESERVED + "value", "" if dataset.shape else "numpy"),
+        checksum=None if total is None else int(total),
+        chunks=dataset.chunks or (),
+    )
+
+
+def _plain_offset(path: str, dataset: Any) -> int | None:
+    """Return where the elements are as plain bytes in this file; None if they are not."""
+    layout = dataset.id.get_create_plist()
+    plain = layout.get_layout() == h5py.h5d.CONTIGUOUS and layout.get_external_count() == 0
+    here = Path(path).samefile(dataset.file.filename)  # false behind an external link
+    native = h5py.h5t.py_create(dataset.dtype, logical=True)
+    if not (plain and here and native.equal(dataset.id.get_type())):
+        return None
+    offset: int | None = dataset.id.get_offset()
+    return offset
+
+
+def _user_attrs(attrs: Any) -> dict[str, Any]:
+    """Return the attributes of the user, without types that other ranks cannot receive."""
+    found: dict[str, Any] = {}
+    for name in attrs:
+        if name.startswith(RESERVED):
+            continue
+        with contextlib.suppress(TypeError, OSError):  # of a type that h5py does not know
+            value = attrs[name]
+            pickle.dumps(value)  # fails for references, at any depth
+            found[name] = value
+    if has_own_conventions(attrs):
+        del found["Conventions"]
+    return found
+
+
+def has_own_conventions(attrs: Any) -> bool:
+    """Whether a file of pencils names conventions that its user has not given."""
+    if RESERVED + "format" not in attrs or GIVEN_CONVENTIONS in attrs:
+        return False
+    written = attrs.get("Conventions")
+    return isinstance(written, str) and written == CONVENTIONS
+
 
 # The first bytes of HDF5, at the start of a file or behind a user block of 512, 1024, ... bytes.
 _SIGNATURE, _USER_BLOCK = b"\x89HDF\r\n\x1a\n", 512

@@ -28,7 +28,7 @@ from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.common import describe_seen
 from pencils.io.file_info import Access, DatasetInfo, FileInfo
-from pencils.io.options import read_names, read_path
+from pencils.io.options import as_path, read_names
 from pencils.io.readers import default_targets, format_of, read_targets
 from pencils.io.reading import compare, read_contents
 from pencils.pencil import Pencil
@@ -150,7 +150,6 @@ def load(
         its list of contents is lost. Checksums are still compared.
     external : bool, optional
         Whether to read data in other files: external links, external storage, virtual datasets.
-        The index of a `TimeSeries` always refers to the snapshots in its folder.
     comm : mpi4py.MPI.Intracomm, optional
         The processes that share the fields, without `template` and `into`. Default: all.
 
@@ -187,7 +186,7 @@ def load(
     topology = topology_of(as_comm(comm, "load")) if is_given else topology_among(*known)
     private = topology.comm
     with agreed(private, "load") as agree:
-        given, wanted = read_path(path), read_names(names)
+        given, wanted = as_path(path), read_names(names)
         new_dtype = None if dtype is None else as_dtype(dtype)
         access = Access(bool(verify), bool(edited), bool(external))
         agree(path=given, names=wanted, dtype=new_dtype, **access._asdict())
@@ -231,7 +230,7 @@ def verify(
     -------
     list of str
         Names of the fields, values and coordinates whose checksums match; empty if the list of
-        contents matches and covers all, as in the index of a series.
+        contents matches and there are no data.
 
     Raises
     ------
@@ -272,7 +271,7 @@ def find_matches(
     """Do what `verify` does, but return None if the file has no checksums. *Collective*."""
     topology = topology_of(as_comm(comm, "verify"))
     with agreed(topology.comm, "verify") as agree:
-        given = read_path(path)
+        given = as_path(path)
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, edited=access.edited, external=access.external)
     file = describe_seen(

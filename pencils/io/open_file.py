@@ -23,11 +23,10 @@ from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.checksum import add_sums, carry_sums, checksum
 from pencils.io.common import describe_seen
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
-from pencils.io.options import read_path
+from pencils.io.options import as_path
 from pencils.io.readers import Target, format_of
-from pencils.io.ready import ReadyMoves
 from pencils.io.seal import reseal
-from pencils.io.slabs import Slabs, consecutive, moving
+from pencils.io.slabs import ReadyMoves, Slabs, consecutive, moving
 from pencils.io.writer_lock import WriterLock
 from pencils.layout import Selection
 from pencils.pencil import Pencil
@@ -86,7 +85,7 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     """
     topology = topology_of(as_comm(comm, "open"))
     with agreed(topology.comm, "open") as agree:
-        given = read_path(path)
+        given = as_path(path)
         if mode not in ("r", "r+"):
             raise ArgumentError(
                 f"mode={mode!r} must be 'r' to read, or 'r+' to write into fields, too"

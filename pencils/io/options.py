@@ -27,7 +27,7 @@ class Truncatable(Protocol):
         """Drop what is later than `time`. *Collective*."""
 
 
-def read_path(path: object) -> str:
+def as_path(path: object) -> str:
     """Return a path as text; raise TypeError or ArgumentError if it names no file."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"path must be a str or a path-like object, not {path!r}")
@@ -91,7 +91,7 @@ def read_names(names: object) -> list[str] | None:
     return sorted(found) if isinstance(names, set | frozenset) else found
 
 
-def read_attrs(attrs: object, reserved: str) -> dict[str, Any]:
+def as_attrs(attrs: object, reserved: str) -> dict[str, Any]:
     """Return attributes, those of datasets in mappings by the name of the dataset.
 
     Raises TypeError or ArgumentError for empty or reserved names.
@@ -105,7 +105,7 @@ def read_attrs(attrs: object, reserved: str) -> dict[str, Any]:
         )
     for own in attrs.values():
         if isinstance(own, Mapping):
-            read_attrs(own, reserved)
+            as_attrs(own, reserved)
             taken = sorted(OF_SCALES & own.keys())
             if taken:  # HDF5 may crash
                 raise ArgumentError(

@@ -32,15 +32,14 @@ from pencils.io.contents import gather_contents, whole_grid
 from pencils.io.file_access import on_root
 from pencils.io.file_info import RESERVED
 from pencils.io.options import (
+    as_attrs,
+    as_path,
     check_notes,
-    read_attrs,
     read_facts,
     read_grid,
-    read_path,
     split_attrs,
 )
-from pencils.io.ready import ReadyMoves
-from pencils.io.slabs import SlabCopies
+from pencils.io.slabs import ReadyMoves, SlabCopies
 from pencils.io.writers import HDF5Writer, Part, ready_fields
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
@@ -179,9 +178,9 @@ def save(
     comm = topology.comm
     grid = whole_grid(comm, "save", grid)
     with agreed(comm, "save") as agree:
-        target = read_path(path)
+        target = as_path(path)
         agree(path=target)
-        given, facts = read_attrs(attrs, RESERVED), read_facts(step, time)
+        given, facts = as_attrs(attrs, RESERVED), read_facts(step, time)
         room = 1 if align is None else as_int("align", align, least=1)
         agree(attrs=sorted(given), **facts, align=room, halo=bool(halo), checksum=bool(checksum))
         agree(wait=bool(wait))
@@ -189,12 +188,17 @@ def save(
         agree(compression=chunking.compression)
         contents = gather_contents(fields, read_grid(grid), comm.size, chunking)
         check_filters(contents.entries, chunking.compression)
-        agree(**contents.facts)
+        agree(**contents.agreed_values)
         of_file, notes = split_attrs(given)
         check_notes(notes, [*contents.fields, *contents.values])
         ready = ready_fields(agree, contents) if wait and not halo else ReadyMoves()
     contents = replace(
-        contents, attrs=of_file, notes=notes, run=facts, align=room, summed=bool(checksum)
+        contents,
+        attrs=of_file,
+        dataset_attrs=notes,
+        step_and_time=facts,
+        align=room,
+        summed=bool(checksum),
     )
     if halo:
         contents = contents.with_boundary()

@@ -35,15 +35,14 @@ from pencils.io.checksum import add_sums, carry_sums, checksum_box
 from pencils.io.chunked import ChunkMove, Packer, joined
 from pencils.io.chunks import chunk_box
 from pencils.io.commit import allocate, clean, commit, discard, make_temporary
-from pencils.io.common import check_seen
+from pencils.io.common import check_visible_on_all_hosts
 from pencils.io.contents import Contents
 from pencils.io.direct import DIRECT_BYTES, Place, write_points
 from pencils.io.file_access import from_root, system, through_root
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent
-from pencils.io.ready import ReadyMoves
 from pencils.io.seal import seal_new
-from pencils.io.slabs import FileBlocks, Slabs, is_slab, kept_plan_of, run_bytes
+from pencils.io.slabs import FileBlocks, ReadyMoves, Slabs, is_slab, kept_plan_of, run_bytes
 from pencils.io.writer_lock import check_unlocked
 
 if TYPE_CHECKING:
@@ -86,13 +85,13 @@ class HDF5Writer:
         self._comm = comm
         self._rank = comm.rank  # of a communicator that may be freed later
         self._chunks: list[Extent] = []  # on rank 0: where chunks are
-        self._holes: Mapping[str, int] | None = None  # on rank 0: see `create.lay_out`
+        self._attribute_offsets: Mapping[str, int] | None = None  # on rank 0: see `create.lay_out`
         found = from_root(comm, lambda: self._begin(path, contents))
         self.target, self.temporary, self.entries, self._values, self._place = found
         if self._rank != 0:
             self.file = SharedFile(str(self.temporary), write=True)
         try:
-            check_seen(topology, "save", self.target, self.temporary)
+            check_visible_on_all_hosts(topology, "save", self.target, self.temporary)
         except BaseException:
             self.close()
             self.discard()
@@ -108,7 +107,7 @@ class HDF5Writer:
             clean(target)
             temporary = make_temporary(target)
             try:
-                fields, values, self._holes = create.lay_out(str(temporary), contents)
+                fields, values, self._attribute_offsets = create.lay_out(str(temporary), contents)
                 allocate(temporary)
                 self.file = SharedFile(str(temporary), write=True)
                 self.file.raise_error()
@@ -208,9 +207,12 @@ class HDF5Writer:
         """Add what is known at the end: checksums, the list of contents, and that it is whole."""
         from pencils.io import create
 
-        path, holes = str(self.temporary), None if self._chunks else self._holes
+        path, attribute_offsets = (
+            str(self.temporary),
+            None if self._chunks else self._attribute_offsets,
+        )
         fields = [one for one in entries if not one.kind and one.checksum is not None]
-        create.seal(path, {one.name: one.checksum or 0 for one in fields}, holes)
+        create.seal(path, {one.name: one.checksum or 0 for one in fields}, attribute_offsets)
         summed = [entry for entry in entries if not entry.kind or entry.checksum is not None]
         whole = [(entry.offset, entry.nbytes) for entry in summed if entry.offset is not None]
         seal_new(path, entries, [*whole, *self._chunks])

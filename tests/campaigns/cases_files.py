@@ -105,7 +105,6 @@ def save_with_grid(w):
         assert (found.step, found.time, found["dt"]) == (4, 0.5, 0.25)
         w.holds(found["a/u"], w.data)
         w.holds(found["plane"], w.expected(fields["plane"]))
-        pencils.io.write_xdmf(path, comm=w.comm)
 
     return call
 
@@ -182,13 +181,13 @@ def open_and_change(w):
     return call
 
 
-@file_case({"file": "file", "files": "files"})
-def time_series(w, value):
+@file_case
+def time_series(w):
     path = w.folder / "series"
     us = {tag: w.field(tag=tag) for tag in (OLD, NEW)}
 
     def start():
-        with pencils.TimeSeries(path, "w", comm=w.comm, storage=value) as series:
+        with pencils.TimeSeries(path, "w", comm=w.comm) as series:
             for time in (0, 1, 2):
                 series.append(time, {"u": us[OLD], "n": time})
 
@@ -197,15 +196,14 @@ def time_series(w, value):
 
     def call():
         start()  # again, after a failure
-        with pencils.TimeSeries(path, comm=w.comm, storage=value) as series:
+        with pencils.TimeSeries(path, comm=w.comm) as series:
             series.append(3, {"u": us[NEW], "n": 3})
             series.append(4, {"u": us[NEW], "n": 4})
             series.truncate(1)
             series.append(7, {"u": us[NEW], "n": 7})
             w.equal(series.times, np.array([0.0, 1.0, 7.0]))
-        shown = path if value == "file" else path / "index.h5"
-        pencils.verify(shown, w.comm)
-        with pencils.open(shown, comm=w.comm) as file:
+        pencils.verify(path, w.comm)
+        with pencils.open(path, comm=w.comm) as file:
             w.holds(file["u"].read(w.across, key=2), us_data(NEW))
             w.holds(file["u"].read(w.across, key=0), us_data(OLD))
 
@@ -213,23 +211,23 @@ def time_series(w, value):
         return numbers(w.shape, "f8", tag)
 
     def look(folder):
-        shown = folder / "series" if value == "file" else folder / "series" / "index.h5"
-        pencils.verify(shown, MPI.COMM_SELF)
+        path = folder / "series"
+        pencils.verify(path, MPI.COMM_SELF)
         alone = Pencil(w.shape, MPI.COMM_SELF)
-        with pencils.open(shown, comm=MPI.COMM_SELF) as file:
-            times = pencils.load(shown, alone, names="time")["time"].tolist()
+        with pencils.open(path, comm=MPI.COMM_SELF) as file:
+            times = pencils.load(path, alone, names="time")["time"].tolist()
             for number, time in enumerate(times):
                 found = file["u"].read(alone, key=number)
                 assert np.array_equal(found.local, us_data(OLD if time < 3 else NEW)), times
         # `call` begins with a new series, whose first snapshot replaces the old one.
         allowed = [*states, [0], [0, 1]]
         assert times in [[float(t) for t in some] for some in allowed], times
-        with pencils.TimeSeries(folder / "series", comm=MPI.COMM_SELF, storage=value) as series:
+        with pencils.TimeSeries(folder / "series", comm=MPI.COMM_SELF) as series:
             u = pencils.empty(alone)
             u.local[...] = us_data(NEW)
             series.append(99, {"u": u, "n": 99})
             assert series.times.tolist() == [*times, 99.0]
-        pencils.verify(shown, MPI.COMM_SELF)
+        pencils.verify(path, MPI.COMM_SELF)
         return f"times {[int(time) for time in times]}"
 
     return call, look

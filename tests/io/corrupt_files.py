@@ -76,13 +76,6 @@ def make_running(path):
         return path.read_bytes(), path
 
 
-def make_index(path):
-    """Append to a folder; the damage is in its index."""
-    with pencils.TimeSeries(path, grid=GRID, storage="files") as series:
-        append(series)
-    return (path / "index.h5").read_bytes(), path / "index.h5"
-
-
 KINDS = {
     "save": make_save,
     "unsummed": make_unsummed,
@@ -90,7 +83,6 @@ KINDS = {
     "rewritten": make_rewritten,
     "series": make_series,
     "running": make_running,
-    "index": make_index,
 }
 
 
@@ -140,17 +132,14 @@ def plain(thing):
 
 
 def _place(path):
-    if path.name in ("series", "running", "index.h5"):
+    if path.name in ("series", "running"):
         return {"u": PENCIL, "row": pencils.Pencil((6,), COMM)}
     return PENCIL
 
 
 def list_series(path):
     """Make a series of the file; which times it has."""
-    folder = path.name == "index.h5"
-    with pencils.TimeSeries(
-        path.parent if folder else path, comm=COMM, storage="files" if folder else "file"
-    ) as series:
+    with pencils.TimeSeries(path, comm=COMM) as series:
         return series.times.tolist()
 
 
@@ -167,7 +156,7 @@ def verify(path):
 
 def looks(kind):
     """List what is done with a file of a kind."""
-    if kind in ("series", "running", "index"):
+    if kind in ("series", "running"):
         return [read_all, list_series]
     return [read_but_fields if kind == "unsummed" else read_all, verify]
 

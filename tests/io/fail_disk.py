@@ -60,11 +60,11 @@ def edit(folder):
         file["u"].read(PENCIL)
 
 
-def append(storage, mode="a"):
+def append(mode="a"):
     """Make what writes a series, or goes on with it."""
 
     def work(folder):
-        series = pencils.TimeSeries(folder / "s", mode, comm=COMM, storage=storage)
+        series = pencils.TimeSeries(folder / "s", mode, comm=COMM)
         try:
             for _ in range(2):
                 time = len(series) + 1.0
@@ -104,12 +104,9 @@ CASES = {
     "verify": (save, verify),
     "verify packed": (pack, verify),
     "edit": (save, edit),
-    "series": (nothing, append("file")),
-    "series goes on": (append("file"), append("file")),
-    "series anew": (append("file"), append("file", "w")),
-    "folder": (nothing, append("files")),
-    "folder goes on": (append("files"), append("files")),
-    "folder anew": (append("files"), append("files", "w")),
+    "series": (nothing, append()),
+    "series goes on": (append(), append()),
+    "series anew": (append(), append("w")),
     "checkpoints go on": (two_checkpoints, checkpoint("a", 3)),
     "checkpoints anew": (two_checkpoints, checkpoint("w", 1)),
 }

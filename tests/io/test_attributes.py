@@ -74,19 +74,17 @@ def test_checkpoint(lab, mpi_tmp_path, grid):
 
 
 @pytest.mark.parallel([1, 2, 3, 4, 6])
-@pytest.mark.parametrize("storage", ["file", "files"])
-def test_series(lab, mpi_tmp_path, grid, storage):
+def test_series(lab, mpi_tmp_path, grid):
     path = mpi_tmp_path / "a.h5"
-    shown = path if storage == "file" else path / "index.h5"
-    options = {"grid": grid, "storage": storage, "attrs": ATTRS | TIME}
+    options = {"grid": grid, "attrs": ATTRS | TIME}
     for time in range(3):
         with pencils.TimeSeries(path, **options) as series:
             series.append(time, fields_on(grid))
         options.pop("attrs", None)
-        lab.on_root(check, shown, ATTRS | TIME)
+        lab.on_root(check, path, ATTRS | TIME)
     with pencils.TimeSeries(path, "w", **options) as series:
         series.append(0, fields_on(grid))
-    assert "units" not in lab.on_root(found_in, shown)[1]["u"]
+    assert "units" not in lab.on_root(found_in, path)[1]["u"]
 
 
 @pytest.mark.parallel([1, 2, 3, 4, 6])

@@ -274,13 +274,11 @@ def test_nothing_to_go_on_from(folder, pencil, series):
     assert (checkpoints.skipped, output.ends) == ({}, [-np.inf])
 
 
-@pytest.mark.parametrize("storage", ["file", "files"])
-def test_without_checkpoints_outputs_begin_anew(folder, pencil, lab, caplog, storage):
+def test_without_checkpoints_outputs_begin_anew(folder, pencil, lab, caplog):
     def series(folder):
         return pencils.CheckpointSeries(folder, signals=(), comm=pencil.comm)
 
     path = folder.with_name("out.h5")
-    shown = path if storage == "file" else path / "index.h5"
     attrs, checkpoints = {"run": 7, "u": {"units": "m"}}, series(folder)
 
     def look(path):
@@ -288,24 +286,24 @@ def test_without_checkpoints_outputs_begin_anew(folder, pencil, lab, caplog, sto
             return file["u"][:, 0, 0, 0].tolist(), file.attrs["run"], file["u"].attrs["units"]
 
     for run in range(3):
-        with pencils.TimeSeries(path, comm=pencil.comm, storage=storage, attrs=attrs) as output:
+        with pencils.TimeSeries(path, comm=pencil.comm, attrs=attrs) as output:
             assert checkpoints.resume(pencil, outputs=[output]) is None
             assert len(output) == 0
-        with pencils.TimeSeries(path, comm=pencil.comm, storage=storage, attrs=attrs) as output:
+        with pencils.TimeSeries(path, comm=pencil.comm, attrs=attrs) as output:
             for time in (0.0, 1.0):
                 output.append(time, {"u": pencils.full(pencil, 10 * run + time)})
-    names = [f"{shown.name}{end}" for end in (".abandoned", ".abandoned-2", "")]
+    names = [f"{path.name}{end}" for end in (".abandoned", ".abandoned-2", "")]
     for run, name_ in enumerate(names):
         wanted = [10 * run, 10 * run + 1], 7, "m"
-        assert lab.on_root(look, shown.with_name(name_)) == wanted
+        assert lab.on_root(look, path.with_name(name_)) == wanted
     told = [record.getMessage() for record in caplog.records]
-    said = [f"{shown} is set aside as {name_}" for name_ in names[:2]]
+    said = [f"{path} is set aside as {name_}" for name_ in names[:2]]
     assert told == (said if pencil.rank == 0 else [])
     checkpoints.save(1, state(pencil, 1), time=0.5)
-    with pencils.TimeSeries(path, comm=pencil.comm, storage=storage) as output:
+    with pencils.TimeSeries(path, comm=pencil.comm) as output:
         checkpoints.resume(pencil, outputs=[output])
         assert output.times.tolist() == [0.0]
-    assert len(lab.on_root(os.listdir, shown.parent)) == (4 if storage == "file" else 8)
+    assert len(lab.on_root(os.listdir, path.parent)) == 4
 
 
 def test_an_output_that_is_closed_is_told_before_anything_changes(

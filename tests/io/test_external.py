@@ -8,7 +8,7 @@ import pytest
 
 import pencils
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.planes import read_plane
+from pencils.io.show import read_plane
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -180,23 +180,6 @@ def test_links_that_lead_nowhere(make, pencil, lab):
         assert repr(name) in text
 
 
-def test_the_index_of_a_series_refers_to_its_snapshots_only(mpi_tmp_path, pencil, lab):
-    u = pencils.ones(pencil)
-    with pencils.TimeSeries(mpi_tmp_path / "s", comm=pencil.comm, storage="files") as series:
-        series.append(0, {"u": u})
-    assert pencils.load(series.path, {"u": pencil})["u"].sum() == 30
-
-    def forge():
-        with h5py.File(mpi_tmp_path / "s" / "forged.h5", "w") as file:
-            file.attrs["pencils_series"] = 1
-            view(file, mpi_tmp_path)
-
-    lab.on_root(forge)
-    kind, text = lab.raised(pencils.load, mpi_tmp_path / "s" / "forged.h5", pencil)
-    assert kind is CheckpointError
-    assert "external=True" in text
-
-
 def show(file, name, *sources):
     """Make a virtual dataset that shows datasets, each in a file, as a whole."""
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -330,24 +313,3 @@ def test_what_does_not_show_itself(make, pencil, lab):
     whole = pencils.Pencil((12, 5), pencil.comm)
     found = pencils.load(make(numbered), whole, "u", external=True)
     assert lab.holds(found["u"], np.concatenate([DATA, DATA]))
-
-
-def test_a_snapshot_that_shows_its_index(mpi_tmp_path, pencil, lab):
-    """Without `external`, because an index refers to snapshots."""
-    u = pencils.ones(pencil)
-    with pencils.TimeSeries(mpi_tmp_path / "s", comm=pencil.comm, storage="files") as series:
-        series.append(0, {"u": u})
-
-    def forge(way):
-        with h5py.File(mpi_tmp_path / "s" / "snapshot-000000.h5", "w") as file:
-            way(file, mpi_tmp_path)
-
-    def back(file, _):
-        file.attrs["pencils_series"] = 1
-        show(file, "u", ("snapshot-000000.h5", "u"))
-
-    for way in (back, storage, link):
-        lab.on_root(forge, way)
-        kind, text = lab.raised(pencils.load, series.path, pencil)
-        assert kind is CheckpointError
-        assert "snapshot-000000.h5" in text

@@ -10,7 +10,7 @@ from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.chunked import Packer, check_filters
 from pencils.io.create import lay_out, place_chunks
 from pencils.io.file_info import DatasetInfo
-from pencils.io.unpack import read_part
+from pencils.io.objects import read_part
 
 FILTERS = [{}, {"compression": "gzip", "shuffle": True}, {"fletcher32": True}, {"scaleoffset": 1}]
 
@@ -26,9 +26,9 @@ def contents(filters, **options):
         "values": {},
         "scales": {},
         "attrs": {},
-        "notes": {},
+        "dataset_attrs": {},
         "grid": None,
-        "run": {},
+        "step_and_time": {},
         "align": 1,
         "summed": False,
     }

@@ -11,7 +11,7 @@ from pencils.errors import CheckpointError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
-KINDS = ["open", "series", "series of files", "checkpoints", "pending", "saving"]
+KINDS = ["open", "series", "checkpoints", "pending", "saving"]
 
 
 @contextlib.contextmanager
@@ -24,9 +24,8 @@ def block(kind, folder, comm):
         with pencils.open(folder / "a.h5", "r+", comm) as file:
             file["u"].write(u)
             yield file
-    elif kind.startswith("series"):
-        storage = "files" if kind.endswith("files") else "file"
-        with pencils.TimeSeries(folder / "out", "w", comm=comm, storage=storage) as series:
+    elif kind == "series":
+        with pencils.TimeSeries(folder / "out", "w", comm=comm) as series:
             series.append(1.0, {"u": u})
             yield series
     elif kind == "saving":

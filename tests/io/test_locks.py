@@ -26,14 +26,14 @@ def u(comm):
     return pencils.ones(pencils.Pencil((4, 5), comm))
 
 
-def append_again_and_again(path, storage, me, journal):
+def append_again_and_again(path, me, journal):
     """Open, append, close, and write down which snapshots were appended."""
     pencil = pencils.Pencil((4, 5), MPI.COMM_SELF)
     for _ in range(8):
         series = None
         while series is None:
             try:
-                series = pencils.TimeSeries(path, comm=MPI.COMM_SELF, storage=storage)
+                series = pencils.TimeSeries(path, comm=MPI.COMM_SELF)
             except BlockingIOError:
                 time.sleep(0.001)
         with series:
@@ -44,24 +44,23 @@ def append_again_and_again(path, storage, me, journal):
 
 @forks
 @pytest.mark.parallel([1])
-@pytest.mark.parametrize("storage", ["file", "files"])
 @pytest.mark.parametrize("writers", [2, 3])
-def test_what_was_appended_is_there(memory_path, storage, writers):
+def test_what_was_appended_is_there(memory_path, writers):
     path, journal = memory_path / "a.h5", memory_path / "journal"
     handle = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     work = append_again_and_again
-    children = [forked(work, path, storage, me, handle) for me in range(writers)]
+    children = [forked(work, path, me, handle) for me in range(writers)]
     os.close(handle)
     assert ended(*children) == [0] * writers
     said = dict(tuple(map(int, line.split())) for line in journal.read_text().splitlines())
-    with h5py.File(path if storage == "file" else path / "index.h5") as file:
+    with h5py.File(path) as file:
         assert dict(enumerate(file["me"][:])) == said
         assert np.array_equal(file["u"][:, 0, 0], range(8 * writers))
     assert not [*memory_path.rglob(".*")]
 
 
-def series_at(path, mode="a", storage="file"):
-    return lambda comm: pencils.TimeSeries(path, mode, comm=comm, storage=storage)
+def series_at(path, mode="a"):
+    return lambda comm: pencils.TimeSeries(path, mode, comm=comm)
 
 
 def edited_at(path):
@@ -78,38 +77,35 @@ def shape_in(lab, path):
     return lab.on_root(read)
 
 
-@pytest.mark.parametrize("holder", ["a", "w", "files", "r+"])
+@pytest.mark.parametrize("holder", ["a", "w", "r+"])
 def test_a_second_writer_is_refused_on_all_ranks(lab, mpi_tmp_path, u, holder):
     path = mpi_tmp_path / "a.h5"
-    storage = "files" if holder == "files" else "file"
-    shown = path / "index.h5" if storage == "files" else path
-    with series_at(path, storage=storage)(lab.comm) as series:
+    with series_at(path)(lab.comm) as series:
         series.append(0, {"u": u})
-    others = [series_at(path, mode, storage) for mode in "aw"]
-    others += [edited_at(shown), lambda _: pencils.save(shown, {"u": u})]
-    others += [lambda _: pencils.save(shown, {"u": u}, wait=False)]
+    others = [series_at(path, mode) for mode in "aw"]
+    others += [edited_at(path), lambda _: pencils.save(path, {"u": u})]
+    others += [lambda _: pencils.save(path, {"u": u}, wait=False)]
     mode = "w" if holder == "w" else "a"
-    held = (edited_at(path) if holder == "r+" else series_at(path, mode, storage))(lab.comm)
+    held = (edited_at(path) if holder == "r+" else series_at(path, mode))(lab.comm)
     if holder == "w":
         held.append(0, {"u": u})  # which replaces the file
     me = lab.comm.bcast(f"process {os.getpid()} on {platform.node()} since 2")
     for other in others:
         kind, text = lab.raised(other, lab.comm)
         assert kind is BlockingIOError
-        assert f"{shown} is open for writing by {me}" in text
+        assert f"{path} is open for writing by {me}" in text
         assert "close it there first" in text
-    assert shape_in(lab, shown) == (1, 4, 5)  # readers are not locked out
-    if storage == "file":
-        assert pencils.verify(shown, lab.comm) == ["u"]
-    assert "u" in pencils.load(shown, u.pencil)
-    with pencils.open(shown, comm=lab.comm) as file:
+    assert shape_in(lab, path) == (1, 4, 5)  # readers are not locked out
+    assert pencils.verify(path, lab.comm) == ["u"]
+    assert "u" in pencils.load(path, u.pencil)
+    with pencils.open(path, comm=lab.comm) as file:
         assert file["u"].shape == (1, 4, 5)
     held.close()
     for other in others[:1] + others[3:]:
         found = other(lab.comm)
         if found is not None:
             getattr(found, "close", getattr(found, "wait", None))()
-    assert lab.on_root(lambda: not [*shown.parent.glob(".*")])
+    assert lab.on_root(lambda: not [*path.parent.glob(".*")])
 
 
 def test_checkpoints_have_one_writer(lab, mpi_tmp_path, u):

@@ -208,10 +208,9 @@ def test_what_is_appended_behind_a_foreign_file(mpi_tmp_path, pencil, lab):
     assert pencils.load(path, pencil, edited=True)["u"].sum() == 30
 
 
-@pytest.mark.parametrize("storage", ["file", "files"])
-def test_a_series_that_other_tools_have_changed(mpi_tmp_path, pencil, lab, storage):
+def test_a_series_that_other_tools_have_changed(mpi_tmp_path, pencil, lab):
     path, u = mpi_tmp_path / "a", pencils.ones(pencil)
-    options = {"comm": pencil.comm, "storage": storage}
+    options = {"comm": pencil.comm}
     with pencils.TimeSeries(path, **options) as series:
         series.append(0, {"u": u, "n": 1})
         shown = series.path
@@ -230,8 +229,8 @@ def test_a_series_that_other_tools_have_changed(mpi_tmp_path, pencil, lab, stora
 
 def test_a_series_has_a_true_record_after_every_step(mpi_tmp_path, pencil, lab, monkeypatch):
     """However much of it earlier records list, and whatever was cut off."""
-    monkeypatch.setattr("pencils.io.series.in_file._LISTED", 2)
-    monkeypatch.setattr("pencils.io.series.tree._BATCH_BYTES", 16)
+    monkeypatch.setattr("pencils.io.series_file._LISTED", 2)
+    monkeypatch.setattr("pencils.io.series_file._BATCH_BYTES", 16)
     path, u = mpi_tmp_path / "a.h5", pencils.ones(pencil)
     grid = pencils.localgrid(pencil, (np.arange(6.0), np.arange(5.0)))
     earlier = set()
@@ -263,8 +262,8 @@ def test_a_series_that_begins_again_in_freed_space(mpi_tmp_path, pencil, lab):
 
 
 def test_damage_of_what_earlier_steps_wrote(mpi_tmp_path, pencil, change, lab, monkeypatch):
-    monkeypatch.setattr("pencils.io.series.in_file._LISTED", 2)
-    monkeypatch.setattr("pencils.io.series.tree._BATCH_BYTES", 16)
+    monkeypatch.setattr("pencils.io.series_file._LISTED", 2)
+    monkeypatch.setattr("pencils.io.series_file._BATCH_BYTES", 16)
     path, u = mpi_tmp_path / "a.h5", pencils.ones(pencil)
     with pencils.TimeSeries(path, comm=pencil.comm) as series:
         for time in range(12):
@@ -356,7 +355,6 @@ def test_what_is_no_file_is_refused_at_once(mpi_tmp_path, pencil, lab):
         path = mpi_tmp_path / name
         calls = readers(path, pencil) | {
             "TimeSeries": lambda path=path: pencils.TimeSeries(path, comm=pencil.comm),
-            "xdmf": lambda path=path: pencils.io.write_xdmf(path, pencil.comm),
             "not verified": lambda path=path: pencils.load(path, pencil, verify=False),
         }
         for call in calls.values():

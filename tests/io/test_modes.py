@@ -1,5 +1,6 @@
 """How a series is opened: to continue, to start anew, or only where there is nothing yet."""
 
+import contextlib
 import errno
 import os
 
@@ -12,7 +13,6 @@ from pencils.errors import ArgumentError, CheckpointError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
-STORAGES = ["file", "files"]
 BAD = ["r", "r+", "", "wa", None, 3, b"w"]
 
 
@@ -24,20 +24,19 @@ def pencil(comm):
 class Place:
     """Where the series of a test is, and how it is opened."""
 
-    def __init__(self, lab, folder, storage):
-        self.lab, self.folder, self.storage = lab, folder, storage
+    def __init__(self, lab, folder):
+        self.lab, self.folder = lab, folder
         self.path = folder / "out"
-        self.shown = self.path if storage == "file" else self.path / "index.h5"
 
     def open(self, mode):
-        return pencils.TimeSeries(self.path, mode, comm=self.lab.comm, storage=self.storage)
+        return pencils.TimeSeries(self.path, mode, comm=self.lab.comm)
 
     @property
     def seen(self):
         """What plain h5py finds: times, and the fields with their values."""
 
         def read():
-            with h5py.File(self.shown) as file:
+            with h5py.File(self.path) as file:
                 names = filter(lambda name: is_field(file[name]), file)
                 fields = {name: file[name][:, 0, 0].tolist() for name in names}
                 return file["time"][:].tolist() if "time" in file else [], fields
@@ -49,9 +48,9 @@ class Place:
         return names_in(self.lab, self.folder)
 
 
-@pytest.fixture(params=STORAGES)
-def place(lab, mpi_tmp_path, request):
-    return Place(lab, mpi_tmp_path, request.param)
+@pytest.fixture
+def place(lab, mpi_tmp_path):
+    return Place(lab, mpi_tmp_path)
 
 
 def write(series, pencil, name, times):
@@ -67,7 +66,7 @@ def names_in(lab, folder):
     return lab.on_root(lambda: sorted(path.name for path in folder.iterdir()))
 
 
-def test_to_start_anew_replaces_the_series_by_its_first_snapshot(lab, pencil, place):
+def test_to_start_anew_replaces_the_series_by_its_first_snapshot(pencil, place):
     for run, name in enumerate("uvw"):
         with place.open("w") as series:
             assert (series.mode, len(series)) == ("w", 0)
@@ -81,11 +80,9 @@ def test_to_start_anew_replaces_the_series_by_its_first_snapshot(lab, pencil, pl
         write(series, pencil, "w", [20.0])
     assert place.seen == ([8.0, 9.0, 20.0], {"w": [8.0, 9.0, 20.0]})
     assert place.names == ["out"]
-    if place.storage == "files":
-        assert len(names_in(lab, place.path)) == 4
 
 
-def test_a_new_series_without_snapshots_replaces_the_old_one_at_the_end(lab, pencil, place):
+def test_a_new_series_without_snapshots_replaces_the_old_one_at_the_end(pencil, place):
     with place.open("a") as series:
         write(series, pencil, "u", [1.0, 2.0])
     with place.open("w") as series:
@@ -93,8 +90,6 @@ def test_a_new_series_without_snapshots_replaces_the_old_one_at_the_end(lab, pen
         assert place.seen[0] == [1.0, 2.0]
     assert place.seen == ([], {})
     assert place.names == ["out"]
-    if place.storage == "files":
-        assert names_in(lab, place.path) == ["index.h5"]
 
 
 def test_what_fails_before_the_first_snapshot_leaves_the_old_series(
@@ -152,54 +147,29 @@ def test_an_append_that_is_refused_tells_how_to_start_anew(lab, pencil, place):
 
 
 def test_files_of_others_are_replaced_only_where_their_name_was_given(lab, pencil, place):
-    if place.storage == "files":
-        lab.on_root(place.path.mkdir)
-    pencils.save(place.shown, {"u": pencils.ones(pencil)})
-    before = lab.on_root(place.shown.read_bytes)
+    pencils.save(place.path, {"u": pencils.ones(pencil)})
+    before = lab.on_root(place.path.read_bytes)
     assert lab.raised(place.open, "a")[0] is CheckpointError
     assert lab.raised(place.open, "x")[0] is FileExistsError
-    if place.storage == "files":
-        kind, text = lab.raised(place.open, "w")
-        assert kind is CheckpointError
-        assert "not a TimeSeries" in text
-        assert lab.on_root(place.shown.read_bytes) == before
-    else:
-        series = place.open("w")
-        assert lab.on_root(place.shown.read_bytes) == before
-        write(series, pencil, "v", [1.0])
-        assert place.seen == ([1.0], {"v": [1.0]})
-        series.close()
+    series = place.open("w")
+    assert lab.on_root(place.path.read_bytes) == before
+    write(series, pencil, "v", [1.0])
+    assert place.seen == ([1.0], {"v": [1.0]})
+    series.close()
 
 
-def test_a_damaged_series_can_be_started_anew(lab, pencil, place, caplog):
+def test_a_damaged_series_can_be_started_anew(lab, pencil, place):
     with place.open("a") as series:
         write(series, pencil, "u", [1.0, 2.0])
-    lab.on_root(lambda: os.truncate(place.shown, place.shown.stat().st_size // 3))
+    lab.on_root(lambda: os.truncate(place.path, place.path.stat().st_size // 3))
     assert lab.raised(place.open, "a")[0] is CheckpointError
     with place.open("w") as series:
         write(series, pencil, "u", [3.0])
     assert place.seen == ([3.0], {"u": [3.0]})
-    if place.storage == "files":  # what the index named cannot be known any more
-        kept = ["snapshot-000000.h5", "snapshot-000001.h5"]
-        assert names_in(lab, place.path) == ["index.h5", *kept, "snapshot-1-000000.h5"]
-        assert ("not removed" in caplog.text) == (lab.comm.rank == 0)
-
-
-def test_only_snapshots_of_the_series_go_from_a_folder(lab, mpi_tmp_path, pencil):
-    place = Place(lab, mpi_tmp_path, "files")
-    folder = place.path
-    with place.open("a") as series:
-        write(series, pencil, "u", [1.0, 2.0])
-    others = ["notes.txt", "snapshot-000007.h5", "snapshot-000001.h5.bak"]
-    lab.on_root(lambda: [(folder / name).write_bytes(b"x") for name in others] and None)
-    with place.open("w") as series:
-        write(series, pencil, "u", [3.0])
-    left = ["index.h5", "snapshot-1-000000.h5", *others]
-    assert names_in(lab, folder) == sorted(left)
 
 
 def test_no_place_for_a_series(lab, place):
-    lab.on_root(place.path.mkdir if place.storage == "file" else place.path.touch)
+    lab.on_root(place.path.mkdir)
     assert issubclass(lab.raised(place.open, "w")[0], OSError)
     assert place.names == ["out"]
 
@@ -307,7 +277,7 @@ def test_a_run_goes_on_or_starts_anew_with_all_its_outputs(lab, pencil, old_run,
         kind, text = lab.raised(checkpoints.resume, pencil, outputs=[output])
         assert kind is ArgumentError
         assert "mode='a' for it, or mode='w' for both" in text
-        output._storage.close = lambda: None  # as if the program had died of it
+        output._taking_place = contextlib.nullcontext  # as if the program had died of it
     assert place.seen[0] == [1.0, 3.5]
     with old_run("a") as checkpoints, place.open("a") as output:
         assert checkpoints.resume(pencil, outputs=[output]).time == 3.0

@@ -46,7 +46,7 @@ class Mortal:
         return wrapped
 
 
-def work(path, storage, states, mode="a"):
+def work(path, states, mode="a"):
     """Do all that can be done with a series, and say what is there after every step."""
     u = pencils.ones(pencils.Pencil((4, 6), COMM))
 
@@ -58,12 +58,12 @@ def work(path, storage, states, mode="a"):
         series.truncate(time)
         states.append(series.times.tolist())
 
-    with pencils.TimeSeries(path, mode, comm=COMM, storage=storage) as series:
+    with pencils.TimeSeries(path, mode, comm=COMM) as series:
         for time in (0, 1, 2):
             append(series, time)
         truncate(series, 1)
         append(series, 5)
-    with pencils.TimeSeries(path, comm=COMM, storage=storage) as series:
+    with pencils.TimeSeries(path, comm=COMM) as series:
         append(series, 9)
         truncate(series, -1)
         append(series, 3)
@@ -97,31 +97,29 @@ def look_plain(shown):
         return times.tolist()
 
 
-def go_on(path, storage, shown, times):
+def go_on(path, times):
     u = pencils.full(pencils.Pencil((4, 6), COMM), 99.0)
-    with pencils.TimeSeries(path, comm=COMM, storage=storage) as series:
+    with pencils.TimeSeries(path, comm=COMM) as series:
         assert series.times.tolist() == times
         series.append(99, {"u": u, "n": 99})
-    assert look(shown) == look_plain(shown) == [*times, 99]
+    assert look(path) == look_plain(path) == [*times, 99]
 
 
 @pytest.mark.parametrize("torn", [False, True])
-@pytest.mark.parametrize("storage", ["file", "files"])
-def test_death_at_any_call(tmp_path, monkeypatch, storage, torn):
+def test_death_at_any_call(tmp_path, monkeypatch, torn):
     every = [[]]
-    work(tmp_path / "whole", storage, every)
+    work(tmp_path / "whole", every)
     for last in itertools.count(1 + 3 * torn, STRIDE):
         path = tmp_path / f"{last}"
-        shown = path if storage == "file" else path / "index.h5"
         mortal, states = Mortal(last, torn=torn), [[]]
         with monkeypatch.context() as patch:
             for name in CALLS:
                 patch.setattr(os, name, mortal.wrap(getattr(os, name)))
             with contextlib.suppress(Death):
-                work(path, storage, states)
-        times = look(shown)
+                work(path, states)
+        times = look(path)
         assert times in every[len(states) - 1 :][:2], last
-        go_on(path, storage, shown, times)
+        go_on(path, times)
         if not mortal.dead:
             assert last > 3 * STRIDE
             return
@@ -129,14 +127,12 @@ def test_death_at_any_call(tmp_path, monkeypatch, storage, torn):
 
 # The temporary of a dead process is removed by the next one, not by itself.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("storage", ["file", "files"])
-def test_death_while_a_series_is_replaced(tmp_path, monkeypatch, storage):
+def test_death_while_a_series_is_replaced(tmp_path, monkeypatch):
     old, every = [7, 8, 9], [[]]
-    work(tmp_path / "whole", storage, every, "w")
+    work(tmp_path / "whole", every, "w")
     for last in itertools.count(1, STRIDE):
         path = tmp_path / f"{last}"
-        shown = path if storage == "file" else path / "index.h5"
-        with pencils.TimeSeries(path, comm=COMM, storage=storage) as series:
+        with pencils.TimeSeries(path, comm=COMM) as series:
             for time in old:
                 u = pencils.full(pencils.Pencil((4, 6), COMM), time)
                 series.append(time, {"u": u, "n": time})
@@ -145,8 +141,8 @@ def test_death_while_a_series_is_replaced(tmp_path, monkeypatch, storage):
             for name in CALLS:
                 patch.setattr(os, name, mortal.wrap(getattr(os, name)))
             with contextlib.suppress(Death):
-                work(path, storage, states, "w")
-        assert look(shown) in [old, *every[1:]][len(states) - 1 :][:2], last
+                work(path, states, "w")
+        assert look(path) in [old, *every[1:]][len(states) - 1 :][:2], last
         if not mortal.dead:
             assert last > 3 * STRIDE
             return

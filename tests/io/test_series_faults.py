@@ -12,10 +12,10 @@ from mpi4py import MPI
 import pencils
 from pencils.comm.file import SharedFile
 from pencils.errors import CheckpointError
-from pencils.io import seal, writers
+from pencils.io import seal, series_file, writers
+from pencils.io import series as appending
 from pencils.io.chunks import chunk_in_order
 from pencils.io.manifest import check_manifest
-from pencils.io.series import in_file, tree
 from pencils.io.writer_lock import WriterLock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -79,10 +79,9 @@ def test_short_writes_are_continued(lab, mpi_tmp_path, monkeypatch):
     assert np.array_equal(stored(lab, path, "n"), range(3))
 
 
-@pytest.mark.parametrize("storage", ["file", "files"])
-def test_arrays_of_values_can_be_used_again(lab, mpi_tmp_path, storage):
+def test_arrays_of_values_can_be_used_again(lab, mpi_tmp_path):
     values = np.zeros(2)
-    with pencils.TimeSeries(mpi_tmp_path / "a", comm=lab.comm, storage=storage) as series:
+    with pencils.TimeSeries(mpi_tmp_path / "a", comm=lab.comm) as series:
         for step in range(3):
             values[:] = step
             series.append(step, {"values": values})
@@ -107,19 +106,18 @@ def test_one_rank_without_memory(lab, mpi_tmp_path, monkeypatch):
     assert stored(lab, path, "u").sum() == 40
 
 
-@pytest.mark.parametrize("storage", ["file", "files"])
 @pytest.mark.parametrize("name", ["none/a.h5", "\0"])  # the error is an OSError, a ValueError
-def test_one_rank_cannot_open_the_file(lab, mpi_tmp_path, monkeypatch, storage, name):
+def test_one_rank_cannot_open_the_file(lab, mpi_tmp_path, monkeypatch, name):
     path = mpi_tmp_path / "a.h5"
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
 
     def elsewhere(path, *, write=False, last=lab.comm.size - 1):
         return SharedFile(name if MPI.COMM_WORLD.rank == last else path, write=write)
 
-    with pencils.TimeSeries(path, comm=lab.comm, storage=storage) as series:
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.append(0, {"u": u})
         with monkeypatch.context() as patch:
-            for module in (in_file, writers):
+            for module in (appending, writers):
                 patch.setattr(module, "SharedFile", elsewhere)
             kind, _ = lab.raised(series.append, 1, {"u": u})
         assert kind is ValueError if name == "\0" else issubclass(kind, OSError)
@@ -143,21 +141,19 @@ def test_one_rank_cannot_tell_where_it_works(lab, mpi_tmp_path, monkeypatch):
 def test_times_that_are_none(lab, mpi_tmp_path):
     """Rank 0 alone reads them, and the others wait for what it has read."""
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
-    with pencils.TimeSeries(mpi_tmp_path / "a", comm=lab.comm, storage="files") as series:
+    with pencils.TimeSeries(mpi_tmp_path / "a", comm=lab.comm) as series:
         series.append(0, {"u": u})
 
     def spoil():
         with h5py.File(series.path, "r+") as file:
             dims = file["time"].attrs["pencils_dims"]
             del file["time"]
-            file["time"] = ["noon"]
+            file.create_dataset("time", data=["noon"], chunks=(128,), maxshape=(None,))
             file["time"].attrs["pencils_dims"] = dims
 
     lab.on_root(spoil)
     for _ in range(2):
-        kind, _ = lab.raised(
-            pencils.TimeSeries, mpi_tmp_path / "a", comm=lab.comm, storage="files", edited=True
-        )
+        kind, _ = lab.raised(pencils.TimeSeries, mpi_tmp_path / "a", comm=lab.comm, edited=True)
         assert kind is ValueError
 
 
@@ -188,13 +184,13 @@ def test_looking_changes_nothing(lab, mpi_tmp_path, monkeypatch):
     series = pencils.TimeSeries(path, comm=lab.comm)
     series.append(0, {"u": u})
 
-    def look(*args, write=in_file._write):
+    def look(*args, write=appending._write):
         other = pencils.TimeSeries(path, comm=lab.comm)
         sums = write(*args)
         other.close()
         return sums
 
-    monkeypatch.setattr(in_file, "_write", look)
+    monkeypatch.setattr(appending, "_write", look)
     series.append(1, {"u": u})
     assert stored(lab, path, "u").sum() == 40
 
@@ -214,16 +210,16 @@ def test_two_writers_at_once(lab, mpi_tmp_path, monkeypatch):
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
     series = pencils.TimeSeries(path, comm=lab.comm)
     series.append(0, {"u": u})
-    write = in_file._write
+    write = appending._write
 
     def interfere(*args):
-        monkeypatch.setattr(in_file, "_write", write)
+        monkeypatch.setattr(appending, "_write", write)
         sums = write(*args)
         with pencils.TimeSeries(path, comm=lab.comm) as other:
             other.append(7, {"u": u})
         return sums
 
-    monkeypatch.setattr(in_file, "_write", interfere)
+    monkeypatch.setattr(appending, "_write", interfere)
     refuses_to_append(lab, series, path, u)
 
 
@@ -247,7 +243,7 @@ def test_coordinates_are_written_once(lab, mpi_tmp_path):
 
 
 def test_a_last_chunk_that_is_not_full(lab, mpi_tmp_path, monkeypatch):
-    monkeypatch.setattr(tree, "CHUNK_BYTES", 128)
+    monkeypatch.setattr(series_file, "CHUNK_BYTES", 128)
     pencil = pencils.Pencil((23,), lab.comm)
     data = lab.numbers((5, 23))
     path = mpi_tmp_path / "a.h5"
@@ -279,7 +275,7 @@ def test_a_first_snapshot_that_failed_does_not_damage_the_next(lab, mpi_tmp_path
 
     series = pencils.TimeSeries(path, comm=lab.comm)
     with monkeypatch.context() as patch:
-        patch.setattr(in_file, "switch", fail)
+        patch.setattr(series_file, "switch", fail)
         kind, _ = lab.raised(series.append, 0, {f"f{number}": u for number in range(150)})
     assert issubclass(kind, OSError)
     lab.raised(series.append, 0, {"u": u})  # what memory holds is not what the file holds
@@ -300,7 +296,7 @@ def test_a_new_series_that_fails_keeps_no_deleted_file_open(lab, mpi_tmp_path, m
 
     series = pencils.TimeSeries(path, "w", comm=lab.comm)
     with monkeypatch.context() as patch:
-        patch.setattr(in_file, "_write", fail)
+        patch.setattr(appending, "_write", fail)
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)), series:
             series.append(0, {"u": u})
     handles = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
@@ -337,15 +333,15 @@ def test_an_append_of_another_process_while_a_series_is_opened(lab, mpi_tmp_path
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.append(0, {"u": u})
-    read = tree.read
+    read = series_file.read
 
     def read_and_wait(*args):
         found = read(*args)
-        monkeypatch.setattr(tree, "read", read)
+        monkeypatch.setattr(series_file, "read", read)
         append_alone(path, 7)
         return found
 
-    monkeypatch.setattr(tree, "read", read_and_wait)
+    monkeypatch.setattr(series_file, "read", read_and_wait)
     series = pencils.TimeSeries(path, comm=lab.comm)
     refuses_to_append(lab, series, path, u)
 

@@ -112,22 +112,6 @@ def test_killed_while_appending(mpirun, tmp_path):
     assert check(path) == check_plain(path) == counts[-1] + 1
 
 
-def test_readers_see_whole_snapshots(tmp_path):
-    """A series in a folder can be read, by any program, while it grows."""
-    path = tmp_path / "out"
-    u = pencils.zeros(pencils.Pencil(SHAPE, MPI.COMM_SELF))
-    with pencils.TimeSeries(path, comm=MPI.COMM_SELF, storage="files") as series:
-        fields = {"u": u, "row": (u, np.s_[3, ::2])}
-        series.append(0, fields | {"step": 0})
-        command = [sys.executable, "-c", READER, series.path]
-        with subprocess.Popen(command) as reader:
-            while reader.poll() is None:
-                u.fill(len(series))
-                series.append(len(series), fields | {"step": len(series)})
-        assert reader.returncode == 0
-    assert check_plain(series.path) == len(series)
-
-
 @pytest.mark.skipif(not shutil.which("h5dump"), reason="needs h5dump")
 def test_h5dump_finds_all_chunks(tmp_path):
     path = tmp_path / "out.h5"

@@ -7,9 +7,7 @@ import pytest
 import pencils
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.manifest import check_manifest
-from pencils.io.numbers import read_numbers
-from pencils.io.planes import read_plane
-from pencils.io.show import describe_file
+from pencils.io.show import describe_file, read_numbers, read_plane
 
 SHAPE = (5, 4)
 

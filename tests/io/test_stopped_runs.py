@@ -90,10 +90,10 @@ def test_a_program_that_is_sent_a_signal_saves_and_goes_on_later(tmp_path):
     assert (state["u"].local == step + 3).all()
 
 
-def program(folder, storage):
+def program(folder):
     """Write an output at each step, and a checkpoint at each second one; it may die at a yield."""
     pen = pencils.Pencil((4, 5), MPI.COMM_SELF)
-    output = pencils.TimeSeries(folder / "out", comm=MPI.COMM_SELF, storage=storage)
+    output = pencils.TimeSeries(folder / "out", comm=MPI.COMM_SELF)
     yield
     checkpoints = pencils.CheckpointSeries(folder / "run", every=2, keep=1, comm=MPI.COMM_SELF)
     yield
@@ -113,33 +113,31 @@ def program(folder, storage):
     yield
 
 
-def run(folder, storage, last):
+def run(folder, last):
     """Run the program; kill this process at that yield."""
-    for number, _ in enumerate(program(folder, storage)):
+    for number, _ in enumerate(program(folder)):
         if number == last:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def results(folder, storage):
+def results(folder):
     """Look at what a run has left: the output, and the names of all files that count."""
-    shown = folder / "out" if storage == "file" else folder / "out" / "index.h5"
-    with h5py.File(shown) as file:
+    with h5py.File(folder / "out") as file:
         found = [file[name][...].tobytes() for name in ("time", "u", "total")]
     return found, sorted(path.name for path in (folder / "run").iterdir())
 
 
 @pytest.mark.mpiexec("kills processes")
-@pytest.mark.parametrize("storage", ["file", "files"])
-def test_a_program_that_is_killed_between_any_two_lines_is_started_again(memory_path, storage):
+def test_a_program_that_is_killed_between_any_two_lines_is_started_again(memory_path):
     for last in itertools.count():
         folder = memory_path / str(last)
         folder.mkdir()
         # Killed there, and then where it has just gone on.
-        killed = [ended(forked(run, folder, storage, place))[0] for place in (last, 2)]
-        assert ended(forked(run, folder, storage, -1)) == [0]
+        killed = [ended(forked(run, folder, place))[0] for place in (last, 2)]
+        assert ended(forked(run, folder, -1)) == [0]
         if last == 0:
-            whole = results(folder, storage)
-        assert results(folder, storage) == whole, last
+            whole = results(folder)
+        assert results(folder) == whole, last
         if killed[0] == 0:
             break
     assert last == 8

@@ -128,19 +128,10 @@ def test_a_part_is_on_the_disk_when_it_is_written(lab, mpi_tmp_path, record):
             assert record.last("write", "a.h5") < record.last("sync", "a.h5")
 
 
-def test_a_new_folder_of_a_series_is_on_the_disk(lab, mpi_tmp_path, record):
-    with pencils.TimeSeries(mpi_tmp_path / "out", comm=lab.comm, storage="files"):
-        pass
-    if lab.comm.rank == 0:
-        assert record.places("sync", mpi_tmp_path.name)
-
-
-@pytest.mark.parametrize("storage", ["file", "files"])
-def test_series(lab, mpi_tmp_path, record, storage):
+def test_series(lab, mpi_tmp_path, record):
     path, u = mpi_tmp_path / "out", pencils.ones(pencils.Pencil((12, 5), lab.comm))
     for mode in "xw":
         record.events.clear()
-        with pencils.TimeSeries(path, mode, comm=lab.comm, storage=storage) as series:
+        with pencils.TimeSeries(path, mode, comm=lab.comm) as series:
             series.append(0, {"u": u})
-        where = (mpi_tmp_path, "out") if storage == "file" else (path, "index.h5")
-        lab.on_root(check_renaming, record, *where)
+        lab.on_root(check_renaming, record, mpi_tmp_path, "out")

@@ -13,7 +13,7 @@ from pencils.errors import (
     PencilMismatchError,
     RankDisagreementError,
 )
-from pencils.io.series import tree
+from pencils.io import series_file
 from pencils.io.writer_lock import WriterLock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -26,16 +26,6 @@ KEYS = {
     "probe": np.s_[..., 3, 2, 1],
     "line": np.s_[0, :, -1],
 }
-STORAGES = ["file", "files"]
-
-
-@pytest.fixture(params=STORAGES)
-def storage(request):
-    return request.param
-
-
-def shown(path, storage):
-    return path if storage == "file" else path / "index.h5"
 
 
 def stored(lab, path):
@@ -74,22 +64,22 @@ def check(found, arrays, times):
 
 
 @pytest.mark.parametrize("components", [(), (3,), (2, 2)])
-def test_snapshots_on_any_pencil(lab, mpi_tmp_path, storage, components):
+def test_snapshots_on_any_pencil(lab, mpi_tmp_path, components):
     path = mpi_tmp_path / "out.h5"
     arrays, times = [], []
     for pencil in lab.some_pencils(SHAPE, count=3, seed=len(components)):
         more = [lab.numbers((*components, *SHAPE)) for _ in range(2)]
-        with pencils.TimeSeries(path, comm=lab.comm, storage=storage) as series:
+        with pencils.TimeSeries(path, comm=lab.comm) as series:
             assert np.array_equal(series.times, times)
             now = [len(times) + 0.5, len(times) + 1.25]
             append_all(series, pencil, more, now, components)
             arrays, times = arrays + more, times + now
-        check(stored(lab, shown(path, storage)), arrays, times)
+        check(stored(lab, path), arrays, times)
 
 
 def test_many_chunks_make_a_deep_index(lab, mpi_tmp_path, monkeypatch):
-    monkeypatch.setattr(tree, "CHUNK_BYTES", 8)  # 5400 chunks, and 64 to a node
-    monkeypatch.setattr(tree, "_BATCH_BYTES", 16)
+    monkeypatch.setattr(series_file, "CHUNK_BYTES", 8)  # 5400 chunks, and 64 to a node
+    monkeypatch.setattr(series_file, "_BATCH_BYTES", 16)
     path = mpi_tmp_path / "out.h5"
     pencil = pencils.Pencil((30, 20), lab.comm, decomp=1)
     data = lab.numbers((10, 30, 20))
@@ -111,17 +101,17 @@ def test_many_chunks_make_a_deep_index(lab, mpi_tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["f4", ">f8", "c16", "?", "i2", [("a", "f4"), ("b", "i2", (2,))]])
-def test_element_types(lab, mpi_tmp_path, storage, dtype):
+def test_element_types(lab, mpi_tmp_path, dtype):
     pencil = pencils.Pencil((5, 3), lab.comm)
     data = lab.numbers((2, 5, 3), dtype)
     u = pencils.empty(pencil, dtype=data.dtype)
-    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm, storage=storage) as series:
+    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm) as series:
         for step, array in enumerate(data):
             u.local[...] = array[u.local_slices]
             series.append(step, {"g/u": u, "part": (u, np.s_[::2])})
 
     def read():
-        with h5py.File(shown(mpi_tmp_path / "a.h5", storage)) as file:
+        with h5py.File(mpi_tmp_path / "a.h5") as file:
             return file["g/u"][...], file["part"][...]
 
     whole, part = lab.on_root(read)
@@ -129,74 +119,68 @@ def test_element_types(lab, mpi_tmp_path, storage, dtype):
     assert part.tobytes() == data[:, ::2].tobytes()
 
 
-def test_singletons_and_empty_fields(lab, mpi_tmp_path, storage):
+def test_singletons_and_empty_fields(lab, mpi_tmp_path):
     pencil = pencils.Pencil((4, 3), lab.comm)
     line = pencils.from_function(pencil, lambda i, j: i + 0.0 * j).mean(axis=1)
     nothing = pencils.zeros(pencil, components=0)
     fields = {"line": line, "part": (line, np.s_[::2, 0]), "nothing": nothing}
-    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm, storage=storage) as series:
+    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm) as series:
         series.append(0, fields)
         series.append(1, fields)
-    found = stored(lab, shown(mpi_tmp_path / "a.h5", storage))
+    found = stored(lab, mpi_tmp_path / "a.h5")
     assert np.array_equal(found["line"], [np.arange(4.0)[:, None]] * 2)
     assert np.array_equal(found["part"], [[0.0, 2.0]] * 2)
     assert found["nothing"].shape == (2, 0, 4, 3)
 
 
-def test_truncate(lab, mpi_tmp_path, storage):
+def test_truncate(lab, mpi_tmp_path):
     path, pencil = mpi_tmp_path / "out.h5", pencils.Pencil(SHAPE, lab.comm)
     arrays = [lab.numbers(SHAPE) for _ in range(4)]
-    with pencils.TimeSeries(path, comm=lab.comm, storage=storage) as series:
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
         append_all(series, pencil, arrays, [0, 1, 2, 3])
         series.truncate(5)
         assert len(series) == 4
         series.truncate(1)
         assert series.times.tolist() == [0, 1]
-        check(stored(lab, shown(path, storage)), arrays[:2], [0, 1])
+        check(stored(lab, path), arrays[:2], [0, 1])
         append_all(series, pencil, arrays[3:], [1.5])
-    with pencils.TimeSeries(path, comm=lab.comm, storage=storage) as series:
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.truncate(1)
         append_all(series, pencil, arrays[2:], [2, 3])
-    check(stored(lab, shown(path, storage)), arrays, [0, 1, 2, 3])
-    with pencils.TimeSeries(path, comm=lab.comm, storage=storage) as series:
+    check(stored(lab, path), arrays, [0, 1, 2, 3])
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.truncate(-1)
         assert len(series) == 0
         series.append(0, {"other": pencils.ones(pencil)})
-    assert stored(lab, shown(path, storage))["other"].shape == (1, *SHAPE)
-    if storage == "files":
-        assert lab.on_root(lambda: sorted(file.name for file in path.iterdir())) == [
-            "index.h5",
-            "snapshot-000000.h5",
-        ]
+    assert stored(lab, path)["other"].shape == (1, *SHAPE)
 
 
-def test_readers_of_pencils(lab, mpi_tmp_path, storage):
+def test_readers_of_pencils(lab, mpi_tmp_path):
     path, pencil = mpi_tmp_path / "out.h5", pencils.Pencil(SHAPE, lab.comm, periodic=True)
     arrays = [lab.numbers(SHAPE) for _ in range(3)]
-    with pencils.TimeSeries(path, comm=lab.comm, storage=storage) as series:
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
         append_all(series, pencil, arrays, [0, 1, 2])
     other = pencil.with_(decomp=2, order=(2, 0, 1))
-    with pencils.open(shown(path, storage), comm=lab.comm) as file:
+    with pencils.open(path, comm=lab.comm) as file:
         assert lab.holds(file["u"].read(other, key=np.s_[-1]), arrays[-1])
         assert lab.holds(file["u"].read(other, key=np.s_[1]), arrays[1])
-    state = pencils.load(shown(path, storage), other, "u")
+    state = pencils.load(path, other, "u")
     assert lab.holds(state["u"], np.stack(arrays))
-    if storage == "file":
-        names = ["coarse", "line", "plane", "probe", "u"]
-        assert pencils.verify(path, lab.comm) == names
-        data = lab.on_root(path.read_bytes)
-        at = data.index(arrays[1].tobytes()[:64])
-        damaged = data[: at + 3] + bytes([data[at + 3] ^ 1]) + data[at + 4 :]
-        lab.on_root(path.write_bytes, damaged)
-        assert lab.raised(pencils.verify, path, lab.comm)[0] is CheckpointError
+    names = ["coarse", "line", "plane", "probe", "u"]
+    assert pencils.verify(path, lab.comm) == names
+    data = lab.on_root(path.read_bytes)
+    at = data.index(arrays[1].tobytes()[:64])
+    damaged = data[: at + 3] + bytes([data[at + 3] ^ 1]) + data[at + 4 :]
+    lab.on_root(path.write_bytes, damaged)
+    assert lab.raised(pencils.verify, path, lab.comm)[0] is CheckpointError
 
 
-def test_the_last_ranks_have_nothing(lab, mpi_tmp_path, storage):
+def test_the_last_ranks_have_nothing(lab, mpi_tmp_path):
     pencil = pencils.Pencil((2,), lab.comm)
     u = pencils.from_function(pencil, lambda i: i + 1.0)
-    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm, storage=storage) as series:
+    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm) as series:
         series.append(0, {"u": u, "first": (u, 0), "last": (u, np.s_[1:])})
-    found = stored(lab, shown(mpi_tmp_path / "a.h5", storage))
+    found = stored(lab, mpi_tmp_path / "a.h5")
     assert [found[name].tolist() for name in ("u", "first", "last")] == [[[1, 2]], [1], [[2]]]
 
 
@@ -210,11 +194,11 @@ def test_some_processes_only(lab, mpi_tmp_path):
     half.Free()
 
 
-def test_mistakes_change_nothing(lab, mpi_tmp_path, storage):
+def test_mistakes_change_nothing(lab, mpi_tmp_path):
     path = mpi_tmp_path / "a.h5"
     pencil = pencils.Pencil((4, 5), lab.comm)
     u, other = pencils.ones(pencil), pencils.ones(pencil.with_(shape=(5, 5)))
-    series = pencils.TimeSeries(path, comm=lab.comm, storage=storage)
+    series = pencils.TimeSeries(path, comm=lab.comm)
     series.append(1, {"u": u, "e": 1.0, "row": (u, 2)})
     mistakes = [
         (1, {"u": u, "e": 1.0, "row": (u, 2)}, ArgumentError, "1.0"),
@@ -244,7 +228,7 @@ def test_mistakes_change_nothing(lab, mpi_tmp_path, storage):
     series.append(2, {"u": u, "e": 2.0, "row": (u, 2)})
     series.close()
     assert lab.raised(series.append, 3, {"u": u})[0] is ArgumentError
-    assert stored(lab, shown(path, storage))["e"].tolist() == [1, 2]
+    assert stored(lab, path)["e"].tolist() == [1, 2]
 
 
 def test_mistakes_of_one_rank(lab, mpi_tmp_path):
@@ -252,8 +236,8 @@ def test_mistakes_of_one_rank(lab, mpi_tmp_path):
     u = pencils.ones(pencil)
     path, last = mpi_tmp_path / "a.h5", lab.comm.rank == lab.comm.size - 1
     if lab.comm.size > 1:
-        storage = {"storage": "files" if last else "file"}
-        kind = lab.raised(pencils.TimeSeries, path, comm=lab.comm, **storage)[0]
+        mode = "w" if last else "a"
+        kind = lab.raised(pencils.TimeSeries, path, mode, comm=lab.comm)[0]
         assert kind is RankDisagreementError
     series = pencils.TimeSeries(path, comm=lab.comm)
     if lab.comm.size > 1:
@@ -274,74 +258,53 @@ def test_no_series(lab, mpi_tmp_path):
         found = lab.raised(pencils.TimeSeries, mpi_tmp_path / name, comm=lab.comm)
         assert issubclass(found[0], kind)
         assert name in found[1] or "/x" in found[1]
-    found = lab.raised(pencils.TimeSeries, mpi_tmp_path, comm=lab.comm, storage="files")
-    assert found[0] is CheckpointError
-    for wrong in ({"storage": "x"}, {"saving": {"align": 8}}, {"attrs": {"pencils_x": 1}}):
-        found = lab.raised(pencils.TimeSeries, mpi_tmp_path / "c.h5", comm=lab.comm, **wrong)
-        assert found[0] is ArgumentError
+    wrong = {"attrs": {"pencils_x": 1}}
+    found = lab.raised(pencils.TimeSeries, mpi_tmp_path / "c.h5", comm=lab.comm, **wrong)
+    assert found[0] is ArgumentError
 
 
-def test_two_writers_are_told_where_there_are_no_locks(lab, mpi_tmp_path, storage, monkeypatch):
+def test_two_writers_are_told_where_there_are_no_locks(lab, mpi_tmp_path, monkeypatch):
     monkeypatch.setattr(WriterLock, "take", lambda *_, **__: None)
     path, u = mpi_tmp_path / "a.h5", pencils.ones(pencils.Pencil((4, 5), lab.comm))
-    one = pencils.TimeSeries(path, comm=lab.comm, storage=storage)
-    two = pencils.TimeSeries(path, comm=lab.comm, storage=storage)
+    one = pencils.TimeSeries(path, comm=lab.comm)
+    two = pencils.TimeSeries(path, comm=lab.comm)
     one.append(0, {"u": u})
     kind, text = lab.raised(two.append, 0, {"u": 2 * u})
     assert kind is CheckpointError
     assert "another process" in text
     one.append(1, {"u": u})
-    assert np.array_equal(stored(lab, shown(path, storage))["u"], np.ones((2, 4, 5)))
+    assert np.array_equal(stored(lab, path)["u"], np.ones((2, 4, 5)))
 
 
-def test_a_folder_may_be_renamed(lab, mpi_tmp_path):
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
-    old, new = mpi_tmp_path / "50%", mpi_tmp_path / "a%b"
-    with pencils.TimeSeries(old, comm=lab.comm, storage="files") as series:
-        series.append(0, {"u": u})
-    lab.on_root(old.rename, new)
-    with pencils.TimeSeries(new, comm=lab.comm, storage="files") as series:
-        series.append(1, {"u": 2 * u})
-    assert stored(lab, new / "index.h5")["u"][:, 0, 0].tolist() == [1, 2]
+def test_a_folder_of_an_older_version(lab, mpi_tmp_path):
+    """Its snapshots are files of `save`; an index shows them by virtual datasets."""
+    path, pencil = mpi_tmp_path / "run", pencils.Pencil((4, 5), lab.comm)
+    lab.on_root(path.mkdir)
+    snapshot, index = path / "snapshot-000000.h5", path / "index.h5"
+    pencils.save(snapshot, {"u": pencils.ones(pencil)}, time=0.0)
+    with pencils.TimeSeries(index, comm=lab.comm) as series:
+        series.append(0, {"u": pencils.ones(pencil)})
 
+    def show():
+        with h5py.File(index, "r+") as file:
+            attrs = dict(file["u"].attrs)
+            del file["u"]
+            layout = h5py.VirtualLayout((1, 4, 5), float)
+            layout[0] = h5py.VirtualSource(snapshot.name, "u", (4, 5))
+            file.create_virtual_dataset("u", layout).attrs.update(
+                {name: attrs[name] for name in attrs if name.startswith("pencils_")}
+            )
 
-def test_files_of_others_in_a_folder_stay(lab, mpi_tmp_path, monkeypatch, caplog):
-    path, u = mpi_tmp_path / "run", pencils.ones(pencils.Pencil((4, 5), lab.comm))
-    with pencils.TimeSeries(path, comm=lab.comm, storage="files") as series:
-        for step in range(3):
-            series.append(step, {"u": u})
-        others = ["run-000002.h5", "snapshot-000007.h5"]
-        lab.on_root(lambda: [(path / name).write_bytes(b"x") for name in others])
-
-        def refuse(*_, **__):
-            msg = "no permission"
-            raise PermissionError(msg)
-
-        with monkeypatch.context() as patch:
-            patch.setattr("pathlib.Path.unlink", refuse)
-            series.truncate(1)
-        assert ("old snapshot: no permission" in caplog.text) == (lab.comm.rank == 0)
-        series.truncate(0)
-        assert series.times.tolist() == [0]
-    left = ["index.h5", *others, "snapshot-000000.h5", "snapshot-000002.h5"]
-    assert lab.on_root(lambda: sorted(file.name for file in path.iterdir())) == sorted(left)
-    lab.on_root((path / "index.h5").unlink)
-    kind, text = lab.raised(pencils.TimeSeries, path, comm=lab.comm, storage="files")
-    assert kind is CheckpointError
-    assert "no index.h5" in text
-
-
-def test_what_a_folder_cannot_take(lab, mpi_tmp_path):
-    path, u = mpi_tmp_path / "run", pencils.ones(pencils.Pencil((4, 5), lab.comm))
-    for name in ("wait", "time", "grid", "attrs", "step", "nonsense"):
-        saving = {"saving": {name: None}, "storage": "files"}
-        kind, text = lab.raised(pencils.TimeSeries, path, comm=lab.comm, **saving)
-        assert kind is (TypeError if name == "nonsense" else ArgumentError)
-        assert f"'{name}'" in text
-    with pencils.TimeSeries(path, comm=lab.comm, storage="files") as series:
-        assert lab.raised(series.append, 0, {"a%b": u})[0] is ArgumentError
-        series.append(0, {"u": u, "percent%": 3})
-    assert stored(lab, path / "index.h5")["u"].shape == (1, 4, 5)
+    lab.on_root(show)
+    for given, wanted in ((path, "snapshot-000000.h5"), (index, "snapshots beside it")):
+        kind, text = lab.raised(pencils.TimeSeries, given, comm=lab.comm, edited=True)
+        assert kind is CheckpointError
+        assert "storage='files'" in text
+        assert wanted in text
+        assert "pencils.load" in text
+    assert pencils.load(snapshot, pencil).time == 0
+    shown = pencils.load(index, {"u": pencil}, edited=True, external=True)
+    assert shown["u"].sum() == 20
 
 
 def test_coordinates_of_one_name_are_told(lab, mpi_tmp_path):
@@ -382,13 +345,13 @@ def test_another_grid_is_told(lab, mpi_tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["h5netcdf", "netcdf4"])
-def test_xarray(lab, mpi_tmp_path, storage, engine):
+def test_xarray(lab, mpi_tmp_path, engine):
     xarray = pytest.importorskip("xarray")
     pytest.importorskip({"netcdf4": "netCDF4"}.get(engine, engine))
     path, pencil = mpi_tmp_path / "out.h5", pencils.Pencil(SHAPE, lab.comm)
     arrays = [lab.numbers((3, *SHAPE)) for _ in range(2)]
     grid = pencils.localgrid(pencil, AXES)
-    options = {"grid": grid, "storage": storage, "attrs": {"run": "a"}}
+    options = {"grid": grid, "attrs": {"run": "a"}}
     with pencils.TimeSeries(path, **options) as series:
         append_all(series, pencil, arrays[:1], [0.5], (3,))
     with pencils.TimeSeries(path, **options) as series:
@@ -396,7 +359,7 @@ def test_xarray(lab, mpi_tmp_path, storage, engine):
 
     def look():
         here = contextlib.chdir("/")  # names in the index must not depend on it
-        with here, xarray.open_dataset(shown(path, storage), engine=engine) as data:
+        with here, xarray.open_dataset(path, engine=engine) as data:
             check(data, arrays, [0.5, 1.5])
             assert data.u.dims == ("time", "component0_3", "x", "y", "z")
             assert data.plane.dims == ("time", "component0_3", "x", "z")

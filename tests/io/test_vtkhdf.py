@@ -77,20 +77,18 @@ def append(path, lab, data, times, axes=EVEN, **options):
             series.append(time, fields)
 
 
-@pytest.mark.parametrize("storage", ["file", "files"])
 @pytest.mark.parametrize("dtype", ["f8", ">f4", "i8", "u1"])
 @pytest.mark.parametrize("axes", [EVEN, EVEN[:2]], ids=["3-D", "2-D"])
-def test_series(vtk, lab, mpi_tmp_path, axes, dtype, storage):  # noqa: PLR0917
+def test_series(vtk, lab, mpi_tmp_path, axes, dtype):
     shape = tuple(map(len, axes))
     data = np.abs(lab.numbers((4, 3, *shape))).astype(dtype)
     path = mpi_tmp_path / "out.h5"
-    append(path, lab, data[:1], [0.5], axes, storage=storage)
-    append(path, lab, data[1:2], [1.5], axes, storage=storage)
-    append(path, lab, data[2:], [2.5, 4], axes, storage=storage)
-    shown = path if storage == "file" else path / "index.h5"
+    append(path, lab, data[:1], [0.5], axes)
+    append(path, lab, data[1:2], [1.5], axes)
+    append(path, lab, data[2:], [2.5, 4], axes)
 
     def look():
-        times, points, steps = read(vtk, shown)
+        times, points, steps = read(vtk, path)
         assert times == (0.5, 1.5, 2.5, 4)
         own = points.reshape(*shape, 3)[..., : len(axes)]
         assert np.allclose(own[..., ::-1], on_points(axes), atol=1e-7)
@@ -219,7 +217,7 @@ def test_truncated_series(vtk, lab, mpi_tmp_path):
 
 def test_a_failed_append_is_not_shown(vtk, lab, mpi_tmp_path, monkeypatch):
     """Of a snapshot whose points are written, VTK sees nothing before all is written."""
-    from pencils.io.series import in_file
+    from pencils.io import series_file
 
     path, data = mpi_tmp_path / "a.h5", lab.numbers((3, 3, *SHAPE))
     append(path, lab, data[:2], range(2))
@@ -228,7 +226,7 @@ def test_a_failed_append_is_not_shown(vtk, lab, mpi_tmp_path, monkeypatch):
         raise OSError(28, "no space")
 
     with monkeypatch.context() as patch, contextlib.suppress(OSError):
-        patch.setattr(in_file, "switch", fail)
+        patch.setattr(series_file, "switch", fail)
         append(path, lab, data[2:], [2])
     times = lab.on_root(lambda: read(vtk, path)[0])
     assert times == (0, 1)

@@ -13,7 +13,7 @@ from pencils.array.operands import check_field, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.fft import PencilFFT
-from pencils.io.numbers import read_numbers
+from pencils.io.show import read_numbers
 from pencils.layout.integers import as_rank
 from pencils.tools.plot.figures import check_axes, new_axes
 

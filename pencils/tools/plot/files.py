@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pencils.comm.mpi import MPI
 from pencils.distribute.localgrid import localgrid
 from pencils.distribute.partition import partition
-from pencils.io.planes import read_plane
+from pencils.io.show import read_plane
 from pencils.pencil import Pencil
 from pencils.tools.plot.slices import plot_slice
 

@@ -29,8 +29,6 @@ from pencils.pencil import Pencil
 
 # Checksums of the snapshots of fields, by name in this group.
 SUMS = RESERVED + "checksum/"
-# Attribute: shape that a snapshot has in a file of its own.
-SOURCE = RESERVED + "snapshot_shape"
 # Attribute: which points of a field are stored.
 _SELECTED = RESERVED + "selection"
 # Attribute: that a dataset holds values.
@@ -85,10 +83,8 @@ class SeriesState:
         """Datasets of fields."""
         return [column for column in self.columns.values() if column.is_field]
 
-    def start(
-        self, columns: Iterable[Column], coordinates: Mapping[str, Array], *, summed: bool
-    ) -> None:
-        """Fix what a series holds, before its first snapshot; with checksums if `summed`.
+    def start(self, columns: Iterable[Column], coordinates: Mapping[str, Array]) -> None:
+        """Fix what a series holds, before its first snapshot.
 
         Raises ArgumentError if a dimension has the name of a field, or there are attributes of
         something else.
@@ -101,7 +97,7 @@ class SeriesState:
                 f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename"
             )
         times = Column(TIME, (), np.dtype(float), attrs={_VALUE: "numpy"})
-        names = [column.name for column in given.values() if column.is_field and summed]
+        names = [column.name for column in given.values() if column.is_field]
         sums = [Column(SUMS + name, (), np.dtype(np.uint64)) for name in names]
         everything = [times, *given.values(), *sums]
         check_notes(self.notes, {*given, TIME, *coordinates})
@@ -270,7 +266,6 @@ def _describe_field(
         RESERVED + "components": 1 + dropped[:lead].count(False),  # with time, for load
         RESERVED + "singleton": np.array([dim in taken.singletons for dim in left], np.int8),
         RESERVED + "periodic": np.array([taken.pencil.periodic[dim] for dim in left], np.int8),
-        SOURCE: np.array(taken.shape),
         _SELECTED: _selection_text(selection),
     }
     known = grid if grid is not None and len(grid.names) == u.pencil.ndim else None

@@ -1,12 +1,18 @@
-"""Output over time: snapshots of fields, appended one after the other."""
+"""Output over time: snapshots of fields, which all ranks append to one file.
+
+Rank 0 keeps the `SeriesFile`: it finds room for a snapshot, where all ranks write their points, and
+brings the file to its next state. `series_state` is what the file holds besides the points.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from inspect import signature
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,37 +23,42 @@ from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
+from pencils.comm.file import SharedFile
 from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
+from pencils.io.checksum import add_sums, carry_sums
+from pencils.io.commit import clean, commit, discard, made, make_temporary, set_aside
 from pencils.io.common import check_folder
 from pencils.io.contents import are_fields, whole_grid
 from pencils.io.file_access import from_root
-from pencils.io.file_info import RESERVED
+from pencils.io.file_info import RESERVED, TIME, Stored
 from pencils.io.options import (
-    read_attrs,
+    already_there,
+    as_attrs,
+    as_path,
     read_facts,
     read_grid,
     read_mode,
-    read_path,
     split_attrs,
 )
-from pencils.io.save import save
-from pencils.io.series.in_file import InFile
-from pencils.io.series.in_folder import InFolder
-from pencils.io.series.state import Column, describe_columns, read_samples, take
+from pencils.io.series_state import (
+    SUMS,
+    Column,
+    SeriesState,
+    describe_columns,
+    read_samples,
+    take,
+)
+from pencils.io.slabs import FileBlocks, ReadyMoves, Slabs, moving
 from pencils.io.writer_lock import WriterLock
-from pencils.io.xdmf import write_sidecar
+from pencils.io.writers import write_part
 from pencils.layout import Selection
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
-
-# A sidecar lists all snapshots; it is written again when their number has grown by this factor.
-_GROWTH = 1.1
-# Arguments of `save` that the series passes on or decides on itself.
-_OWN = {"grid", "attrs", "step", "time", "wait"}
+    from pencils.io.series_file import SeriesFile
 
 
 class TimeSeries(CollectiveBlock):
@@ -55,9 +66,9 @@ class TimeSeries(CollectiveBlock):
 
     Every `append` adds one snapshot along the unlimited first axis of every dataset. A process that
     is killed at any moment leaves the snapshots that were appended: pencils reads them at once,
-    other programs when a TimeSeries has opened the file again. Programs that read the series while
-    it grows need ``storage="files"``. Besides the data, the file grows by a few kB with each
-    snapshot. A file that another program has changed is continued with ``edited=True`` only.
+    other programs when a TimeSeries has opened the file again. Other programs open the file between
+    two appends. Besides the data, the file grows by a few kB with each snapshot. A file that
+    another program has changed is continued with ``edited=True`` only.
 
     If a ``with`` block fails on any rank, all ranks raise at its end and the series is closed: what
     was appended stays; if that is nothing, so does what ``mode="w"`` was to replace.
@@ -65,29 +76,20 @@ class TimeSeries(CollectiveBlock):
     Parameters
     ----------
     path : str or path-like
-        The file, or the folder; a relative path starts at the working directory of rank 0.
+        The file; a relative path starts at the working directory of rank 0.
     mode : {"a", "w", "x"}, optional
         As of `open`: "a" continues what is there, on any number of processes and any decomposition;
-        "w" starts anew, whatever file is there, or series in the folder; "x" starts only where
-        there is nothing yet. The old file or series stays until the first snapshot of the new one,
-        or `close`, takes its place; of a folder only the index and the snapshots that it names go.
+        "w" starts anew, whatever file is there; "x" starts only where there is nothing yet. The old
+        file stays until the first snapshot of the new one, or `close`, takes its place.
     grid : LocalGrid or sequence of PencilArray, optional
         Coordinates to store as dimension scales, so that xarray and netCDF tools find them; also as
         the fields ``(x, y)`` that a LocalGrid yields.
     comm : mpi4py.MPI.Intracomm, optional
         The processes that append. Default: those of `grid`, or else all.
-    storage : {"file", "files"}, optional
-        Everything in one file, or a folder with a file for each snapshot, made by `save`, and
-        ``index.h5``, in which virtual datasets show them as one.
     attrs : mapping of str to object, optional
         Numbers, strings and small arrays to store with a new series; those of rank 0 count. A
         mapping under the name of a field, value or coordinate has the attributes of that, as of
         `save`: ``{"u": {"units": "m s-1"}, "time": {"units": "seconds since 2026-01-01"}}``.
-    xdmf : bool, optional
-        Whether to keep a sidecar for old versions of ParaView (see `write_xdmf`) beside the file.
-        It is written when snapshots have become a tenth more, and at the end.
-    saving : mapping of str to object, optional
-        Arguments of `save` for the files of snapshots, other than those given here.
     edited : bool, optional
         Whether to continue a series that another program has changed since.
 
@@ -95,7 +97,7 @@ class TimeSeries(CollectiveBlock):
     ------
     CheckpointError
         On every rank, if there is a file that is no series, is damaged, or was changed by another
-        program, or a folder with other ``.h5`` files.
+        program, or a folder of snapshots by an older version.
     OSError
         On every rank, if the file can be neither opened nor made; ``FileExistsError`` by mode "x".
     ArgumentError, PencilMismatchError, RankDisagreementError, TypeError
@@ -122,10 +124,7 @@ class TimeSeries(CollectiveBlock):
         *,
         grid: LocalGrid | Sequence[PencilArray] | None = None,
         comm: MPI.Intracomm | None = None,
-        storage: Literal["file", "files"] = "file",
         attrs: Mapping[str, Any] | None = None,
-        xdmf: bool = False,
-        saving: Mapping[str, Any] | None = None,
         edited: bool = False,
     ) -> None:
         self._ranks = _find_ranks(grid, comm)
@@ -133,35 +132,31 @@ class TimeSeries(CollectiveBlock):
         self._comm = topology.comm
         grid = whole_grid(self._comm, "TimeSeries", grid)
         with agreed(self._comm, "TimeSeries") as agree:
-            given, both = read_path(path), read_attrs(attrs, RESERVED)
+            given, both = as_path(path), as_attrs(attrs, RESERVED)
             known, notes = split_attrs(both)
             self._mode = read_mode(mode)
             self._grid = read_grid(grid)
             _check_comm(self._grid, comm)
-            options = _read_saving(saving, storage)
             found = self._grid and (self._grid.pencil, self._grid.names, self._grid.axes)
-            agree(path=given, mode=mode, grid=found, attrs=sorted(both), storage=storage)
-            agree(xdmf=bool(xdmf), saving=sorted(options), edited=bool(edited))
+            agree(path=given, mode=mode, grid=found, attrs=sorted(both), edited=bool(edited))
         check_folder(topology, given)
-        real: str = from_root(self._comm, lambda: os.path.realpath(given))
+        self._path: str = from_root(self._comm, lambda: os.path.realpath(given))
+        self._attrs, self._notes = known, notes
         self._lock = WriterLock()  # taken on rank 0
-        way: dict[str, Any] = {"lock": self._lock, "mode": mode, "edited": bool(edited)}
-        self._storage: InFile | InFolder
+        self._file: SeriesFile | None = None  # on rank 0
+        # Removes, on rank 0, a new series that never takes the place of the old one.
+        self._remove: weakref.finalize[Any, Any] | None = None
+        self._failed = False  # whether the last append was not completed
+        self._closed = False
         try:
-            if storage == "file":
-                self._storage = InFile(self._comm, real, known, **way)
-            else:
-                self._storage = InFolder(self._comm, real, known, self._grid, options, **way)
+            with agreed(self._comm, "TimeSeries"):
+                if self._comm.rank == 0:
+                    self._lock.take(Path(self._path))
+                    self._file = self._open_file(self._mode, edited=bool(edited))
             self._times: list[float] = from_root(self._comm, self._find_times)
         except BaseException:
             self._lock.release()
             raise
-        self._notes = notes
-        self._note()
-        self._xdmf = bool(xdmf)
-        self._listed = 0  # snapshots in the sidecar
-        self._failed = False  # whether the last append was not completed
-        self._closed = False
 
     @property
     def times(self) -> NDArray[np.float64]:
@@ -170,8 +165,8 @@ class TimeSeries(CollectiveBlock):
 
     @property
     def path(self) -> str:
-        """The file that shows all snapshots: the series itself, or the index of its folder."""
-        return self._storage.path
+        """The file."""
+        return self._path
 
     @property
     def mode(self) -> str:
@@ -209,28 +204,26 @@ class TimeSeries(CollectiveBlock):
         with agreed(self._comm, "append") as agree:
             self._check_open()
             now = self._read_time(time)
-            agree(time=now, series=self._storage.path)
+            agree(time=now, series=self._path)
             selected, values = read_samples(fields, self._ranks or Pencil(1))
             agree(names=sorted([*selected, *values]))
             agree(**{f"fields[{name!r}]": (value,) for name, value in values.items()})
             agree(**{f"fields[{name!r}]": _signature(*pair) for name, pair in selected.items()})
             taken = {name: take(*pair) for name, pair in selected.items()}
-            if self._storage.state is not None:
-                self._compare(*describe_columns(selected, taken, values, self._grid))
-            ready = self._storage.prepare(agree, taken)
+            if self._file is not None:
+                self._compare(self._file, *describe_columns(selected, taken, values, self._grid))
+            ready = ReadyMoves.within(agree, moving(taken[name] for name in sorted(taken)))
         self._failed = True
-        with self._changing():
-            self._storage.append(now, len(self._times), taken, values, ready)
+        with self._releasing():
+            self._append(now, taken, values, ready)
         self._failed = False
         self._times.append(now)
-        if self._xdmf and len(self._times) >= _GROWTH * self._listed:
-            self._write_sidecar(len(self._times))
 
     def truncate(self, time: float) -> None:
         """Drop the snapshots that are later than a time. *Collective*.
 
         So that a run which goes on from a checkpoint of that time does not have them twice. The
-        space of dropped snapshots in a file is not used again.
+        space of dropped snapshots is not used again.
 
         Parameters
         ----------
@@ -247,22 +240,21 @@ class TimeSeries(CollectiveBlock):
         with agreed(self._comm, "truncate") as agree:
             self._check_open()
             last = _read_number(time)
-            agree(time=last, series=self._storage.path)
+            agree(time=last, series=self._path)
         count = sum(one <= last for one in self._times)
         if count == len(self._times):
             return
-        if self._xdmf:  # first: it may list what will be gone
-            self._write_sidecar(count)
-        with self._changing():
-            self._storage.truncate(count)
+        with self._releasing(), agreed(self._comm, "truncate"):
+            if self._file is not None:
+                with self._file.state.changing():
+                    self._file.cut(count)
         del self._times[count:]
 
     def set_aside(self) -> None:
         """Keep all snapshots under another name, and go on without any. *Collective*.
 
-        The name of the file, or of the index of the folder, gets the ending ``.abandoned``, as a
-        warning in the logger ``pencils`` tells. `CheckpointSeries.resume` does this if the run
-        died before its first checkpoint.
+        The name of the file gets the ending ``.abandoned``, as a warning in the logger ``pencils``
+        tells. `CheckpointSeries.resume` does this if the run died before its first checkpoint.
 
         Raises
         ------
@@ -273,18 +265,18 @@ class TimeSeries(CollectiveBlock):
         """
         with agreed(self._comm, "set_aside") as agree:
             self._check_open()
-            agree(series=self._storage.path)
+            agree(series=self._path)
         if not self._times:
             return
-        if self._xdmf:  # first: it may list what will be gone
-            self._write_sidecar(0)
-        with self._changing():
-            self._storage.set_aside()
-        self._note()
+        with self._releasing(), agreed(self._comm, "set_aside"):
+            if self._file is not None:
+                with self._file.state.changing():
+                    set_aside(Path(self._path))
+                    self._file = self._open_file("a")
         del self._times[:]
 
     def close(self) -> None:
-        """End appending, and write the sidecar, if there is to be one. *Collective*.
+        """End appending; a new series now replaces an old one. *Collective*.
 
         Raises
         ------
@@ -296,10 +288,11 @@ class TimeSeries(CollectiveBlock):
         self._closed = True
         try:
             if self._failed and not self._times:
-                self._storage.abandon()
-            self._storage.close()
-            if self._xdmf and self._listed != len(self._times):
-                self._write_sidecar(len(self._times))
+                self._abandon()
+            with agreed(self._comm, "close"):
+                if self._file is not None and (self._remove is None or self._remove.alive):
+                    with self._taking_place(self._file):
+                        self._file.close()
         finally:
             self._lock.release()
 
@@ -312,7 +305,7 @@ class TimeSeries(CollectiveBlock):
     def _give_up(self, _error: BaseException, /) -> None:
         self._closed = True
         try:
-            self._storage.abandon()
+            self._abandon()
         finally:
             self._lock.release()
 
@@ -327,32 +320,104 @@ class TimeSeries(CollectiveBlock):
     def _check_open(self) -> None:
         if self._closed:
             raise ArgumentError(f"{self!r} is closed; make a new TimeSeries to continue it")
-        state = self._storage.state
-        if state is not None and not state.whole:
+        if self._file is not None and not self._file.state.whole:
             raise CheckpointError(
                 f"writing to {self.path} failed before; make a new TimeSeries to continue it"
             )
 
+    def _append(
+        self,
+        time: float,
+        fields: Mapping[str, PencilArray],
+        values: Mapping[str, Stored],
+        ready: ReadyMoves,
+    ) -> None:
+        """Add a snapshot, for which all ranks have agreed on what is `ready`. *Collective*."""
+
+        def place() -> tuple[str, dict[str, FileBlocks]]:
+            assert self._file is not None
+            return self._file.path, self._file.place()
+
+        path, places = from_root(self._comm, place)
+        targets = {name: (fields[name], places[name]) for name in sorted(places)}
+        sums = _write(self._comm, path, len(self._times), targets, ready)
+        with agreed(self._comm, "append"):
+            if self._file is not None:
+                row: dict[str, Any] = {name: value.data for name, value in values.items()}
+                row |= {SUMS + name: sums[name] for name in fields}
+                with self._file.state.changing(), self._taking_place(self._file):
+                    self._file.commit({TIME: time, **row}, places)
+
+    def _open_file(self, mode: str, *, edited: bool = False) -> SeriesFile:
+        """Open the file, or make one that has no snapshots; on rank 0."""
+        from pencils.io import series_file  # only rank 0 needs h5py
+
+        target, state = Path(self._path), SeriesState(dict(self._attrs))
+        if not target.exists():
+            with made(target, alone=True) as temporary:
+                series_file.create(str(temporary), state)
+        elif mode == "x":
+            raise already_there(self._path)
+        elif mode == "w":  # under a temporary name, which it keeps until its first snapshot
+            clean(target)
+            temporary = make_temporary(target)
+            self._remove = weakref.finalize(self, discard, temporary)
+            try:
+                series_file.create(str(temporary), state)
+                return self._noted(series_file.SeriesFile(str(temporary)))
+            except BaseException:
+                self._remove()
+                raise
+        elif (target / "index.h5").exists():
+            raise CheckpointError(
+                f"{target} is a folder of snapshots, as older versions of pencils wrote with "
+                "storage='files'; a series is one file now: choose another name, and read the "
+                f"snapshots by pencils.load({str(target / 'snapshot-000000.h5')!r}) and so on"
+            )
+        return self._noted(series_file.SeriesFile(self._path, edited=edited))
+
+    def _noted(self, file: SeriesFile) -> SeriesFile:
+        """Let what the first snapshot will make have the attributes that were given."""
+        if not file.state.times:
+            file.state.notes = self._notes
+        return file
+
+    def _abandon(self) -> None:
+        """Leave what was there before, if there is nothing to replace it. Local."""
+        if self._remove is not None:
+            if self._file is not None:
+                self._file.close()
+            self._remove()
+
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _taking_place(self, file: SeriesFile) -> Iterator[None]:
+        """Let a new series take the place of the old one when the block has written to it."""
+        if self._remove is None:
+            yield
+            return
+        try:
+            yield
+            commit(Path(file.path), Path(self._path), alone=True)
+        except BaseException:
+            file.close()
+            self._remove()
+            raise
+        file.path = self._path
+        self._remove.detach()
+        self._remove = None
+
+    @contextmanager
+    def _releasing(self) -> Iterator[None]:
         """Let another series write after a failure with which this one cannot go on."""
         try:
             yield
         finally:
-            state = self._storage.state
-            if state is not None and not state.whole:
+            if self._file is not None and not self._file.state.whole:
                 self._lock.release()
 
     def _find_times(self) -> list[float]:
         """Return the times of all snapshots, on rank 0."""
-        state = self._storage.state
-        return [] if state is None else [*map(float, state.times)]
-
-    def _note(self) -> None:
-        """Let what the first snapshot will make have the attributes that were given."""
-        state = self._storage.state
-        if state is not None and not state.times:
-            state.notes = self._notes
+        return [] if self._file is None else [*map(float, self._file.state.times)]
 
     def _read_time(self, time: object) -> float:
         now = _read_number(time)
@@ -366,21 +431,32 @@ class TimeSeries(CollectiveBlock):
             )
         return now
 
-    def _compare(self, columns: Sequence[Column], coordinates: Mapping[str, Array]) -> None:
+    def _compare(
+        self, file: SeriesFile, columns: Sequence[Column], coordinates: Mapping[str, Array]
+    ) -> None:
         """Fix what the series holds, or compare with it; on rank 0."""
-        state = self._storage.state
-        if state is None:
-            return
-        if state.times:
-            state.check(columns, coordinates)
-        else:
-            state.start(columns, coordinates, summed=self._storage.summed)
+        (file.state.check if file.state.times else file.state.start)(columns, coordinates)
 
-    def _write_sidecar(self, count: int) -> None:
-        with agreed(self._comm, "TimeSeries"):
-            if self._comm.rank == 0:
-                write_sidecar(self._storage.path, count)
-        self._listed = count
+
+def _write(
+    comm: MPI.Intracomm,
+    path: str,
+    step: int,
+    targets: Mapping[str, tuple[PencilArray, FileBlocks]],
+    ready: ReadyMoves,
+) -> dict[str, int]:
+    """Write fields at new places; return their checksums, as part of all snapshots."""
+    file, sums = SharedFile(path, write=True), dict.fromkeys(targets, 0)
+    with closing(file), closing(Slabs(file.raise_error, ready=ready)) as slabs:
+        for name, (u, place) in targets.items():
+            slab = slabs.of(u)
+            write = partial(write_part, file, slab, place, first=step * slab.size)
+            sums[name] = file.attempt(write) or 0
+        file.sync()
+    with agreed(comm, "append") as agree:
+        file.raise_error()
+        carry_sums(agree, sums)
+    return add_sums(comm, sums, agree)
 
 
 def _find_ranks(grid: object, comm: MPI.Intracomm | None) -> Pencil | None:
@@ -394,26 +470,6 @@ def _find_ranks(grid: object, comm: MPI.Intracomm | None) -> Pencil | None:
 def _check_comm(grid: LocalGrid | None, comm: MPI.Intracomm | None) -> None:
     if grid is not None and comm is not None and not congruent(user_comm(comm), grid.pencil.comm):
         raise PencilMismatchError("comm holds other processes than the grid; leave one of them out")
-
-
-def _read_saving(saving: object, storage: str) -> dict[str, Any]:
-    if storage not in ("file", "files"):
-        raise ArgumentError(
-            f"storage={storage!r} must be 'file', or 'files' for one of each snapshot"
-        )
-    if saving is None:
-        return {}
-    if not isinstance(saving, Mapping) or storage == "file":
-        raise ArgumentError(
-            f"saving={saving!r} must be a mapping, of arguments of save() for storage='files'"
-        )
-    taken = sorted(_OWN & saving.keys())
-    if taken:
-        raise ArgumentError(
-            f"saving={saving!r} may not have {taken[0]!r}, which the series itself decides on"
-        )
-    signature(save).bind("", {}, **saving)
-    return dict(saving)
 
 
 def _read_number(time: object) -> float:
