@@ -432,7 +432,7 @@ def a_simulation_in_a_simulated_rank(_):
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_explained(name, monkeypatch):
-    monkeypatch.setattr("simmpi.polls.SECONDS", 0)
+    monkeypatch.setattr("simmpi.scheduler.SECONDS", 0)
     program, nranks, kind, texts, absent, options = MISTAKES[name]
     text = error_of(nranks, lambda: run(name), kind, **options)
     for part in texts:

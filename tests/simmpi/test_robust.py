@@ -77,7 +77,7 @@ def test_loops_of_many_tests_that_end_by_themselves_are_no_deadlock(seed):
 
 
 def test_ranks_that_test_for_ever_are_described(monkeypatch):
-    monkeypatch.setattr("simmpi.polls.SECONDS", 0)
+    monkeypatch.setattr("simmpi.scheduler.SECONDS", 0)
 
     def main():
         while not MPI.COMM_WORLD.iprobe():
@@ -119,7 +119,7 @@ def test_all_kinds_of_tests_are_calls():
 
 
 def test_faults_and_max_steps_include_tests(monkeypatch):
-    monkeypatch.setattr("simmpi.polls.SECONDS", 0)
+    monkeypatch.setattr("simmpi.scheduler.SECONDS", 0)
 
     def main():
         while not MPI.COMM_WORLD.iprobe():

@@ -226,8 +226,8 @@ def test_fences_of_all_ranks_have_the_same_assertions():
 
 
 def test_loops_that_wait_for_memory_for_ever_are_reported(monkeypatch):
-    monkeypatch.setattr("simmpi.polls.MOST_POLLS", 500)
-    monkeypatch.setattr("simmpi.polls.SECONDS", 0)
+    monkeypatch.setattr("simmpi.scheduler.MOST_POLLS", 500)
+    monkeypatch.setattr("simmpi.scheduler.SECONDS", 0)
 
     def program():
         win = window()
