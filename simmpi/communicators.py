@@ -7,24 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from simmpi.attributes import Attributes
 from simmpi.collectives.calls import Collectives
-from simmpi.collectives.grids import (
-    adjacent,
-    cart,
-    distributed,
-    divide,
-    duplicate,
-    graph,
-    of_group,
-)
+from simmpi.collectives.grids import adjacent, cart, distributed, divide, duplicate, graph, of_group
 from simmpi.collectives.slots import Call, Collective, Slot
-from simmpi.constants import (
-    COMM_TYPE_SHARED,
-    CONGRUENT,
-    IDENT,
-    SIMILAR,
-    UNDEFINED,
-    UNEQUAL,
-)
+from simmpi.constants import COMM_TYPE_SHARED, CONGRUENT, IDENT, SIMILAR, UNDEFINED, UNEQUAL
 from simmpi.exceptions import ERR_COMM, MPIError
 from simmpi.groups import Group
 from simmpi.handles import Info

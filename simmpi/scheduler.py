@@ -17,17 +17,7 @@ from typing import Any, NoReturn
 
 from simmpi import process
 from simmpi.errors import DeadlockError, StepLimitError, UsageError
-from simmpi.ranks import (
-    KILLED,
-    RAISED,
-    READY,
-    RETURNED,
-    RUNNING,
-    WAITING,
-    Fault,
-    Rank,
-    Waiting,
-)
+from simmpi.ranks import KILLED, RAISED, READY, RETURNED, RUNNING, WAITING, Fault, Rank, Waiting
 
 # Calls of MPI that a rank may try after its simulation has failed; then its thread is left alone.
 MOST_ABANDONED = 100

@@ -14,20 +14,9 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from simmpi import process
-from simmpi.arguments import (
-    check_program,
-    faults_of_ranks,
-    integer,
-    nodes_of_ranks,
-    positive,
-)
+from simmpi.arguments import check_program, faults_of_ranks, integer, nodes_of_ranks, positive
 from simmpi.communicators import COMM_SELF, COMM_WORLD
-from simmpi.errors import (
-    DeadlockError,
-    RankKilledError,
-    SimulationError,
-    UsageError,
-)
+from simmpi.errors import DeadlockError, RankKilledError, SimulationError, UsageError
 from simmpi.module import MODULE, names_replaced
 from simmpi.ranks import KILLED, RAISED, RETURNED, Fault, Rank
 from simmpi.report import advice, numbered, text_of_error, where

@@ -93,11 +93,7 @@ def bcast(comm: Caller, context: Context, buf: Any, root: int = 0) -> Call:
 
 
 def _to_root(
-    comm: Caller,
-    context: Context,
-    send: Any,
-    parts: Callable[[], list[Buffer]],
-    root: int,
+    comm: Caller, context: Context, send: Any, parts: Callable[[], list[Buffer]], root: int
 ) -> Call:
     _root(context, root)
     same = (f"root={root}",)

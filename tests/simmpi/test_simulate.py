@@ -18,12 +18,7 @@ from mpi4py import MPI
 import pencils
 from pencils import simulate
 from simmpi import Fault, Simulation, point, scheduler
-from simmpi.errors import (
-    DeadlockError,
-    RankKilledError,
-    SimulationError,
-    UsageError,
-)
+from simmpi.errors import DeadlockError, RankKilledError, SimulationError, UsageError
 from simmpi.process import PerProcess
 from simmpi.types import buffers
 
