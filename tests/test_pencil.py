@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, named, raise_together, random_pencil, ranks_at_fault
+from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault
 
 import pencils
 from pencils import Pencil
