@@ -92,6 +92,7 @@ def spins():
         value[0] = 42
         for rank in range(1, comm.size):
             win.Accumulate(value, rank)
+        win.Flush_local_all()
         win.Flush_all()
     while value[0] != 42:
         win.Fetch_and_op(np.zeros(1, "i8"), value, comm.rank, 0, MPI.NO_OP)

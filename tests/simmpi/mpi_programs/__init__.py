@@ -121,8 +121,16 @@ class Operation:
 
 
 def program(seed, length=40):
-    """Draw the operations of a program: on a new communicator about every sixth."""
+    """Draw the operations of a program: on a new communicator about every sixth.
+
+    Every thousandth program has each operation once.
+    """
     rng = np.random.default_rng(seed)
+    if seed % 1000 == 0:
+        return [
+            Operation(index, name, slot, int(rng.integers(1 << 30)))
+            for index, (name, slot) in enumerate(every_operation())
+        ]
     slots = ["world"]
     operations = []
     for index in range(length):
@@ -141,6 +149,16 @@ def program(seed, length=40):
             name = draw(rng, ANY)
         operations.append(Operation(index, name, slot, int(rng.integers(1 << 30))))
     return operations
+
+
+def every_operation():
+    """List all operations, on the world or on a grid of it."""
+    makers, others, topological = (
+        [name for name, *_ in table] for table in (MAKERS, ANY, TOPOLOGICAL)
+    )
+    grid = 1 + makers.index("Create_cart")
+    on_grid = [(name, grid) for name in ("Sub", *topological)]
+    return [(name, 0) for name in (*makers, *others)] + on_grid
 
 
 def draw(rng, options):
