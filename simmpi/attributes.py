@@ -1,4 +1,4 @@
-"""Attributes of communicators and windows: values that a rank keeps with its handle, by key."""
+"""What handles of communicators and of windows have alike: attributes, group, hints, handlers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from simmpi.constants import (
     UNIVERSE_SIZE,
     WTIME_IS_GLOBAL,
 )
+from simmpi.groups import Group
+from simmpi.handles import ERRORS_ARE_FATAL, Errhandler, Info
 from simmpi.process import PerProcess
 
 if TYPE_CHECKING:
@@ -28,7 +30,9 @@ _keyvals: PerProcess[_Keyvals] = PerProcess(dict)
 
 
 class Attributes:
-    """Methods of a communicator or a window for its attributes."""
+    """Methods of a communicator or a window; attributes are values that a rank keeps, by key."""
+
+    _errhandler: Errhandler = ERRORS_ARE_FATAL
 
     @property
     @abstractmethod
@@ -100,3 +104,29 @@ class Attributes:
                 made = copy(self, keyval, value)
                 if made is not NotImplemented:
                     to.Set_attr(keyval, made)
+
+    def Get_group(self) -> Group:
+        """Group of the ranks."""
+        context = self._alive()
+        return Group.of(context.ranks, context.ranks[self._me])
+
+    group = property(Get_group)
+
+    # ---- handlers of errors, and hints: kept, without effect ----
+
+    def Set_errhandler(self, errhandler: Errhandler) -> None:
+        """Set what happens at errors; simulated ranks always raise."""
+        self._errhandler = errhandler
+
+    def Get_errhandler(self) -> Errhandler:
+        """Return what `Set_errhandler` has set."""
+        return self._errhandler
+
+    def Set_info(self, info: Info) -> None:
+        """Give hints, which have no effect."""
+
+    def Get_info(self) -> Info:
+        """Return no hints."""
+        return Info.Create()
+
+    info = property(Get_info, Set_info)

@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from simmpi.attributes import Attributes
 from simmpi.collectives.calls import Collectives
-from simmpi.collectives.division import divide, duplicate, of_group
-from simmpi.collectives.grids import adjacent, cart, distributed, graph
+from simmpi.collectives.grids import adjacent, cart, distributed, divide, duplicate, graph, of_group
 from simmpi.collectives.slots import Call, Collective, Slot
-from simmpi.constants import (
-    COMM_TYPE_SHARED,
-    CONGRUENT,
-    IDENT,
-    SIMILAR,
-    UNDEFINED,
-    UNEQUAL,
-)
+from simmpi.constants import COMM_TYPE_SHARED, CONGRUENT, IDENT, SIMILAR, UNDEFINED, UNEQUAL
 from simmpi.exceptions import ERR_COMM, MPIError
 from simmpi.groups import Group
-from simmpi.handles import ERRORS_ARE_FATAL, Errhandler, Info
+from simmpi.handles import Info
 from simmpi.messages.point_to_point import PointToPoint
 from simmpi.messages.requests import Request
 from simmpi.world import active
@@ -36,7 +28,6 @@ class Comm(PointToPoint, Collectives, Attributes):
         self._context: Context | None = None if comm is None else comm._context
         self._number: int = -1 if comm is None else comm._number
         self._name: str | None = None
-        self._errhandler: Errhandler = ERRORS_ARE_FATAL
 
     @classmethod
     def of(cls, context: Context) -> Self:
@@ -126,16 +117,6 @@ class Comm(PointToPoint, Collectives, Attributes):
         """Number of ranks."""
         return self.Get_size()
 
-    def Get_group(self) -> Group:
-        """Group of the ranks."""
-        context = self._alive()
-        return Group.of(context.ranks, context.ranks[self._me])
-
-    @property
-    def group(self) -> Group:
-        """Group of the ranks."""
-        return self.Get_group()
-
     def Get_name(self) -> str:
         """Name of the communicator."""
         context = self._alive()
@@ -180,25 +161,6 @@ class Comm(PointToPoint, Collectives, Attributes):
         if list(one.ranks) == list(other.ranks):
             return CONGRUENT
         return SIMILAR if set(one.ranks) == set(other.ranks) else UNEQUAL
-
-    # ---- handlers of errors, and hints: kept, without effect ----
-
-    def Set_errhandler(self, errhandler: Errhandler) -> None:
-        """Set what happens at errors; simulated ranks always raise."""
-        self._errhandler = errhandler
-
-    def Get_errhandler(self) -> Errhandler:
-        """Return what `Set_errhandler` has set."""
-        return self._errhandler
-
-    def Set_info(self, info: Info) -> None:
-        """Give hints, which have no effect."""
-
-    def Get_info(self) -> Info:
-        """Return no hints."""
-        return Info.Create()
-
-    info = property(Get_info, Set_info)
 
     def Abort(self, errorcode: int = 0) -> None:
         """End the simulation."""

@@ -12,32 +12,53 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from random import Random
+from time import monotonic
 from typing import Any, NoReturn
 
 from simmpi import process
 from simmpi.errors import DeadlockError, StepLimitError, UsageError
-from simmpi.polls import Polls
-from simmpi.ranks import (
-    KILLED,
-    RAISED,
-    READY,
-    RETURNED,
-    RUNNING,
-    WAITING,
-    Fault,
-    Rank,
-    Waiting,
-)
+from simmpi.ranks import KILLED, RAISED, READY, RETURNED, RUNNING, WAITING, Fault, Rank, Waiting
 
 # Calls of MPI that a rank may try after its simulation has failed; then its thread is left alone.
 MOST_ABANDONED = 100
 INTERVAL = 1  # seconds after which an interrupt also ends a rank that makes no calls of MPI
 # A completed test reports success with this probability, if there is a seed.
 PROMPT = 0.7
+# Unsuccessful tests one after the other, without any other call, and seconds that they last, after
+# which no rank can continue. A loop may also end by itself, after a time or a number of tests.
+MOST_POLLS = 20_000
+SECONDS = 10.0
+_INTERVAL = 1_000  # tests after which the clock is read
 
 
 class Abandoned(BaseException):
     """Ends the thread of a rank whose simulation has failed; not an error of the program."""
+
+
+class _Polls:
+    """Unsuccessful tests since a rank has made progress. Time changes nothing but their limit."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._number = 0
+        self._start = 0.0
+
+    def reset(self) -> None:
+        """Begin to count again: a rank has made progress."""
+        self._number = 0
+
+    def most(self) -> int:
+        """Return the number of tests that are possible in any time."""
+        return max(MOST_POLLS, 100 * self._size)
+
+    def add(self) -> bool:
+        """Count a test; return whether there are too many."""
+        self._number += 1
+        if self._number == 1:
+            self._start = monotonic()
+        if self._number <= self.most() or self._number % _INTERVAL:
+            return False
+        return monotonic() - self._start >= SECONDS
 
 
 class Scheduler:
@@ -66,7 +87,7 @@ class Scheduler:
         self._most = max_steps
         self._where = where
         self._ready: list[Rank] = []
-        self._polls = Polls(size)
+        self._polls = _Polls(size)
         self._main = threading.Lock()
         self._main.acquire()
 

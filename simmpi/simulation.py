@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from simmpi import process
-from simmpi.arguments import (
-    check_program,
-    faults_of_ranks,
-    integer,
-    nodes_of_ranks,
-    positive,
-)
+from simmpi.arguments import check_program, faults_of_ranks, integer, nodes_of_ranks, positive
 from simmpi.communicators import COMM_SELF, COMM_WORLD
-from simmpi.cores import on_one_core
-from simmpi.errors import (
-    DeadlockError,
-    RankKilledError,
-    SimulationError,
-    UsageError,
-)
+from simmpi.errors import DeadlockError, RankKilledError, SimulationError, UsageError
 from simmpi.module import MODULE, names_replaced
 from simmpi.ranks import KILLED, RAISED, RETURNED, Fault, Rank
 from simmpi.report import advice, numbered, text_of_error, where
@@ -110,7 +100,7 @@ class Simulation:
             raise SimulationError("run and close need the names: call them in `with installed()`")
         deadlock = None
         try:
-            with on_one_core(), process.warnings_apart():
+            with _on_one_core(), process.warnings_apart():
                 scheduler.run([partial(function, *args)] * scheduler.size)
         except DeadlockError as error:
             deadlock = error
@@ -361,3 +351,34 @@ def _is_normal_exit(rank: Rank) -> bool:
 def _listed(texts: Sequence[str]) -> str:
     more = [f"and {len(texts) - _MOST_SHOWN} more"] if len(texts) > _MOST_SHOWN else []
     return "; ".join([*texts[:_MOST_SHOWN], *more])
+
+
+@contextmanager
+def _on_one_core() -> Iterator[None]:
+    """Keep threads that the block starts on one core: they run in turn, and change faster so."""
+    try:
+        cores = os.sched_getaffinity(0)
+        one = {_core()}
+        os.sched_setaffinity(0, one)
+    except (AttributeError, OSError, IndexError, ValueError):  # not on this system
+        yield
+        return
+    try:
+        yield
+    finally:
+        _restore(one, cores)
+
+
+def _restore(one: set[int], cores: set[int]) -> None:
+    """Let this thread, and those of libraries that began in the block, use all cores again."""
+    for task in Path("/proc/self/task").iterdir():
+        number = int(task.name)
+        with suppress(OSError):  # the thread has ended
+            if os.sched_getaffinity(number) == one:
+                os.sched_setaffinity(number, cores)
+
+
+def _core() -> int:
+    """Return the core that runs this thread now; other programs run on other ones."""
+    fields = Path("/proc/thread-self/stat").read_text().rpartition(")")[2].split()
+    return int(fields[36])

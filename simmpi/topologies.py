@@ -268,9 +268,7 @@ class Distgraphcomm(Topocomm):
         edges: Edges = self._topology
         return self.indegree, self.outdegree, edges.weights is not None
 
-    def Get_dist_neighbors(
-        self,
-    ) -> tuple[list[int], list[int], tuple[list[int], list[int]] | None]:
+    def Get_dist_neighbors(self) -> tuple[list[int], list[int], tuple[list[int], list[int]] | None]:
         """Sources, targets, and weights of both."""
         edges: Edges = self._topology
         weights = None if edges.weights is None else edges.weights[self._me]

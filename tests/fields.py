@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from mpi_helpers import spread
 
 import pencils
 from simmpi.process import PerProcess
+
+__all__ = ["LAYOUTS", "assert_holds", "draw", "in_memory_order", "lay", "pencil", "spread"]
 
 # Uneven blocks everywhere; with several ranks also empty ones ("few", "thin" and others).
 LAYOUTS = {
@@ -46,14 +49,6 @@ def draw(shape, dtype=float, seed=0):
     if dtype.kind == "c":
         values = values + 1j * rng.normal(size=shape)
     return values.astype(dtype)
-
-
-def spread(pencil, data, *, halo=0, dims=None):
-    """Make a field that holds global data (singletons with extent 1), without `partition`."""
-    components = data.shape[: data.ndim - pencil.ndim]
-    field = pencils.empty(pencil, dtype=data.dtype, components=components, halo=halo, dims=dims)
-    field.local[...] = data[field.local_slices]
-    return field
 
 
 def assert_holds(field, data, *, rtol=0.0):

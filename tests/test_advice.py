@@ -209,10 +209,7 @@ FILES = {
         "TimeSeries(path, mode='w').append(0.0, {'u': u}) or len(TimeSeries(path))",
         "1",
     ),
-    "CheckpointSeries(directory, mode='w')": (
-        "CheckpointSeries(directory, mode='w').steps",
-        "[]",
-    ),
+    "CheckpointSeries(directory, mode='w')": ("CheckpointSeries(directory, mode='w').steps", "[]"),
 }
 # Code that is not to be executed here.
 ELSEWHERE = {

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from mpi4py import MPI
-from mpi_helpers import METHODS, ON_ONE_NODE
+from mpi_helpers import METHODS, ON_ONE_NODE, collectives
 
 import pencils
 from pencils.comm.topology import private_class, topology_of
@@ -14,51 +13,17 @@ pytestmark = [
     pytest.mark.mpiexec("counts calls of the MPI library"),
 ]
 
-COLLECTIVE = [
-    "Allgather",
-    "Allreduce",
-    "Alltoall",
-    "Alltoallv",
-    "Barrier",
-    "Bcast",
-    "Gather",
-    "Ibarrier",
-    "Reduce",
-    "Scan",
-    "Split",
-    "Split_type",
-    "allgather",
-    "allreduce",
-    "bcast",
-    "gather",
-]
-
 
 @pytest.fixture
 def counted(comm):
-    """Make a communicator whose private ones count their collective calls."""
-    made = []
-
-    def counting(name):
-        def call(self, *args, **named):
-            made.append(name)
-            return getattr(super(Counting, self), name)(*args, **named)
-
-        return call
-
-    names = {name: counting(name) for name in COLLECTIVE}
-    Counting = type("Counting", (MPI.Intracomm,), names)
-    usual = private_class()
-    private_class.replace(Counting)
-    own = comm.Dup()
-    try:
+    """Make a communicator whose private ones list their collective calls."""
+    with collectives() as made:
+        own = comm.Dup()
         topology_of(own)
         # Windows of shared memory, communicators of rows: made with the first plans.
         make_plans(own)
         yield own, made
         own.Free()
-    finally:
-        private_class.replace(usual)
 
 
 def make_plans(comm):

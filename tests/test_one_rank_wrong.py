@@ -5,12 +5,15 @@ another one than elsewhere, on one rank only. No rank may be left waiting, and t
 work afterwards.
 """
 
+# ruff: noqa: FBT003 - of values in tables
+
 import re
 import shutil
 import signal
 import tempfile
 import weakref
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -45,13 +48,30 @@ several = pytest.mark.parallel([2, 3, 4, 6])
 SHAPE = (6, 5, 4)
 
 
-class The(str):
+class Name(str):
     """Names something that exists only once MPI runs: an attribute of what `here` gives."""
 
     __slots__ = ()
 
     def __repr__(self):
         return str(self)
+
+
+class Names:
+    """Gives names as attributes: ``the.u``."""
+
+    def __getattr__(self, name):
+        return Name(name)
+
+    __getitem__ = __getattr__
+
+
+the = Names()
+
+
+def rows(functions, argument, *values):
+    """Rows of a table: an argument of each of some functions, and values of it."""
+    return [(function, argument, *values) for function in functions]
 
 
 class Mute:
@@ -87,12 +107,6 @@ def here(comm):
     u = pencils.ones(pen)
     readonly = pencils.ones(across)
     readonly.local.flags.writeable = False
-    freed = Transposition(pen, across)
-    freed.free()
-    lines_freed = LineSolver(pen, 0, (1, 4, 1))
-    lines_freed.free()
-    slope_freed = CompactDerivative(pen, 0)
-    slope_freed.free()
     h, h_other = pencils.ones(pen, halo=1), pencils.ones(pen, dtype="i4", halo=2)
     h_readonly = pencils.ones(pen, halo=1)
     h_readonly.padded.flags.writeable = False
@@ -104,24 +118,31 @@ def here(comm):
         pencils.ones(p, halo=1) for p in (across, pen.with_(shape=(8, 5, 4)), alone)
     )
     h_turned = pencils.ones(pen.with_(order=(2, 1, 0)), halo=1)
-    halo_freed = HaloExchange([h, h_other])
-    halo_freed.free()
     # Two points, and two items of a collection that has three on every rank.
     points, cuts, items = ([0, 5], 1, [2, 0]), 3 * np.arange(comm.size + 1), [0, 2]
-    indexer, single = pencils.PointIndexer(pen, points), GlobalIndexer(cuts, items, comm)
-    lists = GlobalMultiIndexer(cuts, [items, [1]], comm)
-    cloud = Interpolation(pen, points)
-    closed = SimpleNamespace(
-        indexer=pencils.PointIndexer(pen, points),
-        single=GlobalIndexer(cuts, items, comm),
-        lists=GlobalMultiIndexer(cuts, [items, [1]], comm),
-        cloud=Interpolation(pen, points),
-    )
-    for plan in vars(closed).values():
-        plan.free()
-    fft_freed = PencilFFT(pen)
-    fft_freed.free()
     waves = pen.with_(shape=(6, 5, 3))
+    # By name: how a plan is made, and another one.
+    makers = {
+        "plan": (partial(Transposition, pen, across), partial(Transposition, across, pen)),
+        "halo_plan": (
+            partial(HaloExchange, [h, h_other]),
+            partial(HaloExchange, [h, h_other], corners=False),
+        ),
+        "lines": tuple(partial(LineSolver, pen, 0, (1, n, 1)) for n in (4, 5)),
+        "slope": tuple(partial(CompactDerivative, pen, 0, order=order) for order in (6, 4)),
+        "fft": tuple(
+            partial(PencilFFT, pen, output=waves, normalize=kind) for kind in ("backward", "ortho")
+        ),
+        "indexer": 2 * (partial(pencils.PointIndexer, pen, points),),
+        "cloud": 2 * (partial(Interpolation, pen, points),),
+        "single": 2 * (partial(GlobalIndexer, cuts, items, comm),),
+        "lists": 2 * (partial(GlobalMultiIndexer, cuts, [items, [1]], comm),),
+    }
+    plans = {name: make() for name, (make, _) in makers.items()}
+    plans |= {f"{name}_other": make() for name, (_, make) in makers.items()}
+    freed = {f"{name}_freed": make() for name, (make, _) in makers.items()}
+    for plan in freed.values():
+        plan.free()
     maps = [
         dap.BlockMap(size=6, start=0, stop=6),
         dap.CyclicMap(size=5, nprocs=comm.size, rank=comm.rank, block_size=2),
@@ -129,6 +150,8 @@ def here(comm):
     ]
     maps_short = [*maps[:2], dap.CyclicMap(size=3)]
     known = SimpleNamespace(
+        **plans,
+        **freed,
         comm=comm,
         maps=maps,
         maps_short=maps_short,
@@ -160,12 +183,6 @@ def here(comm):
         readonly=readonly,
         thin=thin,
         thin_across=thin.with_(decomp=0),
-        lines=LineSolver(pen, 0, (1, 4, 1)),
-        lines_other=LineSolver(pen, 0, (1, 5, 1)),
-        lines_freed=lines_freed,
-        slope=CompactDerivative(pen, 0),
-        slope_other=CompactDerivative(pen, 0, order=4),
-        slope_freed=slope_freed,
         diagonal_fields=(1, 4 * u, 1),
         diagonal_across=(1, pencils.ones(across), 1),
         diagonal_larger=(1, pencils.ones(larger), 1),
@@ -174,12 +191,6 @@ def here(comm):
         diagonal_gone=(1, weakref.proxy(Mute()), 1),
         diagonal_nan=(1, pencils.full(pen, np.nan), 1),
         rows=pencils.ones(pen, dims=(1, 2)),
-        plan=Transposition(pen, across),
-        other_plan=Transposition(across, pen),
-        freed=freed,
-        fft=PencilFFT(pen, output=waves),
-        fft_other=PencilFFT(pen, output=waves, normalize="ortho"),
-        fft_freed=fft_freed,
         waves=waves,
         waves_across=waves.with_(decomp=2),
         waves_alone=Pencil((6, 5, 3), MPI.COMM_SELF),
@@ -230,26 +241,11 @@ def here(comm):
         hs_gone=[h, weakref.proxy(Mute())],
         gone=weakref.proxy(Mute()),
         mute=Mute(),
-        halo_plan=HaloExchange([h, h_other]),
-        halo_other_plan=HaloExchange([h, h_other], corners=False),
-        halo_freed=halo_freed,
         exported=dap.export(u),
         exported_old=dap.export(u, "0.9.0"),
         exported_short={**dap.export(u), "buffer": u.local[1:]},
         exported_times={**dap.export(u), "buffer": np.ones(3, "M8[s]")},
         exported_larger=dap.export(pencils.ones(larger)),
-        indexer=indexer,
-        indexer_other=pencils.PointIndexer(pen, points),
-        indexer_freed=closed.indexer,
-        single=single,
-        single_other=GlobalIndexer(cuts, items, comm),
-        single_freed=closed.single,
-        lists=lists,
-        lists_other=GlobalMultiIndexer(cuts, [items, [1]], comm),
-        lists_freed=closed.lists,
-        cloud=cloud,
-        cloud_other=Interpolation(pen, points),
-        cloud_freed=closed.cloud,
         cuts=cuts,
         cuts_other=np.maximum(cuts - 1, 0),
         target=pencils.ones(pen),
@@ -280,11 +276,7 @@ def here(comm):
         grid_named=pencils.localgrid(pen, [np.arange(n) for n in SHAPE], names=["u", "v", "w"]),
     )
     yield known
-    for plan in (known.plan, known.other_plan, known.halo_plan, known.halo_other_plan):
-        plan.free()
-    for plan in (known.fft, known.fft_other, known.lines, known.lines_other):
-        plan.free()
-    for plan in (indexer, single, lists, cloud, known.slope, known.slope_other):
+    for plan in plans.values():
         plan.free()
     known.apart.Free()
 
@@ -293,17 +285,14 @@ def here(comm):
 
 REDUCTIONS = {
     **{
-        name: (getattr(PencilArray, name), {"u": The("u")})
+        name: (getattr(PencilArray, name), {"u": the.u})
         for name in (
             *("sum", "prod", "min", "max", "mean", "var", "std", "any", "all"),
             *("argmin", "argmax", "norm"),
         )
     },
     **{
-        name: (
-            lambda u, _function=function, **rest: _function(u, **rest),
-            {"u": The("u")},
-        )
+        name: (lambda u, _function=function, **rest: _function(u, **rest), {"u": the.u})
         for name, function in (
             ("count_nonzero", np.count_nonzero),
             ("ptp", np.ptp),
@@ -320,31 +309,39 @@ STARTING = ["sum", "prod", "min", "max", "np.add.reduce"]
 PAIRS = {
     name: (lambda one, other, _f=function, **rest: _f(one, other, **rest), good)
     for name, function, good in (
-        ("vdot", np.vdot, {"one": The("u"), "other": The("u")}),
-        ("allclose", np.allclose, {"one": The("u"), "other": The("u")}),
-        ("array_equal", np.array_equal, {"one": The("u"), "other": The("u")}),
+        ("vdot", np.vdot, {"one": the.u, "other": the.u}),
+        ("allclose", np.allclose, {"one": the.u, "other": the.u}),
+        ("array_equal", np.array_equal, {"one": the.u, "other": the.u}),
     )
 }
 MAKING = {
-    name: (getattr(pencils, name), {"pencil": The("pen"), "shared": True})
+    name: (getattr(pencils, name), {"pencil": the.pen, "shared": True})
     for name in ("empty", "zeros", "ones")
-} | {"full": (pencils.full, {"pencil": The("pen"), "fill_value": 2.5, "shared": True})}
+} | {"full": (pencils.full, {"pencil": the.pen, "fill_value": 2.5, "shared": True})}
 
 
-def call_plan(plan, u, out=None):
-    return plan(u, out)
+def calling(method, *names):
+    """Call a method of a plan, with what has these names, if given, by position."""
+
+    def call(plan, **rest):
+        positional = [rest.pop(name) for name in names if name in rest]
+        return getattr(plan, method)(*positional, **rest)
+
+    return call
 
 
-def call_many(plan, us, outs=None):
-    return plan.batch(us, outs)
+def made(kind):
+    """Make a plan or open a file, and free or close it."""
+
+    def call(**rest):
+        with kind(**rest):
+            pass
+
+    return call
 
 
 def start_and_wait(plan, u, out=None):
     return plan.start(u, out).wait()
-
-
-def make_work(plan):
-    return plan.buffers()
 
 
 def call_halo_plan(plan, fields):
@@ -364,21 +361,6 @@ def turn_around(plan):
         return back
 
 
-def make_plan(source, target, **rest):
-    with Transposition(source, target, **rest):
-        pass
-
-
-def make_lines(pencil, axis, diagonals, **rest):
-    with LineSolver(pencil, axis, diagonals, **rest):
-        pass
-
-
-def make_slope(pencil, axis, **rest):
-    with CompactDerivative(pencil, axis, **rest):
-        pass
-
-
 class Function:
     """A function of blocks for `along`, with a name that is the same in all processes."""
 
@@ -392,90 +374,47 @@ class Function:
         return self._name
 
 
-def make_halo_plan(fields, **rest):
-    with HaloExchange(fields, **rest):
-        pass
-
-
 def fill_and_wait(u, **rest):
     PencilArray.start_halo_exchange(u, **rest).wait()
 
 
-def make_indexer(pencil, coords, **rest):
-    with pencils.PointIndexer(pencil, coords, **rest):
-        pass
-
-
-def make_interpolation(pencil, points, **rest):
-    with Interpolation(pencil, points, **rest):
-        pass
-
-
-def make_single(distri, g_idx, comm, **rest):
-    with GlobalIndexer(distri, g_idx, comm, **rest):
-        pass
-
-
-def make_lists(distri, g_idx_l, comm, **rest):
-    with GlobalMultiIndexer(distri, g_idx_l, comm, **rest):
-        pass
-
-
-def calling(method, *names):
-    """Call a method of a plan, with what has these names, if given, by position."""
-
-    def call(plan, **rest):
-        positional = [rest.pop(name) for name in names if name in rest]
-        return getattr(plan, method)(*positional, **rest)
-
-    return call
-
-
-def make_fft(pen, **rest):
-    with PencilFFT(pen, **rest):
-        pass
-
-
 POINTS = ([0, 5], 1, [2, 0])
 POINTWISE = {
-    "u.take_points": (PencilArray.take_points, {"u": The("u"), "coords": POINTS}),
-    "u.put_points": (PencilArray.put_points, {"u": The("target"), "coords": POINTS, "values": 1}),
-    "indexer": (make_indexer, {"pencil": The("pen"), "coords": POINTS}),
-    "indexer.take": (calling("take", "u"), {"plan": The("indexer"), "u": The("u")}),
+    "u.take_points": (PencilArray.take_points, {"u": the.u, "coords": POINTS}),
+    "u.put_points": (PencilArray.put_points, {"u": the.target, "coords": POINTS, "values": 1}),
+    "indexer": (made(pencils.PointIndexer), {"pencil": the.pen, "coords": POINTS}),
+    "indexer.take": (calling("take", "u"), {"plan": the.indexer, "u": the.u}),
     "indexer.put": (
         calling("put", "u", "values"),
-        {"plan": The("indexer"), "u": The("target"), "values": [1, 2]},
+        {"plan": the.indexer, "u": the.target, "values": [1, 2]},
     ),
-    "interpolate": (interpolate, {"u": The("u"), "points": POINTS}),
-    "Interpolation": (make_interpolation, {"pencil": The("pen"), "points": POINTS}),
-    "cloud": (calling("__call__", "u"), {"plan": The("cloud"), "u": The("u")}),
+    "interpolate": (interpolate, {"u": the.u, "points": POINTS}),
+    "Interpolation": (made(Interpolation), {"pencil": the.pen, "points": POINTS}),
+    "cloud": (calling("__call__", "u"), {"plan": the.cloud, "u": the.u}),
     "deposit": (
         calling("deposit", "u", "values"),
-        {"plan": The("cloud"), "u": The("target"), "values": [1, 2]},
+        {"plan": the.cloud, "u": the.target, "values": [1, 2]},
     ),
-    "GlobalIndexer": (
-        make_single,
-        {"distri": The("cuts"), "g_idx": [0, 2], "comm": The("comm")},
-    ),
+    "GlobalIndexer": (made(GlobalIndexer), {"distri": the.cuts, "g_idx": [0, 2], "comm": the.comm}),
     "GlobalMultiIndexer": (
-        make_lists,
-        {"distri": The("cuts"), "g_idx_l": [[0, 2], []], "comm": The("comm")},
+        made(GlobalMultiIndexer),
+        {"distri": the.cuts, "g_idx_l": [[0, 2], []], "comm": the.comm},
     ),
     "single.Take": (
         calling("Take", "dist_data", "local_data"),
-        {"plan": The("single"), "dist_data": np.ones(6), "count": 2},
+        {"plan": the.single, "dist_data": np.ones(6), "count": 2},
     ),
     "single.Put": (
         calling("Put", "local_data", "dist_data"),
-        {"plan": The("single"), "local_data": np.ones(4), "count": 2},
+        {"plan": the.single, "local_data": np.ones(4), "count": 2},
     ),
     "lists.Take": (
         calling("Take", "dist_data", "local_data_l"),
-        {"plan": The("lists"), "dist_data": np.ones(6), "count": 2},
+        {"plan": the.lists, "dist_data": np.ones(6), "count": 2},
     ),
     "lists.Put": (
         calling("Put", "local_data_l", "dist_data"),
-        {"plan": The("lists"), "local_data_l": [np.ones(4), np.ones(2)], "count": 2},
+        {"plan": the.lists, "local_data_l": [np.ones(4), np.ones(2)], "count": 2},
     ),
 }
 # Which argument names the points, the field and the plan.
@@ -491,11 +430,6 @@ def save_and_wait(path, fields, **options):
     pencils.save(path, fields, wait=False, **options).wait()
 
 
-def open_and_close(path, **rest):
-    with pencils.open(path, **rest):
-        pass
-
-
 def read_part(path, pencil, key=...):
     return pencils.open(path)["u"].read(pencil, key)
 
@@ -508,10 +442,6 @@ def write_part(path, field, key=...):
         file.close()
 
 
-def make_checkpoints(directory, comm, **rest):
-    pencils.CheckpointSeries(directory, comm=comm, **rest).close()
-
-
 def save_next(directory, fields, step=9, **rest):
     with pencils.CheckpointSeries(directory) as checkpoints:
         checkpoints.resume(Pencil(SHAPE), ())
@@ -521,10 +451,6 @@ def save_next(directory, fields, step=9, **rest):
 def resume(directory, template, **rest):
     with pencils.CheckpointSeries(directory) as checkpoints:
         checkpoints.resume(template, **rest)
-
-
-def make_series(path, **rest):
-    pencils.TimeSeries(path, **rest).close()
 
 
 def append(path, fields, time):
@@ -548,14 +474,14 @@ def truncate(path, time):
 LINE_VERBS = {
     "solve_banded": (
         pencils.solve_banded,
-        {"l_and_u": (1, 1), "ab": np.array([[1.0] * 6, [4.0] * 6, [1.0] * 6]), "b": The("u")}
+        {"l_and_u": (1, 1), "ab": np.array([[1.0] * 6, [4.0] * 6, [1.0] * 6]), "b": the.u}
         | {"axis": 0},
     ),
-    "derivative": (pencils.derivative, {"u": The("u"), "axis": 0}),
-    "midpoints": (pencils.midpoints, {"u": The("u"), "axis": 0}),
+    "derivative": (pencils.derivative, {"u": the.u, "axis": 0}),
+    "midpoints": (pencils.midpoints, {"u": the.u, "axis": 0}),
     "along": (
         pencils.along,
-        {"f": Function("twice", lambda block: 2 * block), "u": The("u"), "axis": 0},
+        {"f": Function("twice", lambda block: 2 * block), "u": the.u, "axis": 0},
     ),
 }
 # Which argument is the field, of each of them and of each plan of lines.
@@ -563,87 +489,78 @@ LINE_FIELDS = {"solve_banded": "b", "derivative": "u", "midpoints": "u", "along"
 LINE_PLANS = {"lines": "lines", "lines.start": "lines", "slope": "slope", "slope.start": "slope"}
 
 CALLS = {
-    "Pencil": (Pencil, {"shape": SHAPE, "comm": The("comm")}),
-    "with_": (lambda pencil, **rest: pencil.with_(**rest), {"pencil": The("pen")}),
-    "staggered": (
-        lambda pencil, **rest: pencil.staggered(**rest),
-        {"pencil": The("pen"), "axis": 0},
-    ),
-    "partition": (
-        pencils.partition,
-        {"pencil": The("pen"), "data": The("mine"), "root": The("wrong")},
-    ),
-    "gather": (pencils.gather, {"u": The("u"), "root": The("wrong")}),
-    "transpose": (pencils.transpose, {"u": The("u"), "pencil": The("across")}),
-    "Transposition": (make_plan, {"source": The("pen"), "target": The("across")}),
-    "plan": (call_plan, {"plan": The("plan"), "u": The("u")}),
-    "start": (start_and_wait, {"plan": The("plan"), "u": The("u")}),
-    "batch": (call_many, {"plan": The("plan"), "us": The("us"), "outs": The("outs")}),
-    "buffers": (make_work, {"plan": The("plan")}),
-    "reversed": (turn_around, {"plan": The("plan")}),
-    "LineSolver": (make_lines, {"pencil": The("pen"), "axis": 0, "diagonals": (1, 4, 1)}),
-    "lines": (call_plan, {"plan": The("lines"), "u": The("u")}),
-    "lines.start": (start_and_wait, {"plan": The("lines"), "u": The("u")}),
-    "CompactDerivative": (make_slope, {"pencil": The("pen"), "axis": 0}),
-    "slope": (call_plan, {"plan": The("slope"), "u": The("u")}),
-    "slope.start": (start_and_wait, {"plan": The("slope"), "u": The("u")}),
+    "Pencil": (Pencil, {"shape": SHAPE, "comm": the.comm}),
+    "with_": (lambda pencil, **rest: pencil.with_(**rest), {"pencil": the.pen}),
+    "staggered": (lambda pencil, **rest: pencil.staggered(**rest), {"pencil": the.pen, "axis": 0}),
+    "partition": (pencils.partition, {"pencil": the.pen, "data": the.mine, "root": the.wrong}),
+    "gather": (pencils.gather, {"u": the.u, "root": the.wrong}),
+    "transpose": (pencils.transpose, {"u": the.u, "pencil": the.across}),
+    "Transposition": (made(Transposition), {"source": the.pen, "target": the.across}),
+    "plan": (calling("__call__", "u", "out"), {"plan": the.plan, "u": the.u}),
+    "start": (start_and_wait, {"plan": the.plan, "u": the.u}),
+    "batch": (calling("batch", "us", "outs"), {"plan": the.plan, "us": the.us, "outs": the.outs}),
+    "buffers": (calling("buffers"), {"plan": the.plan}),
+    "reversed": (turn_around, {"plan": the.plan}),
+    "LineSolver": (made(LineSolver), {"pencil": the.pen, "axis": 0, "diagonals": (1, 4, 1)}),
+    "lines": (calling("__call__", "u", "out"), {"plan": the.lines, "u": the.u}),
+    "lines.start": (start_and_wait, {"plan": the.lines, "u": the.u}),
+    "CompactDerivative": (made(CompactDerivative), {"pencil": the.pen, "axis": 0}),
+    "slope": (calling("__call__", "u", "out"), {"plan": the.slope, "u": the.u}),
+    "slope.start": (start_and_wait, {"plan": the.slope, "u": the.u}),
     **LINE_VERBS,
-    "PencilFFT": (make_fft, {"pen": The("pen")}),
-    "fft.forward": (calling("forward", "u"), {"plan": The("fft"), "u": The("u")}),
-    "fft.backward": (calling("backward", "u"), {"plan": The("fft"), "u": The("u_hat")}),
-    "PencilArray": (PencilArray, {"pencil": The("pen"), "local_data": The("block")}),
-    "alias": (pencils.alias, {"pencils": The("pair"), "shared": True}),
-    "verify_replicas": (pencils.debug.verify_replicas, {"u": The("u")}),
-    "exchange_halos": (pencils.halo.exchange_halos, {"fields": The("hs")}),
-    "exchange_halo": (PencilArray.exchange_halo, {"u": The("h")}),
-    "start_halo_exchange": (fill_and_wait, {"u": The("h")}),
-    "accumulate_halo": (PencilArray.accumulate_halo, {"u": The("h")}),
-    "HaloExchange": (make_halo_plan, {"fields": The("hs")}),
-    "halo plan": (call_halo_plan, {"plan": The("halo_plan"), "fields": The("hs")}),
-    "halo start": (start_halo_plan, {"plan": The("halo_plan"), "fields": The("hs")}),
-    "halo accumulate": (accumulate_by_plan, {"plan": The("halo_plan"), "fields": The("hs")}),
+    "PencilFFT": (made(PencilFFT), {"pencil": the.pen}),
+    "fft.forward": (calling("forward", "u"), {"plan": the.fft, "u": the.u}),
+    "fft.backward": (calling("backward", "u"), {"plan": the.fft, "u": the.u_hat}),
+    "PencilArray": (PencilArray, {"pencil": the.pen, "local_data": the.block}),
+    "alias": (pencils.alias, {"pencils": the.pair, "shared": True}),
+    "verify_replicas": (pencils.debug.verify_replicas, {"u": the.u}),
+    "exchange_halos": (pencils.halo.exchange_halos, {"fields": the.hs}),
+    "exchange_halo": (PencilArray.exchange_halo, {"u": the.h}),
+    "start_halo_exchange": (fill_and_wait, {"u": the.h}),
+    "accumulate_halo": (PencilArray.accumulate_halo, {"u": the.h}),
+    "HaloExchange": (made(HaloExchange), {"fields": the.hs}),
+    "halo plan": (call_halo_plan, {"plan": the.halo_plan, "fields": the.hs}),
+    "halo start": (start_halo_plan, {"plan": the.halo_plan, "fields": the.hs}),
+    "halo accumulate": (accumulate_by_plan, {"plan": the.halo_plan, "fields": the.hs}),
     **REDUCTIONS,
     **PAIRS,
     **MAKING,
     **POINTWISE,
-    "dap.validate_on": (dap.validate_on, {"comm": The("comm"), "exported": The("exported")}),
-    "dap.import_array": (dap.import_array, {"obj": The("exported"), "comm": The("comm")}),
-    "from_distarray": (
-        PencilArray.from_distarray,
-        {"pencil": The("pen"), "obj": The("exported")},
-    ),
-    "dap.export_as": (dap.export_as, {"u": The("u"), "dim_maps": The("maps")}),
+    "dap.validate_on": (dap.validate_on, {"comm": the.comm, "exported": the.exported}),
+    "dap.import_array": (dap.import_array, {"obj": the.exported, "comm": the.comm}),
+    "from_distarray": (PencilArray.from_distarray, {"pencil": the.pen, "obj": the.exported}),
+    "dap.export_as": (dap.export_as, {"u": the.u, "dim_maps": the.maps}),
     "to_pencil": (
         lambda view, **rest: view.to_pencil(**rest),
-        {"view": The("view"), "pencil": The("pen")},
+        {"view": the.view, "pencil": the.pen},
     ),
 }
 FILES = {
-    "save": (pencils.save, {"path": The("path"), "fields": The("fields")}),
-    "save in the background": (save_and_wait, {"path": The("path"), "fields": The("fields")}),
-    "load": (pencils.load, {"path": The("path"), "template": The("pen")}),
-    "load in place": (pencils.load, {"path": The("path"), "into": The("fields_into")}),
-    "verify": (pencils.verify, {"path": The("path"), "comm": The("comm")}),
-    "open": (open_and_close, {"path": The("path"), "comm": The("comm")}),
-    "read part": (read_part, {"path": The("path"), "pencil": The("pen")}),
-    "write part": (write_part, {"path": The("path"), "field": The("u")}),
+    "save": (pencils.save, {"path": the.path, "fields": the.fields}),
+    "save in the background": (save_and_wait, {"path": the.path, "fields": the.fields}),
+    "load": (pencils.load, {"path": the.path, "template": the.pen}),
+    "load in place": (pencils.load, {"path": the.path, "into": the.fields_into}),
+    "verify": (pencils.verify, {"path": the.path, "comm": the.comm}),
+    "open": (made(pencils.open), {"path": the.path, "comm": the.comm}),
+    "read part": (read_part, {"path": the.path, "pencil": the.pen}),
+    "write part": (write_part, {"path": the.path, "field": the.u}),
     "CheckpointSeries": (
-        make_checkpoints,
-        {"directory": The("run"), "comm": The("comm"), "signals": ()},
+        made(pencils.CheckpointSeries),
+        {"directory": the.run, "comm": the.comm, "signals": ()},
     ),
-    "save next": (save_next, {"directory": The("run"), "fields": The("fields")}),
-    "resume": (resume, {"directory": The("run"), "template": The("pen")}),
-    "TimeSeries": (make_series, {"path": The("series_path"), "comm": The("comm")}),
-    "append": (append, {"path": The("series_path"), "fields": The("fields"), "time": 0.5}),
-    "truncate": (truncate, {"path": The("series_path"), "time": 0.5}),
+    "save next": (save_next, {"directory": the.run, "fields": the.fields}),
+    "resume": (resume, {"directory": the.run, "template": the.pen}),
+    "TimeSeries": (made(pencils.TimeSeries), {"path": the.series_path, "comm": the.comm}),
+    "append": (append, {"path": the.series_path, "fields": the.fields, "time": 0.5}),
+    "truncate": (truncate, {"path": the.series_path, "time": 0.5}),
 }
 
 INTEROP = {
-    "to_pencil": (theirs.to_pencil, {"theirs": The("their_pencil"), "comm": The("comm")}),
-    "to_array": (theirs.to_array, {"theirs": The("their_array"), "comm": The("comm")}),
-    "from_pencil": (theirs.from_pencil, {"pencil": The("pen")}),
-    "subcomm": (theirs.subcomm, {"pencil": The("pen")}),
-    "from_array": (theirs.from_array, {"u": The("u")}),
+    "to_pencil": (theirs.to_pencil, {"theirs": the.their_pencil, "comm": the.comm}),
+    "to_array": (theirs.to_array, {"theirs": the.their_array, "comm": the.comm}),
+    "from_pencil": (theirs.from_pencil, {"pencil": the.pen}),
+    "subcomm": (theirs.subcomm, {"pencil": the.pen}),
+    "from_array": (theirs.from_array, {"u": the.u}),
 }
 
 IMPORTS = {"dap.validate_on": "exported", "dap.import_array": "obj", "from_distarray": "obj"}
@@ -670,83 +587,79 @@ BAD_FUNCTIONS = [
 
 # What raises when it is asked for its class, or for its text.
 UNTELLABLE = [
-    *(("transpose", argument, The("gone")) for argument in ("u", "pencil", "out")),
-    *(("Transposition", argument, The("gone")) for argument in ("source", "target", "comm")),
-    *((name, "fields", The("hs_gone")) for name in HALO_GROUPS),
-    ("alias", "pencils", The("pair_gone")),
-    ("vdot", "other", The("gone")),
-    ("norm", "ord", The("gone")),
-    ("PencilFFT", "output", The("gone")),
-    *(("LineSolver", argument, The("gone")) for argument in ("pencil", "diagonals", "shift")),
-    ("LineSolver", "diagonals", The("diagonal_gone")),
-    *((name, argument, The("gone")) for name in LINE_PLANS for argument in ("u", "out")),
+    *(("transpose", argument, the.gone) for argument in ("u", "pencil", "out")),
+    *(("Transposition", argument, the.gone) for argument in ("source", "target", "comm")),
+    *rows(HALO_GROUPS, "fields", the.hs_gone),
+    ("alias", "pencils", the.pair_gone),
+    ("vdot", "other", the.gone),
+    ("norm", "ord", the.gone),
+    ("PencilFFT", "output", the.gone),
+    *(("LineSolver", argument, the.gone) for argument in ("pencil", "diagonals", "shift")),
+    ("LineSolver", "diagonals", the.diagonal_gone),
+    *((name, argument, the.gone) for name in LINE_PLANS for argument in ("u", "out")),
     *(
-        (name, argument, The("gone"))
+        (name, argument, the.gone)
         for name, field in LINE_FIELDS.items()
         for argument in (field, "axis", "out")
     ),
-    *(("CompactDerivative", argument, The("gone")) for argument in ("pencil", "spacing")),
-    *(("solve_banded", argument, The("gone")) for argument in ("l_and_u", "ab")),
-    ("derivative", "spacing", The("gone")),
-    ("midpoints", "coordinates", The("gone")),
-    ("along", "f", The("gone")),
-    ("Pencil", "comm", The("mute")),
+    *(("CompactDerivative", argument, the.gone) for argument in ("pencil", "spacing")),
+    *(("solve_banded", argument, the.gone) for argument in ("l_and_u", "ab")),
+    ("derivative", "spacing", the.gone),
+    ("midpoints", "coordinates", the.gone),
+    ("along", "f", the.gone),
+    ("Pencil", "comm", the.mute),
 ]
 
 # What is wrong by itself: function, argument, bad values.
 WRONG = [
     ("Pencil", "comm", 3, "x"),
     ("Pencil", "shape", None, "x", 1.5, (), (-1, 4), OBJECT),
-    *(
-        row
-        for name in ("Pencil", "with_")
-        for row in (
-            (name, "decomp", 9, "x", (0, 0), (), 1.5),
-            (name, "grid", (7, 7), "x", 1.5, (1, 1, 1, 1), (-1, -1)),
-            (name, "order", (0, 0, 1), "x", 3, (0, 1)),
-            (name, "periodic", (True,), "x", OBJECT),
-            (name, "splits", "nonsense", 3, ("first",), ((0, 9), "first", "first"), OBJECT),
-        )
+    *rows(("Pencil", "with_"), "decomp", 9, "x", (0, 0), (), 1.5),
+    *rows(("Pencil", "with_"), "grid", (7, 7), "x", 1.5, (1, 1, 1, 1), (-1, -1)),
+    *rows(("Pencil", "with_"), "order", (0, 0, 1), "x", 3, (0, 1)),
+    *rows(("Pencil", "with_"), "periodic", (True,), "x", OBJECT),
+    *rows(
+        ("Pencil", "with_"), "splits", "nonsense", 3, ("first",), ((0, 9), "first", "first"), OBJECT
     ),
     ("with_", "shape", "x", 1.5, (), (-1, 4)),
     ("staggered", "axis", None, *NO_DIMS, True),
-    ("partition", "pencil", None, "x", The("u"), The("larger"), The("flat")),
+    ("partition", "pencil", None, "x", the.u, the.larger, the.flat),
     ("partition", "root", 9, -1, "x", 1.5),
     ("partition", "dims", *NO_DIMS),
     ("partition", "halo", *NO_NUMBERS, (1, 2)),
-    ("partition", "data", TOO_SMALL, "x", OBJECT, The("u")),
-    ("gather", "u", None, The("data"), "x", The("pen")),
+    ("partition", "data", TOO_SMALL, "x", OBJECT, the.u),
+    ("gather", "u", None, the.data, "x", the.pen),
     ("gather", "root", 9, -1, "x", 1.5),
     ("gather", "key", 99, "x", [0, 1], (1, 2, 3, 4), (None, 1), 1.5, slice("x")),
     ("gather", "dims", 0, *NO_DIMS),
-    ("transpose", "u", None, The("data"), "x", The("pen")),
-    ("transpose", "pencil", None, "x", The("alone"), The("larger"), The("u")),
-    ("transpose", "out", The("data"), "x", The("u_larger"), The("short_out"), The("readonly")),
-    ("transpose", "out", The("u_alone")),
-    ("Transposition", "source", None, "x", The("alone"), The("larger"), The("u")),
-    ("Transposition", "target", None, "x", The("alone"), The("larger"), The("u")),
+    ("transpose", "u", None, the.data, "x", the.pen),
+    ("transpose", "pencil", None, "x", the.alone, the.larger, the.u),
+    ("transpose", "out", the.data, "x", the.u_larger, the.short_out, the.readonly),
+    ("transpose", "out", the.u_alone),
+    ("Transposition", "source", None, "x", the.alone, the.larger, the.u),
+    ("Transposition", "target", None, "x", the.alone, the.larger, the.u),
     ("Transposition", "dtype", *NO_DTYPE, 3),
     ("Transposition", "components", *NO_NUMBERS),
     ("Transposition", "dims", *NO_DIMS),
     ("Transposition", "method", "nonsense", 3, None, []),
-    ("plan", "u", None, The("data"), The("u_larger"), The("short"), The("vector"), The("u_alone")),
-    ("plan", "out", The("data"), "x", The("u_larger"), The("short_out"), The("readonly")),
-    ("plan", "plan", The("freed")),
+    ("plan", "u", None, the.data, the.u_larger, the.short, the.vector, the.u_alone),
+    ("plan", "out", the.data, "x", the.u_larger, the.short_out, the.readonly),
+    ("plan", "plan", the.plan_freed),
     ("Transposition", "max_buffer_bytes", 0, -1, "x", 1.5, (100,), OBJECT),
     ("Transposition", "comm", 3, "x", MPI.COMM_NULL),
-    ("start", "u", None, The("data"), The("u_larger"), The("short"), The("vector"), The("u_alone")),
-    ("start", "out", The("data"), "x", The("u_larger"), The("short_out"), The("readonly")),
-    ("batch", "us", None, 3, The("data"), The("us_short"), The("outs_none"), The("u"), []),
-    ("batch", "outs", 3, The("outs_one"), The("outs_readonly"), The("us_three"), [None, 3], []),
-    *((name, "plan", The("freed")) for name in ("start", "batch", "buffers", "reversed")),
-    ("LineSolver", "pencil", None, "x", The("u")),
+    ("start", "u", None, the.data, the.u_larger, the.short, the.vector, the.u_alone),
+    ("start", "out", the.data, "x", the.u_larger, the.short_out, the.readonly),
+    ("batch", "us", None, 3, the.data, the.us_short, the.outs_none, the.u, []),
+    ("batch", "outs", 3, the.outs_one, the.outs_readonly, the.us_three, [None, 3], []),
+    *rows(("start", "batch", "buffers", "reversed"), "plan", the.plan_freed),
+    ("LineSolver", "pencil", None, "x", the.u),
     ("LineSolver", "axis", *BAD_AXES, None, (0, 1)),
     ("LineSolver", "diagonals", None, 3, "abc", (), (1, 2), (1, "x", 1), (1, None, 1), OBJECT),
-    ("LineSolver", "diagonals", (1, 2j, 1), (1, np.ones(5), 1), (1, [[1], [1, 2]], 1), The("u")),
-    ("LineSolver", "diagonals", (0, 0, 0), (1, np.nan, 1), The("diagonal_nan"), {0: 1}),
-    ("LineSolver", "diagonals", *(The(f"diagonal_{n}") for n in ("across", "larger", "vector"))),
-    ("LineSolver", "diagonals", The("diagonal_alone")),
-    ("LineSolver", "shift", np.ones(6), "x", 1j, np.nan, OBJECT, The("u"), The("u_larger")),
+    ("LineSolver", "diagonals", (1, 2j, 1), (1, np.ones(5), 1), (1, [[1], [1, 2]], 1), the.u),
+    ("LineSolver", "diagonals", (0, 0, 0), (1, np.nan, 1), the.diagonal_nan, {0: 1}),
+    ("LineSolver", "diagonals", *(the[f"diagonal_{n}"] for n in ("across", "larger", "vector"))),
+    ("LineSolver", "diagonals", the.diagonal_alone),
+    ("LineSolver", "shift", np.ones(6), "x", 1j, np.nan, OBJECT, the.u, the.u_larger),
     ("LineSolver", "periodic", np.ones(2)),
     ("LineSolver", "dtype", *NO_DTYPE, int, "f2", OBJECT),
     ("LineSolver", "components", *NO_NUMBERS),
@@ -754,52 +667,50 @@ WRONG = [
     ("LineSolver", "method", "nonsense", 3, None, [], np.ones(2)),
     ("LineSolver", "singular", "nonsense", 3, None, []),
     ("LineSolver", "check", np.ones(2)),
-    ("CompactDerivative", "pencil", None, "x", The("u")),
+    ("CompactDerivative", "pencil", None, "x", the.u),
     ("CompactDerivative", "dtype", *NO_DTYPE, int, "f2", OBJECT),
     ("CompactDerivative", "components", *NO_NUMBERS),
     ("CompactDerivative", "dims", *NO_DIMS, (1, 2)),
     ("CompactDerivative", "method", "nonsense", 3, None, [], np.ones(2)),
     ("CompactDerivative", "check", np.ones(2)),
-    *(
-        row
-        for name in ("CompactDerivative", "derivative")
-        for row in (
-            (name, "axis", *BAD_AXES, None, (0, 1)),
-            (name, "order", 5, "x", 1.5, None, OBJECT),
-            (name, "derivative", 0, 3, "x", 1.5, None, OBJECT),
-            (name, "spacing", 0, np.nan, "x", 1j, None, OBJECT, np.arange(5.0), np.zeros(6)),
-            (name, "spacing", The("u"), [0, 1, 3, 2, 4, 5], [[1], [1, 2]]),
-            (name, "periodic", np.ones(2)),
-        )
+    *rows(("CompactDerivative", "derivative"), "axis", *BAD_AXES, None, (0, 1)),
+    *rows(("CompactDerivative", "derivative"), "order", 5, "x", 1.5, None, OBJECT),
+    *rows(("CompactDerivative", "derivative"), "derivative", 0, 3, "x", 1.5, None, OBJECT),
+    *rows(
+        ("CompactDerivative", "derivative"),
+        "spacing",
+        0,
+        np.nan,
+        "x",
+        1j,
+        None,
+        OBJECT,
+        np.arange(5.0),
+        np.zeros(6),
     ),
+    *rows(("CompactDerivative", "derivative"), "spacing", the.u, [0, 1, 3, 2, 4, 5], [[1], [1, 2]]),
+    *rows(("CompactDerivative", "derivative"), "periodic", np.ones(2)),
     ("midpoints", "axis", *BAD_AXES, None, (0, 1)),
     ("midpoints", "order", 5, "x", 1.5, OBJECT),
     ("midpoints", "wind", 2, "x", 1.5, None, OBJECT),
-    ("midpoints", "coordinates", 1.0, "x", OBJECT, np.arange(5.0), np.zeros(6), The("u")),
+    ("midpoints", "coordinates", 1.0, "x", OBJECT, np.arange(5.0), np.zeros(6), the.u),
     ("midpoints", "periodic", np.ones(2)),
     ("solve_banded", "l_and_u", None, 3, (1,), (1, -1), ("x", 1), (2, 1), OBJECT),
-    ("solve_banded", "ab", None, 3, "x", np.ones((3, 5)), np.zeros((3, 6)), OBJECT, The("u")),
+    ("solve_banded", "ab", None, 3, "x", np.ones((3, 5)), np.zeros((3, 6)), OBJECT, the.u),
     ("solve_banded", "ab", np.full((3, 6), np.nan), np.full((3, 6), 2j), [[1], [1, 2]]),
     ("solve_banded", "axis", *BAD_AXES, None, (0, 1)),
     ("solve_banded", "periodic", np.ones(2)),
     ("along", "f", None, 3, OBJECT, *BAD_FUNCTIONS),
     ("along", "axis", *BAD_AXES, None, (0, 1)),
-    *((name, field, None, "x", The("data"), The("pen")) for name, field in LINE_FIELDS.items()),
-    *(
-        (name, "out", 3, "x", *map(The, ("data", "u_readonly", "u_larger", "vector", "u_alone")))
-        for name in LINE_VERBS
+    *((name, field, None, "x", the.data, the.pen) for name, field in LINE_FIELDS.items()),
+    *rows(
+        LINE_VERBS, "out", 3, "x", the.data, the.u_readonly, the.u_larger, the.vector, the.u_alone
     ),
-    *((name, "plan", The(f"{plan}_freed")) for name, plan in LINE_PLANS.items()),
-    *(
-        row
-        for name in LINE_PLANS
-        for row in (
-            (name, "u", None, "x", *map(The, ("data", "pen", "u_larger", "short", "vector"))),
-            (name, "u", The("plane"), The("u_alone")),
-            (name, "out", 3, "x", *map(The, ("data", "u_readonly", "u_larger", "short"))),
-        )
-    ),
-    ("PencilFFT", "pen", None, "x", The("u")),
+    *((name, "plan", the[f"{plan}_freed"]) for name, plan in LINE_PLANS.items()),
+    *rows(LINE_PLANS, "u", None, "x", the.data, the.pen, the.u_larger, the.short, the.vector),
+    *rows(LINE_PLANS, "u", the.plane, the.u_alone),
+    *rows(LINE_PLANS, "out", 3, "x", the.data, the.u_readonly, the.u_larger, the.short),
+    ("PencilFFT", "pencil", None, "x", the.u),
     ("PencilFFT", "dtype", *NO_DTYPE, int, "f2", np.dtype("f8").newbyteorder(), OBJECT),
     ("PencilFFT", "axes", *NO_DIMS),
     ("PencilFFT", "transforms", "nonsense", 3, OBJECT, "r2c", "c2c", ("fft",), {9: "fft"}, {0: 3}),
@@ -808,54 +719,52 @@ WRONG = [
     ("PencilFFT", "normalize", "nonsense", 3, None, []),
     ("PencilFFT", "dealias", "nonsense", 3, ("2/3",), {9: "2/3"}, {0: "1/2"}, OBJECT),
     ("PencilFFT", "backend", "nonsense", 3, None, []),
-    ("PencilFFT", "output", 3, "x", The("u"), The("pen"), The("waves_alone")),
+    ("PencilFFT", "output", 3, "x", the.u, the.pen, the.waves_alone),
     ("PencilFFT", "check", np.ones(2)),
-    *((name, "plan", The("fft_freed")) for name in ("fft.forward", "fft.backward")),
-    ("fft.forward", "u", None, "x", The("data"), *map(The, ("u_larger", "short", "vector"))),
-    ("fft.forward", "u", *map(The, ("plane", "u_across", "u_alone", "u_hat"))),
-    ("fft.forward", "out", 3, "x", *map(The, ("u", "u_hat_short", "u_hat_vector"))),
-    ("fft.backward", "u", None, "x", *map(The, ("u", "u_hat_short", "u_hat_vector"))),
-    ("fft.backward", "out", 3, "x", The("u_hat"), The("short"), The("u_readonly")),
-    ("PencilArray", "pencil", None, "x", The("u"), The("data")),
-    ("PencilArray", "local_data", None, "x", 3, TOO_SMALL, The("block_wide"), The("block_objects")),
+    *rows(("fft.forward", "fft.backward"), "plan", the.fft_freed),
+    ("fft.forward", "u", None, "x", the.data, the.u_larger, the.short, the.vector),
+    ("fft.forward", "u", the.plane, the.u_across, the.u_alone, the.u_hat),
+    ("fft.forward", "out", 3, "x", the.u, the.u_hat_short, the.u_hat_vector),
+    ("fft.backward", "u", None, "x", the.u, the.u_hat_short, the.u_hat_vector),
+    ("fft.backward", "out", 3, "x", the.u_hat, the.short, the.u_readonly),
+    ("PencilArray", "pencil", None, "x", the.u, the.data),
+    ("PencilArray", "local_data", None, "x", 3, TOO_SMALL, the.block_wide, the.block_objects),
     ("PencilArray", "halo", *NO_NUMBERS, (1, 2), 1),
     ("PencilArray", "dims", *NO_DIMS),
-    ("alias", "pencils", None, 3, (), "x", The("pen"), The("pair_fields"), [None]),
-    ("alias", "pencils", The("pair_not_alone")),
+    ("alias", "pencils", None, 3, (), "x", the.pen, the.pair_fields, [None]),
+    ("alias", "pencils", the.pair_not_alone),
     ("alias", "dtype", *NO_DTYPE, OBJECT),
     ("alias", "components", *NO_NUMBERS),
     ("alias", "dims", *NO_DIMS),
-    ("verify_replicas", "u", None, The("data"), "x"),
-    *((name, "u", None, The("data"), "x", The("pen"), The("h_readonly")) for name in HALO_VERBS),
-    ("accumulate_halo", "u", The("h_mask")),
-    *((name, "corners", np.ones(2)) for name in (*HALO_VERBS, *HALO_GROUPS)),
-    *((name, "fields", None, 3, "x", The("data"), The("pen"), [], [3]) for name in HALO_GROUPS),
-    *(
-        (name, "fields", *map(The, ("hs_twice", "hs_none", "hs_data", "hs_readonly")))
-        for name in (*HALO_GROUPS, *HALO_PLANS)
+    ("verify_replicas", "u", None, the.data, "x"),
+    *rows(HALO_VERBS, "u", None, the.data, "x", the.pen, the.h_readonly),
+    ("accumulate_halo", "u", the.h_mask),
+    *rows((*HALO_VERBS, *HALO_GROUPS), "corners", np.ones(2)),
+    *rows(HALO_GROUPS, "fields", None, 3, "x", the.data, the.pen, [], [3]),
+    *rows(
+        (*HALO_GROUPS, *HALO_PLANS),
+        "fields",
+        the.hs_twice,
+        the.hs_none,
+        the.hs_data,
+        the.hs_readonly,
     ),
-    *(
-        (name, "fields", *map(The, ("hs_across", "hs_larger", "hs_alone")))
-        for name in (*HALO_GROUPS, *HALO_PLANS)
-    ),
-    *((name, "fields", The("hs_mapping")) for name in HALO_GROUPS),
+    *rows((*HALO_GROUPS, *HALO_PLANS), "fields", the.hs_across, the.hs_larger, the.hs_alone),
+    *rows(HALO_GROUPS, "fields", the.hs_mapping),
     ("HaloExchange", "route", "nonsense", 3, None, []),
     ("HaloExchange", "method", "nonsense", 3, None, [], "alltoallv"),
     ("HaloExchange", "check", np.ones(2)),
-    *((name, "fields", [], [3, 3], The("hs_one"), The("hs_three")) for name in HALO_PLANS),
-    *(
-        (name, "fields", *map(The, ("hs_swapped", "hs_wide", "hs_short", "hs_vector")))
-        for name in HALO_PLANS
-    ),
-    *((name, "fields", The("hs_plane")) for name in HALO_PLANS),
-    *((name, "plan", The("halo_freed")) for name in HALO_PLANS),
-    *((name, "axis", *BAD_AXES, (0, 0)) for name in AXES),
-    *((name, "out", 3, The("u")) for name in AXES if name != "count_nonzero"),
-    *((name, "dtype", "nonsense", OBJECT) for name in CONVERTING),
-    *((name, "where", 3.5, TOO_SMALL > 0, "x", The("u")) for name in MASKED),
-    *((name, "where", The("mask_alone")) for name in MASKED),
-    *((name, "initial", "x", [1, 2], OBJECT) for name in STARTING),
-    *((name, "ddof", "x", OBJECT, [1, 2]) for name in ("var", "std")),
+    *rows(HALO_PLANS, "fields", [], [3, 3], the.hs_one, the.hs_three),
+    *rows(HALO_PLANS, "fields", the.hs_swapped, the.hs_wide, the.hs_short, the.hs_vector),
+    *rows(HALO_PLANS, "fields", the.hs_plane),
+    *rows(HALO_PLANS, "plan", the.halo_plan_freed),
+    *rows(AXES, "axis", *BAD_AXES, (0, 0)),
+    *((name, "out", 3, the.u) for name in AXES if name != "count_nonzero"),
+    *rows(CONVERTING, "dtype", "nonsense", OBJECT),
+    *rows(MASKED, "where", 3.5, TOO_SMALL > 0, "x", the.u),
+    *rows(MASKED, "where", the.mask_alone),
+    *rows(STARTING, "initial", "x", [1, 2], OBJECT),
+    *rows(("var", "std"), "ddof", "x", OBJECT, [1, 2]),
     ("norm", "ord", np.ones(3), "x", [1], OBJECT, 1j),
     ("np.linalg.norm", "axis", 0, "x"),
     ("np.linalg.norm", "ord", 3, "fro"),
@@ -863,33 +772,27 @@ WRONG = [
     ("allclose", "other", None, "x", TOO_SMALL, OBJECT),
     ("allclose", "rtol", "x", None, OBJECT),
     ("allclose", "atol", "x", None),
-    *((name, "other", The("u_alone"), The("u_larger")) for name in ("vdot", "allclose")),
-    ("array_equal", "other", The("u_alone")),
-    *((name, "one", The("u_alone")) for name in PAIRS),
-    *(
-        row
-        for name in MAKING
-        for row in (
-            (name, "pencil", None, "x", The("u")),
-            (name, "dtype", *NO_DTYPE, OBJECT),
-            (name, "components", *NO_NUMBERS),
-            (name, "halo", *NO_NUMBERS, (1, 2)),
-            (name, "dims", *NO_DIMS),
-        )
-    ),
+    *rows(("vdot", "allclose"), "other", the.u_alone, the.u_larger),
+    ("array_equal", "other", the.u_alone),
+    *rows(PAIRS, "one", the.u_alone),
+    *rows(MAKING, "pencil", None, "x", the.u),
+    *rows(MAKING, "dtype", *NO_DTYPE, OBJECT),
+    *rows(MAKING, "components", *NO_NUMBERS),
+    *rows(MAKING, "halo", *NO_NUMBERS, (1, 2)),
+    *rows(MAKING, "dims", *NO_DIMS),
     ("full", "fill_value", OBJECT, [1, 2], None, [[1], [1, 2]]),
-    *((name, "comm", 3, "x") for name in ("dap.validate_on", "dap.import_array")),
+    *rows(("dap.validate_on", "dap.import_array"), "comm", 3, "x"),
     *((name, exported, None, 3, "x", {}, OBJECT) for name, exported in IMPORTS.items()),
     *(
-        (name, exported, The("exported_short"), The("exported_times"))
+        (name, exported, the.exported_short, the.exported_times)
         for name, exported in IMPORTS.items()
     ),
-    *((name, "halo", "all", None, 1) for name in ("dap.import_array", "from_distarray")),
-    ("from_distarray", "pencil", None, "x", The("u")),
-    ("dap.export_as", "u", None, 3, "x", The("data")),
-    ("dap.export_as", "dim_maps", None, 3, [], [None] * 3, "abc", The("maps_short")),
+    *rows(("dap.import_array", "from_distarray"), "halo", "all", None, 1),
+    ("from_distarray", "pencil", None, "x", the.u),
+    ("dap.export_as", "u", None, 3, "x", the.data),
+    ("dap.export_as", "dim_maps", None, 3, [], [None] * 3, "abc", the.maps_short),
     ("dap.export_as", "version", "0.10", None, 3),
-    ("to_pencil", "pencil", None, "x", The("u"), The("larger"), The("flat"), The("alone")),
+    ("to_pencil", "pencil", None, "x", the.u, the.larger, the.flat, the.alone),
     ("to_pencil", "halo", *NO_NUMBERS, (1, 2)),
     ("to_pencil", "reduce", "mean", 3, np.add, "band", ReduceOp.BAND),
     *((name, coords, None, 3, "x", "abc", (0, 1), OBJECT) for name, coords in COORDS.items()),
@@ -899,27 +802,35 @@ WRONG = [
     ),
     *((name, "coords", (0, 0.5, 0)) for name, at in COORDS.items() if at == "coords"),
     *((name, "points", (0, np.nan, 0)) for name, at in COORDS.items() if at == "points"),
-    *((name, "dims", *NO_DIMS) for name in ("indexer", "Interpolation")),
-    *((name, "check", np.ones(2)) for name in ("indexer", "Interpolation")),
-    ("Interpolation", "pencil", None, "x", The("u")),
-    ("interpolate", "u", None, "x", The("data"), The("pen")),
-    *((name, "fill_value", "x", [1, 2], OBJECT) for name in ("interpolate", "Interpolation")),
-    *(
-        (name, "out", 3, "x", np.zeros(3), np.zeros(2, int), np.ones((2, 2))[:, 0], The("u"))
-        for name in ("u.take_points", "indexer.take", "interpolate", "cloud")
+    *rows(("indexer", "Interpolation"), "dims", *NO_DIMS),
+    *rows(("indexer", "Interpolation"), "check", np.ones(2)),
+    ("Interpolation", "pencil", None, "x", the.u),
+    ("interpolate", "u", None, "x", the.data, the.pen),
+    *rows(("interpolate", "Interpolation"), "fill_value", "x", [1, 2], OBJECT),
+    *rows(
+        ("u.take_points", "indexer.take", "interpolate", "cloud"),
+        "out",
+        3,
+        "x",
+        np.zeros(3),
+        np.zeros(2, int),
+        np.ones((2, 2))[:, 0],
+        the.u,
     ),
-    *(
-        (name, "values", [1, 2, 3], "x", 1j, OBJECT, [[1], [2, 3]])
-        for name in ("u.put_points", "indexer.put", "deposit")
+    *rows(
+        ("u.put_points", "indexer.put", "deposit"),
+        "values",
+        [1, 2, 3],
+        "x",
+        1j,
+        OBJECT,
+        [[1], [2, 3]],
     ),
-    *((name, "reduce", "sum", 3, np.add, ReduceOp.BOR) for name in ("u.put_points", "indexer.put")),
-    ("u.put_points", "u", The("u_readonly")),
-    *(
-        (name, "u", None, "x", The("data"), The("u_larger"), The("plane"), The("u_across"))
-        for name in POINT_PLANS
-    ),
-    *((name, "u", The("u_readonly")) for name in ("indexer.put", "deposit")),
-    *((name, "plan", The(f"{plan}_freed")) for name, plan in (POINT_PLANS | LIST_PLANS).items()),
+    *rows(("u.put_points", "indexer.put"), "reduce", "sum", 3, np.add, ReduceOp.BOR),
+    ("u.put_points", "u", the.u_readonly),
+    *rows(POINT_PLANS, "u", None, "x", the.data, the.u_larger, the.plane, the.u_across),
+    *rows(("indexer.put", "deposit"), "u", the.u_readonly),
+    *((name, "plan", the[f"{plan}_freed"]) for name, plan in (POINT_PLANS | LIST_PLANS).items()),
     *(
         row
         for name, index in (("GlobalIndexer", "g_idx"), ("GlobalMultiIndexer", "g_idx_l"))
@@ -931,70 +842,73 @@ WRONG = [
         )
     ),
     ("GlobalIndexer", "g_idx", [999], [-1], [0.5], [True]),
-    *(
-        (name, "dist_data", None, 3, "x", np.ones(5), np.ones(12)[::2], np.ones(6, object))
-        for name in ("single.Take", "lists.Take")
+    *rows(
+        ("single.Take", "lists.Take"),
+        "dist_data",
+        None,
+        3,
+        "x",
+        np.ones(5),
+        np.ones(12)[::2],
+        np.ones(6, object),
     ),
     ("single.Take", "local_data", 3, np.ones(3), np.ones(4, "f4")),
     ("lists.Take", "local_data_l", 3, np.ones(6), [np.ones(4)], [np.ones(4), np.ones(3)]),
     ("single.Put", "local_data", None, 3, "x", np.ones(3), np.ones(8)[::2], np.ones(4, object)),
     ("lists.Put", "local_data_l", None, 3, "x", [], [np.ones(4)], [np.ones(4), np.ones(3)]),
-    *(
-        row
-        for name in LIST_PLANS
-        for row in ((name, "count", 0, -1, "x", 1.5, None), (name, "reduce", "sum", 3, np.add))
-    ),
-    *((name, "dist_data", 3, np.ones(5), np.ones(6, "f4")) for name in ("single.Put", "lists.Put")),
+    *rows(LIST_PLANS, "count", 0, -1, "x", 1.5, None),
+    *rows(LIST_PLANS, "reduce", "sum", 3, np.add),
+    *rows(("single.Put", "lists.Put"), "dist_data", 3, np.ones(5), np.ones(6, "f4")),
 ]
 WRONG_INTEROP = [
-    ("to_pencil", "theirs", None, 3, "x", The("their_array"), The("pen")),
-    ("to_array", "theirs", None, 3, "x", The("their_pencil"), The("their_part"), The("u")),
-    *((name, "comm", 3, "x") for name in ("to_pencil", "to_array")),
-    *((name, "pencil", None, "x", The("u")) for name in ("from_pencil", "subcomm")),
-    *((name, "axis", 9, "x", 1.5, (0, 1)) for name in ("from_pencil", "from_array")),
-    ("from_array", "u", None, "x", The("data"), The("pen"), The("plane"), The("h_turned")),
+    ("to_pencil", "theirs", None, 3, "x", the.their_array, the.pen),
+    ("to_array", "theirs", None, 3, "x", the.their_pencil, the.their_part, the.u),
+    *rows(("to_pencil", "to_array"), "comm", 3, "x"),
+    *rows(("from_pencil", "subcomm"), "pencil", None, "x", the.u),
+    *rows(("from_pencil", "from_array"), "axis", 9, "x", 1.5, (0, 1)),
+    ("from_array", "u", None, "x", the.data, the.pen, the.plane, the.h_turned),
 ]
 DIFFERENT_INTEROP = [
-    ("to_pencil", "theirs", The("their_pencil_larger")),
-    ("to_array", "theirs", The("their_array_short")),
-    *((name, "pencil", The("larger"), The("flat")) for name in ("from_pencil", "subcomm")),
-    ("from_array", "u", The("vector"), The("short"), The("u_larger")),
+    ("to_pencil", "theirs", the.their_pencil_larger),
+    ("to_array", "theirs", the.their_array_short),
+    *rows(("from_pencil", "subcomm"), "pencil", the.larger, the.flat),
+    ("from_array", "u", the.vector, the.short, the.u_larger),
 ]
 WRONG_FILES = [
     ("save", "path", 3, None, "", "a\0b"),
-    ("save", "fields", None, "x", {}, The("u"), The("fields_unnamed")),
-    ("save", "fields", The("fields_numbered"), The("fields_none"), The("fields_two")),
+    ("save", "fields", None, "x", {}, the.u, the.fields_unnamed),
+    ("save", "fields", the.fields_numbered, the.fields_none, the.fields_two),
     ("save", "attrs", 3, {3: 1}, {"pencils_x": 1}, {"": 1}),
-    ("save", "grid", 3, The("pen"), The("grid_named")),
+    ("save", "grid", 3, the.pen, the.grid_named),
     ("save", "step", "x", 1.5),
     ("save", "time", "x", 1j, [1, 2]),
     ("save", "align", *NO_NUMBERS, 0),
     ("save", "compression", "x", 1.5, True, 31999, OBJECT, {"level": 3}, {"compression": None}),
     ("save", "compression", {"shuffle": True, "compression_opts": 3}, {"scaleoffset": "x"}),
     ("save", "chunks", 1.5, "x", 0, (2, 2, 0), (2, 2), {"missing": (2, 2, 2)}, {"u": "x"}, OBJECT),
-    ("save in the background", "fields", None, "x", {}, The("u"), The("fields_unnamed")),
-    *((name, "path", 3, None, "", "missing.h5") for name in ("load", "load in place", "verify")),
-    ("load", "template", None, "x", The("u"), The("flat"), The("larger")),
+    ("save in the background", "fields", None, "x", {}, the.u, the.fields_unnamed),
+    *rows(("load", "load in place", "verify"), "path", 3, None, "", "missing.h5"),
+    ("load", "template", None, "x", the.u, the.flat, the.larger),
     ("load", "template", {"u": None}, {3: 1}),
-    ("load", "template", The("fields_short"), The("fields_vector")),
+    ("load", "template", the.fields_short, the.fields_vector),
     ("load", "names", 3, "", [3], "missing"),
     ("load", "halo", *NO_NUMBERS, (1, 2)),
     ("load", "dtype", *NO_DTYPE, int),
-    ("load", "into", 3, "x", The("u"), {"u": 3}, The("fields_short")),
-    ("load in place", "into", None, The("fields_vector"), The("fields_readonly")),
+    ("load", "into", 3, "x", the.u, {"u": 3}, the.fields_short),
+    ("load in place", "into", None, the.fields_vector, the.fields_readonly),
     ("load in place", "names", 3, "", "missing", ["u", "missing"]),
-    *((name, "comm", 3, "x") for name in ("verify", "open", "TimeSeries")),
-    ("TimeSeries", "path", 3, None, "", "a\0b", The("path")),
-    ("TimeSeries", "grid", 3, "x", The("pen")),
+    *rows(("verify", "open", "TimeSeries"), "comm", 3, "x"),
+    ("TimeSeries", "path", 3, None, "", "a\0b", the.path),
+    ("TimeSeries", "grid", 3, "x", the.pen),
     ("TimeSeries", "storage", "x", None, 3),
-    *((name, "mode", "r", "wa", None, 3) for name in ("TimeSeries", "CheckpointSeries")),
+    *rows(("TimeSeries", "CheckpointSeries"), "mode", "r", "wa", None, 3),
     ("TimeSeries", "attrs", 3, {3: 1}, {"pencils_x": 1}),
     ("TimeSeries", "saving", 3, {}),
-    ("append", "fields", None, "x", {}, The("u"), The("fields_unnamed"), {"time": 1.0}),
-    ("append", "fields", The("fields_numbered"), The("fields_none"), The("fields_two")),
-    ("append", "fields", The("fields_wrong_part"), The("fields_alone")),
-    *((name, "time", "x", None, np.nan, 1j) for name in ("append", "truncate")),
-    *((name, "path", 3, None, "missing.h5") for name in ("open", "read part", "write part")),
+    ("append", "fields", None, "x", {}, the.u, the.fields_unnamed, {"time": 1.0}),
+    ("append", "fields", the.fields_numbered, the.fields_none, the.fields_two),
+    ("append", "fields", the.fields_wrong_part, the.fields_alone),
+    *rows(("append", "truncate"), "time", "x", None, np.nan, 1j),
+    *rows(("open", "read part", "write part"), "path", 3, None, "missing.h5"),
     ("open", "mode", "w", None, 3),
     ("CheckpointSeries", "directory", 3, None, "", "missing/run"),
     ("CheckpointSeries", "comm", 3, "x"),
@@ -1003,47 +917,41 @@ WRONG_FILES = [
     ("CheckpointSeries", "stop_after", "x", float("nan"), []),
     ("CheckpointSeries", "signals", 3, None, [9999], "x"),
     ("save next", "step", *NO_NUMBERS, None),
-    ("save next", "fields", None, "x", {}, The("u"), The("fields_unnamed"), {"dt": 1.0}),
+    ("save next", "fields", None, "x", {}, the.u, the.fields_unnamed, {"dt": 1.0}),
     ("save next", "time", "x", 1j),
     ("save next", "grid", 3),
     ("save next", "nonsense", 3),
-    ("resume", "template", None, "x", {}, The("flat"), The("larger"), The("alone")),
+    ("resume", "template", None, "x", {}, the.flat, the.larger, the.alone),
     ("resume", "names", 3, "", [3], "missing"),
     ("resume", "step", *NO_NUMBERS, 8),
     ("resume", "outputs", 3, [3], "x"),
     ("resume", "nonsense", 3),
-    ("read part", "pencil", None, "x", The("u"), The("larger")),
-    ("write part", "field", None, "x", The("u_larger"), The("short"), The("u_alone")),
-    *((name, "key", 99, "x", [0, 1], 1.5) for name in ("read part", "write part")),
+    ("read part", "pencil", None, "x", the.u, the.larger),
+    ("write part", "field", None, "x", the.u_larger, the.short, the.u_alone),
+    *rows(("read part", "write part"), "key", 99, "x", [0, 1], 1.5),
 ]
 
 # What is right by itself, but not what the others say.
 DIFFERENT = [
     ("Pencil", "shape", (7, 5, 4)),
-    *(
-        (name, argument, value)
-        for name in ("Pencil", "with_")
-        for argument, value in (
-            ("decomp", 2),
-            ("periodic", True),
-            ("order", (2, 1, 0)),
-            ("splits", "floor"),
-        )
-    ),
-    ("with_", "pencil", The("across"), The("larger")),
-    ("staggered", "pencil", The("across"), The("larger")),
+    *rows(("Pencil", "with_"), "decomp", 2),
+    *rows(("Pencil", "with_"), "periodic", True),
+    *rows(("Pencil", "with_"), "order", (2, 1, 0)),
+    *rows(("Pencil", "with_"), "splits", "floor"),
+    ("with_", "pencil", the.across, the.larger),
+    ("staggered", "pencil", the.across, the.larger),
     ("staggered", "axis", 1, (0, 1), ()),
-    ("partition", "pencil", The("across")),
-    ("partition", "root", The("next")),
+    ("partition", "pencil", the.across),
+    ("partition", "root", the.next),
     ("partition", "halo", 1),
     ("partition", "dims", (0, 1, 2)),
-    ("gather", "u", The("u_across"), The("short"), The("vector"), The("plane")),
-    ("gather", "root", None, The("next")),
+    ("gather", "u", the.u_across, the.short, the.vector, the.plane),
+    ("gather", "root", None, the.next),
     ("gather", "key", np.s_[1, ::2]),
     ("gather", "dims", (2, 1, 0)),
-    ("transpose", "u", The("u_across"), The("short"), The("vector"), The("plane")),
-    ("transpose", "pencil", The("pen")),
-    ("Transposition", "source", The("across")),
+    ("transpose", "u", the.u_across, the.short, the.vector, the.plane),
+    ("transpose", "pencil", the.pen),
+    ("Transposition", "source", the.across),
     ("Transposition", "dtype", "f4"),
     ("Transposition", "components", 3),
     ("Transposition", "dims", (0, 1)),
@@ -1051,11 +959,11 @@ DIFFERENT = [
     ("Transposition", "method", "messages", "hybrid", "alltoallw"),
     ("Transposition", "max_buffer_bytes", 100, 10**9),
     ("Transposition", "check", False),
-    ("LineSolver", "pencil", The("across"), The("larger")),
+    ("LineSolver", "pencil", the.across, the.larger),
     ("LineSolver", "axis", 1),
     ("LineSolver", "diagonals", (1, 5, 1), (1, np.full(6, 4.0), 1), (0, 1, 4, 1, 0), (4,)),
-    ("LineSolver", "diagonals", The("diagonal_fields")),
-    ("LineSolver", "shift", 1.0, The("rows")),
+    ("LineSolver", "diagonals", the.diagonal_fields),
+    ("LineSolver", "shift", 1.0, the.rows),
     ("LineSolver", "periodic", True),
     ("LineSolver", "dtype", "f4", complex),
     ("LineSolver", "components", 3),
@@ -1063,24 +971,17 @@ DIFFERENT = [
     ("LineSolver", "method", "transposed", "shared"),
     ("LineSolver", "singular", "pin"),
     ("LineSolver", "check", False),
-    ("CompactDerivative", "pencil", The("across"), The("larger")),
+    ("CompactDerivative", "pencil", the.across, the.larger),
     ("CompactDerivative", "dtype", "f4", complex),
     ("CompactDerivative", "components", 3),
     ("CompactDerivative", "dims", (0, 1)),
     ("CompactDerivative", "method", "transposed", "shared"),
     ("CompactDerivative", "check", False),
-    *(
-        (name, argument, value)
-        for name in ("CompactDerivative", "derivative")
-        for argument, value in (
-            ("axis", 1),
-            ("order", 4),
-            ("derivative", 2),
-            ("spacing", 0.5),
-            ("spacing", np.arange(6.0)),
-            ("periodic", True),
-        )
-    ),
+    *rows(("CompactDerivative", "derivative"), "axis", 1),
+    *rows(("CompactDerivative", "derivative"), "order", 4),
+    *rows(("CompactDerivative", "derivative"), "derivative", 2),
+    *rows(("CompactDerivative", "derivative"), "spacing", 0.5, np.arange(6.0)),
+    *rows(("CompactDerivative", "derivative"), "periodic", True),
     ("midpoints", "axis", 1),
     ("midpoints", "order", 4),
     ("midpoints", "wind", 1, -1),
@@ -1091,36 +992,27 @@ DIFFERENT = [
     ("solve_banded", "periodic", True),
     ("solve_banded", "axis", 1),
     ("along", "axis", 1, 2),
-    ("along", "out", The("target")),
+    ("along", "out", the.target),
     ("along", "f", Function("single", lambda block: block.astype("f4"))),
     ("along", "f", Function("mask", lambda block: block > 0)),
-    *((name, field, *map(The, ("u_across", "u_larger", "short", "vector")))
+    *((name, field, the.u_across, the.u_larger, the.short, the.vector)
       for name, field in LINE_FIELDS.items()),
-    *((name, "plan", The(f"{plan}_other")) for name, plan in LINE_PLANS.items()),
-    *((name, "u", The("u_across")) for name in LINE_PLANS),
-    ("plan", "u", The("u_across")),
-    *((name, "plan", The("other_plan")) for name in ("plan", "start", "batch", "reversed")),
-    ("start", "u", The("u_across")),
-    ("batch", "us", The("us_across"), The("us_three")),
-    *(
-        (name, "u", *map(The, ("h_wide", "h_short", "h_vector", "h_plane", "h_across")))
-        for name in HALO_VERBS
-    ),
-    *((name, "u", The("h_turned"), The("h_larger")) for name in HALO_VERBS),
-    *((name, "corners", False) for name in (*HALO_VERBS, *HALO_GROUPS)),
-    *(
-        (name, "fields", *map(The, ("h", "hs_one", "hs_three", "hs_swapped", "hs_wide")))
-        for name in HALO_GROUPS
-    ),
-    *(
-        (name, "fields", *map(The, ("hs_short", "hs_vector", "hs_plane", "hs_turned")))
-        for name in HALO_GROUPS
-    ),
+    *((name, "plan", the[f"{plan}_other"]) for name, plan in LINE_PLANS.items()),
+    *rows(LINE_PLANS, "u", the.u_across),
+    ("plan", "u", the.u_across),
+    *rows(("plan", "start", "batch", "reversed"), "plan", the.plan_other),
+    ("start", "u", the.u_across),
+    ("batch", "us", the.us_across, the.us_three),
+    *rows(HALO_VERBS, "u", the.h_wide, the.h_short, the.h_vector, the.h_plane, the.h_across),
+    *rows(HALO_VERBS, "u", the.h_turned, the.h_larger),
+    *rows((*HALO_VERBS, *HALO_GROUPS), "corners", False),
+    *rows(HALO_GROUPS, "fields", the.h, the.hs_one, the.hs_three, the.hs_swapped, the.hs_wide),
+    *rows(HALO_GROUPS, "fields", the.hs_short, the.hs_vector, the.hs_plane, the.hs_turned),
     ("HaloExchange", "route", "direct", "sweeps"),
     ("HaloExchange", "method", "messages", "hybrid"),
     ("HaloExchange", "check", False),
-    *((name, "plan", The("halo_other_plan")) for name in HALO_PLANS),
-    ("PencilFFT", "pen", The("across"), The("larger")),
+    *rows(HALO_PLANS, "plan", the.halo_plan_other),
+    ("PencilFFT", "pencil", the.across, the.larger),
     ("PencilFFT", "dtype", "f4", complex),
     ("PencilFFT", "axes", 1, (1, 2, 0)),
     ("PencilFFT", "transforms", "dct2", {0: "dct1"}),
@@ -1128,75 +1020,69 @@ DIFFERENT = [
     ("PencilFFT", "normalize", "ortho"),
     ("PencilFFT", "dealias", "2/3", "3/2", {0: "2/3"}),
     ("PencilFFT", "backend", "scipy"),
-    ("PencilFFT", "output", The("waves"), The("waves_across")),
+    ("PencilFFT", "output", the.waves, the.waves_across),
     ("PencilFFT", "check", False),
-    *((name, "plan", The("fft_other")) for name in ("fft.forward", "fft.backward")),
-    ("PencilArray", "pencil", The("across"), The("larger")),
-    ("PencilArray", "local_data", The("block_short"), The("block_vector")),
-    ("alias", "pencils", The("pair_other")),
+    *rows(("fft.forward", "fft.backward"), "plan", the.fft_other),
+    ("PencilArray", "pencil", the.across, the.larger),
+    ("PencilArray", "local_data", the.block_short, the.block_vector),
+    ("alias", "pencils", the.pair_other),
     ("alias", "dtype", "f4"),
     ("alias", "components", 3),
     ("alias", "dims", (0, 1)),
-    *((name, "u", The("u_across"), The("short"), The("vector"), The("plane"), The("u_larger"))
-      for name in ("verify_replicas", *REDUCTIONS)),
-    *((name, "axis", 1) for name in AXES),
-    *((name, "keepdims", True) for name in AXES),
-    *((name, "where", The("mask"), The("data_mask")) for name in MASKED),
-    *((name, "dtype", "f4") for name in CONVERTING),
-    *((name, "initial", 3) for name in STARTING),
-    *((name, "ddof", 1) for name in ("var", "std")),
+    *rows(("verify_replicas", *REDUCTIONS), "u", the.u_across, the.short, the.vector, the.plane),
+    *rows(("verify_replicas", *REDUCTIONS), "u", the.u_larger),
+    *rows(AXES, "axis", 1),
+    *rows(AXES, "keepdims", True),
+    *rows(MASKED, "where", the.mask, the.data_mask),
+    *rows(CONVERTING, "dtype", "f4"),
+    *rows(STARTING, "initial", 3),
+    *rows(("var", "std"), "ddof", 1),
     ("norm", "ord", 1, 3, np.inf, 0),
-    *((name, "one", The("u_across"), The("short")) for name in PAIRS),
-    *((name, "other", The("u_across"), The("short")) for name in PAIRS),
+    *rows(PAIRS, "one", the.u_across, the.short),
+    *rows(PAIRS, "other", the.u_across, the.short),
     ("allclose", "rtol", 1e-3),
     ("allclose", "equal_nan", True),
     ("array_equal", "equal_nan", True),
-    ("array_equal", "other", The("u_larger"), OBJECT),
-    *(
-        (name, argument, value)
-        for name in MAKING
-        for argument, value in (
-            ("pencil", The("across")),
-            ("dtype", "f4"),
-            ("components", 3),
-            ("halo", 1),
-            ("dims", (0, 1)),
-        )
-    ),
+    ("array_equal", "other", the.u_larger, OBJECT),
+    *rows(MAKING, "pencil", the.across),
+    *rows(MAKING, "dtype", "f4"),
+    *rows(MAKING, "components", 3),
+    *rows(MAKING, "halo", 1),
+    *rows(MAKING, "dims", (0, 1)),
     ("full", "fill_value", 2),
-    *((name, "halo", "drop") for name in ("dap.import_array", "from_distarray")),
-    *((name, "lenient", True) for name in ("dap.import_array", "from_distarray")),
-    ("from_distarray", "pencil", The("across"), The("larger")),
-    ("dap.export_as", "u", The("u_across"), The("short")),
+    *rows(("dap.import_array", "from_distarray"), "halo", "drop"),
+    *rows(("dap.import_array", "from_distarray"), "lenient", True),
+    ("from_distarray", "pencil", the.across, the.larger),
+    ("dap.export_as", "u", the.u_across, the.short),
     ("dap.export_as", "version", "0.9.0"),
-    ("to_pencil", "pencil", The("across")),
+    ("to_pencil", "pencil", the.across),
     ("to_pencil", "halo", 1),
     ("to_pencil", "reduce", "sum", "max"),
-    *((name, field, The("short"), The("vector"))
+    *((name, field, the.short, the.vector)
       for name, field in (("u.take_points", "u"), ("u.put_points", "u"), ("interpolate", "u"))),
-    *((name, field, The("u_across"), The("u_larger"), The("plane"))
+    *((name, field, the.u_across, the.u_larger, the.plane)
       for name, field in (("u.take_points", "u"), ("u.put_points", "u"), ("interpolate", "u"))),
-    *((name, "u", The("short"), The("vector")) for name in POINT_PLANS),
-    *((name, "plan", The(f"{plan}_other")) for name, plan in (POINT_PLANS | LIST_PLANS).items()),
-    *((name, "reduce", ReduceOp.SUM) for name in ("u.put_points", "indexer.put", *LIST_PLANS)),
-    *((name, "pencil", The("across"), The("larger")) for name in ("indexer", "Interpolation")),
-    *((name, "check", False) for name in ("indexer", "Interpolation")),
+    *rows(POINT_PLANS, "u", the.short, the.vector),
+    *((name, "plan", the[f"{plan}_other"]) for name, plan in (POINT_PLANS | LIST_PLANS).items()),
+    *rows(("u.put_points", "indexer.put", *LIST_PLANS), "reduce", ReduceOp.SUM),
+    *rows(("indexer", "Interpolation"), "pencil", the.across, the.larger),
+    *rows(("indexer", "Interpolation"), "check", False),
     ("Interpolation", "dims", (0, 2)),
-    *((name, "fill_value", 0.0, np.nan) for name in ("interpolate", "Interpolation")),
-    *((name, argument, value) for name in ("GlobalIndexer", "GlobalMultiIndexer")
-      for argument, value in (("distri", The("cuts_other")), ("check", False))),
-    *((name, "count", 1) for name in LIST_PLANS),
+    *rows(("interpolate", "Interpolation"), "fill_value", 0.0, np.nan),
+    *rows(("GlobalIndexer", "GlobalMultiIndexer"), "distri", the.cuts_other),
+    *rows(("GlobalIndexer", "GlobalMultiIndexer"), "check", False),
+    *rows(LIST_PLANS, "count", 1),
     ("single.Take", "dist_data", np.ones(6, "f4")),
     ("lists.Take", "dist_data", np.ones(6, "f4")),
     ("single.Put", "local_data", np.ones(4, "f4")),
     ("lists.Put", "local_data_l", [np.ones(4, "f4"), np.ones(2, "f4")]),
 ]  # fmt: skip
 DIFFERENT_FILES = [
-    ("save", "path", The("other_path")),
-    ("save", "fields", The("fields_other"), The("fields_short"), The("fields_renamed")),
+    ("save", "path", the.other_path),
+    ("save", "fields", the.fields_other, the.fields_short, the.fields_renamed),
     ("save", "attrs", {"step": 1}),
-    ("save", "fields", The("fields_array"), The("fields_more")),
-    ("save", "grid", The("grid"), The("grid_other")),
+    ("save", "fields", the.fields_array, the.fields_more),
+    ("save", "grid", the.grid, the.grid_other),
     ("save", "step", 1, 2),
     ("save", "time", 0.5),
     ("save", "halo", True),
@@ -1205,40 +1091,40 @@ DIFFERENT_FILES = [
     ("save", "compression", "gzip", 4, {"shuffle": True}),
     ("save", "chunks", (2, 2, 2), {"u": (2, 2, 2)}),
     ("save", "wait", False),
-    ("save in the background", "path", The("other_path")),
-    ("save in the background", "fields", The("fields_other"), The("fields_short")),
-    ("load", "template", The("across"), The("fields"), {}),
+    ("save in the background", "path", the.other_path),
+    ("save in the background", "fields", the.fields_other, the.fields_short),
+    ("load", "template", the.across, the.fields, {}),
     ("load", "names", "u", ["u"]),
     ("load", "halo", 1),
     ("load", "dtype", "f4"),
-    ("load", "into", The("fields_into")),
+    ("load", "into", the.fields_into),
     ("load", "verify", False),
-    ("load in place", "into", The("fields_other")),
-    ("load in place", "template", The("pen")),
-    ("CheckpointSeries", "directory", The("other_run")),
+    ("load in place", "into", the.fields_other),
+    ("load in place", "template", the.pen),
+    ("CheckpointSeries", "directory", the.other_run),
     ("CheckpointSeries", "keep", None, 2),
     ("CheckpointSeries", "every", 2, timedelta(seconds=2)),
     ("CheckpointSeries", "stop_after", 60.0),
     ("CheckpointSeries", "signals", [signal.SIGTERM]),
-    *((name, "mode", "w", "x") for name in ("TimeSeries", "CheckpointSeries")),
+    *rows(("TimeSeries", "CheckpointSeries"), "mode", "w", "x"),
     ("save next", "step", 5),
-    ("save next", "fields", The("fields_other"), The("fields_more")),
+    ("save next", "fields", the.fields_other, the.fields_more),
     ("save next", "time", 0.5),
     ("save next", "wait", False),
     ("resume", "step", 3),
     ("resume", "names", "u"),
-    ("resume", "template", The("across")),
-    *((name, "path", The("other_path")) for name in ("verify", "open", "TimeSeries")),
-    ("TimeSeries", "grid", The("grid"), The("grid_other")),
+    ("resume", "template", the.across),
+    *rows(("verify", "open", "TimeSeries"), "path", the.other_path),
+    ("TimeSeries", "grid", the.grid, the.grid_other),
     ("TimeSeries", "attrs", {"a": 1}),
     ("TimeSeries", "edited", True),
-    ("append", "fields", The("fields_other"), The("fields_short"), The("fields_renamed")),
-    ("append", "fields", The("fields_array"), The("fields_more"), The("fields_part")),
-    *((name, "time", 1.0) for name in ("append", "truncate")),
+    ("append", "fields", the.fields_other, the.fields_short, the.fields_renamed),
+    ("append", "fields", the.fields_array, the.fields_more, the.fields_part),
+    *rows(("append", "truncate"), "time", 1.0),
     ("open", "mode", "r+"),
-    ("read part", "pencil", The("across")),
+    ("read part", "pencil", the.across),
     ("read part", "key", np.s_[::-1]),
-    ("write part", "field", The("u_across")),
+    ("write part", "field", the.u_across),
     ("write part", "key", np.s_[::-1]),
 ]
 
@@ -1326,7 +1212,7 @@ def label(value):
 
 
 def resolved(g, value):
-    return getattr(g, value) if isinstance(value, The) else value
+    return getattr(g, value) if isinstance(value, Name) else value
 
 
 def attempt(g, known, name, **changed):
@@ -1489,14 +1375,14 @@ def prepare_files(g, prepared, folder):
 def test_a_field_cut_in_another_way_on_one_rank_raises_everywhere(here, name, good, other):
     rest = {}
     if name == "transpose":
-        rest = {"pencil": The("across" if good == "u" else "thin_across")}
+        rest = {"pencil": Name("across" if good == "u" else "thin_across")}
     argument = next(iter(TAKING_ONE[name][1]))
     axes = (None, 0, 1, 2) if name in AXES else (None,)
     for turn, axis in enumerate((*axes, *axes[-1:])):
         options = rest if axis is None else rest | {"axis": axis}
-        both = {argument: The(good)} | ({"other": The(good)} if name in PAIRS else {})
+        both = {argument: Name(good)} | ({"other": Name(good)} if name in PAIRS else {})
         check_one_rank_wrong(
-            here, TAKING_ONE, (turn, name, argument, The(other)), good=both | options
+            here, TAKING_ONE, (turn, name, argument, Name(other)), good=both | options
         )
 
 
@@ -1505,10 +1391,10 @@ def test_a_field_cut_in_another_way_on_one_rank_raises_everywhere(here, name, go
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_pair_cut_in_another_way_on_one_rank_raises_everywhere(here, name, good, other):
     for rank in ranks_at_fault(here.comm):
-        mine = The(other if here.comm.rank == rank else good)
+        mine = Name(other if here.comm.rank == rank else good)
         error = attempt(here, PAIRS, name, one=mine, other=mine)
         check_together(here, rank, error, RankDisagreementError)
-        error = attempt(here, PAIRS, name, one=The(good), other=The(good))
+        error = attempt(here, PAIRS, name, one=Name(good), other=Name(good))
         assert everywhere(here.apart, error is None), error
 
 

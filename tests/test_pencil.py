@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, named, raise_together, random_pencil, ranks_at_fault
+from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault
 
 import pencils
 from pencils import Pencil
@@ -204,43 +204,7 @@ def test_repr_tells_all_that_two_pencils_may_differ_in(comm):
     assert str(bounds) in repr(others[5])
 
 
-MISTAKES = [
-    ({"shape": ()}, ArgumentError, "shape"),
-    ({"shape": (4, -1)}, ArgumentError, "negative"),
-    ({"shape": (4.0, 3)}, TypeError, "integer"),
-    ({"shape": None}, TypeError, "shape"),
-    ({"decomp": (0, 0)}, ArgumentError, "twice"),
-    ({"decomp": 3}, ArgumentError, "decomp"),
-    ({"decomp": "x"}, TypeError, "decomp"),
-    ({"grid": (7, 11)}, ArgumentError, "product"),
-    ({"grid": (1, 2, 3)}, ArgumentError, "grid"),
-    ({"grid": (1.5, 2)}, TypeError, "grid"),
-    ({"periodic": (True,)}, ArgumentError, "periodic"),
-    ({"periodic": "yes"}, ArgumentError, "periodic"),
-    ({"order": (0, 1)}, ArgumentError, "order"),
-    ({"order": (0, 1, 5)}, ArgumentError, "order"),
-    ({"splits": "middle"}, ArgumentError, "middle"),
-    ({"splits": ("first",)}, ArgumentError, "splits"),
-    ({"splits": ((1, 7), None, None)}, ArgumentError, "start at 0"),
-    ({"splits": (object(), None, None)}, TypeError, "splits"),
-]
-
-
-@pytest.mark.parametrize(("wrong", "kind", "text"), MISTAKES, ids=lambda value: str(value)[:30])
-def test_a_mistake_on_one_rank_raises_on_all(comm, wrong, kind, text):
-    pen = Pencil(SHAPE, comm)
-    for rank in ranks_at_fault(comm):
-        mine = wrong if comm.rank == rank else {}
-        made = {"shape": SHAPE, "comm": comm, **mine}
-        raise_together(comm, kind, named(comm, rank), text, call=lambda made=made: Pencil(**made))
-        assert Pencil(SHAPE, comm) == pen
-        if wrong == {"shape": None}:  # which with_ takes for "as before"
-            continue
-        raise_together(
-            comm, kind, named(comm, rank), text, call=lambda mine=mine: pen.with_(**mine)
-        )
-        assert pen.with_() == pen
-
+# Mistakes on one rank are those of `test_one_rank_wrong`, and their texts those of `layout`.
 
 DIFFERENCES = [
     ({"shape": (7, 6, 4)}, "shape"),
@@ -268,10 +232,7 @@ def test_different_arguments_on_one_rank_are_named(comm, other, name):
 def test_another_grid_on_one_rank_is_named(comm):
     grid = (1, comm.size) if comm.rank == 0 else (comm.size, 1)
     raise_together(
-        comm,
-        RankDisagreementError,
-        "disagree on grid",
-        call=lambda: Pencil(SHAPE, comm, grid=grid),
+        comm, RankDisagreementError, "disagree on grid", call=lambda: Pencil(SHAPE, comm, grid=grid)
     )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simmpi.collectives import objects as of
 from simmpi.collectives import slots as each
 from simmpi.collectives.slots import Call, Caller, Collective
 from simmpi.messages.requests import Prequest, Request
@@ -94,11 +93,7 @@ def bcast(comm: Caller, context: Context, buf: Any, root: int = 0) -> Call:
 
 
 def _to_root(
-    comm: Caller,
-    context: Context,
-    send: Any,
-    parts: Callable[[], list[Buffer]],
-    root: int,
+    comm: Caller, context: Context, send: Any, parts: Callable[[], list[Buffer]], root: int
 ) -> Call:
     _root(context, root)
     same = (f"root={root}",)
@@ -314,6 +309,91 @@ def _scatter(whole: Buffer, mine: Buffer, op: Any, ends: list[int], *, own: bool
     return Call("", finish, whole.pack(), None, _same(op, whole), [whole], [mine], in_place=own)
 
 
+# ---- of Python objects ----
+
+
+def bcast_object(comm: Caller, context: Context, obj: Any = None, root: int = 0) -> Call:
+    """Return the object of one rank on all."""
+    _root(context, root)
+    given = each.pickled(obj) if comm._me == root else None
+    finish = partial(each.load_from, source=root)
+    return Call("", finish, given, (root,), (f"root={root}",))
+
+
+def gather_objects(comm: Caller, context: Context, sendobj: Any, root: int = 0) -> Call:
+    """Return the objects of all ranks on one."""
+    _root(context, root)
+    same = (f"root={root}",)
+    if comm._me != root:
+        return Call("", each.nothing, each.pickled(sendobj), (), same)
+    return Call("", each.load_each, each.pickled(sendobj), None, same)
+
+
+def scatter_objects(comm: Caller, context: Context, sendobj: Any = None, root: int = 0) -> Call:
+    """Return on each rank its object of those that one rank has."""
+    _root(context, root)
+    given = None
+    if comm._me == root:
+        given = [each.pickled(one) for one in _one_for_each(sendobj, context.size)]
+    finish = partial(each.load_mine, source=root)
+    return Call("", finish, given, (root,), (f"root={root}",))
+
+
+def allgather_objects(comm: Caller, context: Context, sendobj: Any) -> Call:  # noqa: ARG001
+    """Return the objects of all ranks on all."""
+    return Call("", each.load_each, each.pickled(sendobj))
+
+
+def alltoall_objects(comm: Caller, context: Context, sendobj: Any) -> Call:  # noqa: ARG001
+    """Return the objects that all ranks have for this one."""
+    given = [each.pickled(one) for one in _one_for_each(sendobj, context.size)]
+    return Call("", each.load_all_mine, given)
+
+
+def _one_for_each(values: Any, size: int) -> list[Any]:
+    try:
+        found = list(values)
+    except TypeError:
+        raise TypeError(
+            f"{values!r:.60} was given; pass a sequence of {size} objects, one for each rank"
+        ) from None
+    if len(found) != size:
+        raise ValueError(f"{len(found)} objects were given; pass {size}, one for each rank")
+    return found
+
+
+def reduce_objects(
+    comm: Caller, context: Context, sendobj: Any, op: Any = SUM, root: int = 0
+) -> Call:
+    """Return the reduction of the objects of all ranks on one."""
+    _root(context, root)
+    same = (f"root={root}",)
+    if comm._me != root:
+        return Call("", each.nothing, each.pickled(sendobj), (), same)
+    finish = partial(each.load_reduced, op=local(op), stop=context.size)
+    return Call("", finish, each.pickled(sendobj), None, same)
+
+
+def allreduce_objects(comm: Caller, context: Context, sendobj: Any, op: Any = SUM) -> Call:  # noqa: ARG001
+    """Return the reduction of the objects of all ranks on all."""
+    finish = partial(each.load_reduced, op=local(op), stop=context.size)
+    return Call("", finish, each.pickled(sendobj))
+
+
+def scan_objects(comm: Caller, context: Context, sendobj: Any, op: Any = SUM) -> Call:  # noqa: ARG001
+    """Return the reduction of the objects of this rank and those before it."""
+    stop = comm._me + 1
+    finish = partial(each.load_reduced, op=local(op), stop=stop)
+    return Call("", finish, each.pickled(sendobj), range(stop))
+
+
+def exscan_objects(comm: Caller, context: Context, sendobj: Any, op: Any = SUM) -> Call:  # noqa: ARG001
+    """Return the reduction of the objects of the ranks before this one."""
+    stop = comm._me
+    finish = partial(each.load_reduced, op=local(op), stop=stop)
+    return Call("", finish, each.pickled(sendobj), range(stop))
+
+
 class Collectives:
     """Collective methods of an intra-communicator."""
 
@@ -338,12 +418,12 @@ class Collectives:
     Exscan, Iexscan, Exscan_init = forms(exscan, "Exscan")
 
     barrier = objects(barrier, "barrier")
-    bcast = objects(of.bcast_object, "bcast")
-    gather = objects(of.gather_objects, "gather")
-    scatter = objects(of.scatter_objects, "scatter")
-    allgather = objects(of.allgather_objects, "allgather")
-    alltoall = objects(of.alltoall_objects, "alltoall")
-    reduce = objects(of.reduce_objects, "reduce")
-    allreduce = objects(of.allreduce_objects, "allreduce")
-    scan = objects(of.scan_objects, "scan")
-    exscan = objects(of.exscan_objects, "exscan")
+    bcast = objects(bcast_object, "bcast")
+    gather = objects(gather_objects, "gather")
+    scatter = objects(scatter_objects, "scatter")
+    allgather = objects(allgather_objects, "allgather")
+    alltoall = objects(alltoall_objects, "alltoall")
+    reduce = objects(reduce_objects, "reduce")
+    allreduce = objects(allreduce_objects, "allreduce")
+    scan = objects(scan_objects, "scan")
+    exscan = objects(exscan_objects, "exscan")

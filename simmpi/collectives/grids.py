@@ -1,4 +1,4 @@
-"""Grids and graphs of ranks, as communicators hold them."""
+"""Communicators made of others: of some of their ranks, and with a grid or graph of ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simmpi.collectives.slots import Call, Slot
-from simmpi.constants import CART, DIST_GRAPH, GRAPH, PROC_NULL
+from simmpi.constants import CART, DIST_GRAPH, GRAPH, PROC_NULL, UNDEFINED
 from simmpi.exceptions import ERR_DIMS, MPIError
 
 if TYPE_CHECKING:
@@ -196,4 +196,47 @@ def sub_grids(slot: Slot, number: int, *, part: Grid) -> Context:
         return {fixed: world.context(some, topology=part) for fixed, some in ranks.items()}
 
     found: Context = slot.once(compute)[slot.given[number]]
+    return found
+
+
+# ---- without a topology of their own ----
+
+
+def duplicate(slot: Slot, number: int) -> Context:  # noqa: ARG001
+    """Return a communicator of the same ranks."""
+    context = slot.context
+    made: Context = slot.once(
+        lambda: context.world.context(context.ranks, f"a copy of {context.name}", context.topology)
+    )
+    return made
+
+
+def divide(slot: Slot, number: int) -> Context | None:
+    """Return the communicator of the color of a rank."""
+
+    def compute() -> dict[int, Context]:
+        ranks = slot.context.ranks
+        members: dict[int, list[tuple[int, int]]] = {}
+        for rank in range(len(ranks)):
+            color, key = slot.given[rank]
+            if color != UNDEFINED:
+                members.setdefault(color, []).append((key, rank))
+        return {
+            color: slot.context.world.context([ranks[rank] for _, rank in sorted(each)])
+            for color, each in members.items()
+        }
+
+    found: Context | None = slot.once(compute).get(slot.given[number][0])
+    return found
+
+
+def of_group(slot: Slot, number: int) -> Context | None:
+    """Return the communicator of the group that a rank has passed."""
+    ranks = slot.given[number]
+    if slot.context.ranks[number] not in ranks:
+        return None
+    made = slot.once(dict)
+    if ranks not in made:
+        made[ranks] = slot.context.world.context(list(ranks))
+    found: Context = made[ranks]
     return found

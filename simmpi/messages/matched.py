@@ -63,11 +63,7 @@ class Message:
 
     @classmethod
     def Probe(
-        cls,
-        comm: Any,
-        source: int = ANY_SOURCE,
-        tag: int = ANY_TAG,
-        status: Status | None = None,
+        cls, comm: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> Message:
         """Wait for a message, and take it from the queue."""
         message: Message = comm.Mprobe(source, tag, status)
@@ -75,11 +71,7 @@ class Message:
 
     @classmethod
     def Iprobe(
-        cls,
-        comm: Any,
-        source: int = ANY_SOURCE,
-        tag: int = ANY_TAG,
-        status: Status | None = None,
+        cls, comm: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> Message | None:
         """Take a message from the queue, if there is one."""
         message: Message | None = comm.Improbe(source, tag, status)

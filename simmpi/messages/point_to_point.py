@@ -91,11 +91,7 @@ class PointToPoint:
         return Receiving(call, context, source, tag, buffer)
 
     def Recv(
-        self,
-        buf: Any,
-        source: int = ANY_SOURCE,
-        tag: int = ANY_TAG,
-        status: Status | None = None,
+        self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> None:
         """Receive into a buffer."""
         self._start_receive("Recv", as_buffer(buf, writes=True), source, tag).wait(status)

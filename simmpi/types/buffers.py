@@ -13,13 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from simmpi.exceptions import ERR_COUNT, ERR_TRUNCATE, ERR_TYPE, MPIError
-from simmpi.types.amounts import (
-    counts_by_rank,
-    inferred_count,
-    integers,
-    is_integral,
-    offset_of,
-)
+from simmpi.types.amounts import counts_by_rank, inferred_count, integers, is_integral, offset_of
 from simmpi.types.datatypes import BYTE, Datatype, by_code
 from simmpi.types.kinds import Kind
 from simmpi.types.memory import Bytes, contiguous_bytes, location, view

@@ -5,22 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from simmpi.types import typemaps
-from simmpi.types.derived import (
-    COMBINERS,
-    Datatype,
-    by_code,
-    by_name,
-    live,
-)
+from simmpi.types.derived import COMBINERS, Datatype, by_code, by_name, live
 from simmpi.types.kinds import Kind
 
-__all__ = [
-    "COMBINERS",
-    "Datatype",
-    "by_code",
-    "by_name",
-    "live",
-]
+__all__ = ["COMBINERS", "Datatype", "by_code", "by_name", "live"]
 
 
 def _basic(constant: str, char: str, code: str, signature: str = "", name: str = "") -> Datatype:

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from simmpi.constants import (
-    LOCK_EXCLUSIVE,
-    MODE_NOPRECEDE,
-    MODE_NOSUCCEED,
-    WIN_FLAVOR_DYNAMIC,
-)
+from simmpi.constants import LOCK_EXCLUSIVE, MODE_NOPRECEDE, MODE_NOSUCCEED, WIN_FLAVOR_DYNAMIC
 from simmpi.errors import UsageError
 from simmpi.exceptions import ERR_DISP, ERR_RMA_RANGE, ERR_RMA_SYNC, MPIError
 from simmpi.ranks import Waiting

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simmpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from simmpi.errors import MismatchError
-from simmpi.exceptions import (
-    ERR_COUNT,
-    ERR_OP,
-    ERR_TRUNCATE,
-    ERR_TYPE,
-    MPIError,
-)
+from simmpi.exceptions import ERR_COUNT, ERR_OP, ERR_TRUNCATE, ERR_TYPE, MPIError
 from simmpi.messages.matching import same_types
 from simmpi.messages.operation import Operation, Status
 from simmpi.messages.requests import Request

@@ -31,8 +31,7 @@ from simmpi.exceptions import (
     ERR_WIN,
     MPIError,
 )
-from simmpi.groups import Group
-from simmpi.handles import ERRORS_ARE_FATAL, INFO_NULL, Errhandler, Info
+from simmpi.handles import INFO_NULL, Info
 from simmpi.types.buffers import as_buffer, is_bottom
 from simmpi.types.datatypes import BYTE
 from simmpi.windows.epochs import Region, Window, allocate
@@ -51,7 +50,6 @@ class Win(OneSided, Synchronization, Attributes):
         self._window: Window | None = None if win is None else win._window
         self._number: int = -1 if win is None else win._number
         self._name = ""
-        self._errhandler: Errhandler = ERRORS_ARE_FATAL
 
     # ---- whether it can be used ----
 
@@ -256,12 +254,6 @@ class Win(OneSided, Synchronization, Attributes):
         self._living()
         return WIN_UNIFIED
 
-    def Get_group(self) -> Group:
-        """Group of the ranks."""
-        context = self._alive()
-        return Group.of(context.ranks, context.ranks[self._me])
-
-    group = property(Get_group)
     group_size = property(lambda self: self.Get_group().size)
     group_rank = property(lambda self: self.Get_group().rank)
 
@@ -275,23 +267,6 @@ class Win(OneSided, Synchronization, Attributes):
         self._living().name = self._name = name
 
     name = property(Get_name, Set_name)
-
-    def Set_info(self, info: Info) -> None:
-        """Give hints, which have no effect."""
-
-    def Get_info(self) -> Info:
-        """Return no hints."""
-        return Info.Create()
-
-    info = property(Get_info, Set_info)
-
-    def Set_errhandler(self, errhandler: Errhandler) -> None:
-        """Set what happens at errors; simulated ranks always raise."""
-        self._errhandler = errhandler
-
-    def Get_errhandler(self) -> Errhandler:
-        """Return what `Set_errhandler` has set."""
-        return self._errhandler
 
 
 WIN_NULL = Win()

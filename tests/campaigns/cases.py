@@ -37,6 +37,6 @@ def methods(*names):
 
 def load_cases():
     """Import all files of cases, and return the table."""
-    for name in ("fields", "transposes", "halos", "points", "more", "files"):
+    for name in ("fields", "transposes", "halos", "points", "lines", "more", "files"):
         importlib.import_module(f"cases_{name}")
     return CASES

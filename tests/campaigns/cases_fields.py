@@ -44,8 +44,9 @@ def create_shared(w):
 
 @each({"uniform": pencils.random.uniform, "normal": pencils.random.normal})
 def random(w, value):
+    alone = value(Pencil(w.shape, MPI.COMM_SELF), 7)
+
     def call():
-        alone = value(Pencil(w.shape, MPI.COMM_SELF), 7)
         w.holds(value(w.pen, 7), alone.local)
 
     return call

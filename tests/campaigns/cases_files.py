@@ -35,13 +35,13 @@ def file_case(values):
     return add
 
 
-def read_alone(path, shape, name="u"):
+def read_alone(path, shape, *, summed):
     """Return the tag of the data of a file, after verifying it."""
-    names = pencils.verify(path, MPI.COMM_SELF)
-    assert name in names or not names, names  # none without checksums
     found = pencils.load(path, Pencil(shape, MPI.COMM_SELF))
     for tag in (OLD, NEW):
-        if np.array_equal(found[name].local, numbers(shape, "f8", tag)) and found["n"] == tag:
+        if np.array_equal(found["u"].local, numbers(shape, "f8", tag)) and found["n"] == tag:
+            if tag == OLD or summed:
+                assert "u" in pencils.verify(path, MPI.COMM_SELF)
             return tag
     raise AssertionError(f"wrong data in {path}")
 
@@ -84,7 +84,7 @@ def save(w, value):
         w.holds(pencils.load(path, w.across)["u"], w.expected(u, NEW))
 
     def look(folder):
-        tag = read_alone(folder / "save.h5", w.shape)
+        tag = read_alone(folder / "save.h5", w.shape, summed=value.get("checksum", True))
         save_alone(folder / "save.h5", w.shape)
         check_folder(folder, "save.h5")
         return {OLD: "before", NEW: "after"}[tag]

@@ -1,5 +1,7 @@
 """Cases: one value of many, mistakes, graphs, other protocols, transforms."""
 
+from importlib.util import find_spec
+
 import numpy as np
 from cases import PARTS, TIMED, case, each
 from mpi4py import MPI
@@ -56,6 +58,9 @@ def reduction(w, value):
         "prod": lambda u: (1 + u / 1e6).prod(axis=1, keepdims=True),
         "norm": np.linalg.norm,
         "vdot": lambda u: np.vdot(u, u),
+        "median": np.median,
+        "quantiles": lambda u: np.quantile(u, np.linspace(0, 1, 9)),
+        "allclose": lambda u: np.allclose(u, u),
     }
 )
 def rounded_reduction(w, value):
@@ -69,6 +74,16 @@ def rounded_reduction(w, value):
             w.holds_about(found, expected)
         else:
             w.about(found, expected)
+
+    return call
+
+
+@case
+def reduction_swapped(w):
+    u = w.field(dtype=">f8")
+
+    def call():
+        w.holds_about(u.sum(axis=0), w.data.sum(axis=0, keepdims=True))
 
     return call
 
@@ -263,6 +278,35 @@ def dap_round(w):
     return call
 
 
+@case
+def copies(w):
+    u, kept = w.field(), pencils.BuddyCopies()
+    again = w.zeros(w.across)
+
+    def call():
+        step = kept._complete + 1
+        kept.save(step, {"u": u})
+        again.fill(0)
+        assert kept.resume({"u": again}).step == step
+        w.holds(again, w.data)
+
+    return call
+
+
+if find_spec("mpi4py_fft"):
+
+    @case
+    def mpi4py_fft(w):
+        from pencils.interop import mpi4py_fft as theirs
+
+        u = w.field()
+
+        def call():
+            w.holds(theirs.to_array(theirs.from_array(u), w.comm), w.data)
+
+        return call
+
+
 # ---- transforms ----
 
 
@@ -272,6 +316,7 @@ def dap_round(w):
         "complex": {"dtype": complex},
         "auto": {"dtype": float, "backend": "auto"},
     }
+    | ({"fftw": {"dtype": float, "backend": "fftw"}} if find_spec("mpi4py_fft") else {})
 )
 def fft(w, value):
     value = {"backend": "scipy"} | value

@@ -1,20 +1,22 @@
 """Cases: points of fields, items of collections, interpolation."""
 
+import contextlib
+
 import numpy as np
 from cases import case, each
-from world import ITEMS, POINTS
 
 import pencils
 from pencils import GlobalIndexer, GlobalMultiIndexer, Interpolation, PointIndexer, ReduceOp
+from pencils.comm.pack import using
 
 # ---- points ----
 
 
-def _written(w, values, before, reduce=None, count=POINTS):
+def _written(w, values, before, reduce=None):
     """Return what NumPy makes of the writes of all ranks; `values` are those of a rank."""
     data = before.copy()
-    where = tuple(w.everyones_coords(count))
-    every = np.concatenate([values(rank) for rank in range(w.size)])
+    where = tuple(w.everyones_coords())
+    every = np.concatenate([values(w, rank) for rank in range(w.size)])
     if reduce is None:
         for *at, value in zip(*where, every, strict=True):
             data[tuple(at)] = value
@@ -23,8 +25,8 @@ def _written(w, values, before, reduce=None, count=POINTS):
     return data
 
 
-def _values(rank, count=POINTS):
-    return np.arange(float(count)) + 100 * rank
+def _values(w, rank):
+    return np.arange(float(w.points)) + 100 * rank
 
 
 @each({"private": {}, "shared": {"shared": True}, "components": {"components": 2, "halo": 1}})
@@ -34,6 +36,21 @@ def take(w, value):
 
     def call():
         w.equal(u.take_points(coords), w.expected(u)[(..., *coords)])
+
+    return call
+
+
+@case
+def take_onto_itself(w):
+    u = w.field(shared=True)
+    coords = w.coords(w.rank, min(w.points, u.local.size))
+
+    def call():
+        w.refill(u)
+        w.comm.Barrier()
+        out = u.local.reshape(-1)[: len(coords[0])]
+        found = u.take_points(coords, out)
+        w.equal(found, w.data[tuple(coords)])
 
     return call
 
@@ -72,7 +89,7 @@ def put(w, value):
 
     def call():
         w.refill(u)
-        u.put_points(w.coords(w.rank), _values(w.rank), reduce=value)
+        u.put_points(w.coords(w.rank), _values(w, w.rank), reduce=value)
         w.holds(u, _written(w, _values, w.data, ufunc))
 
     return call
@@ -84,8 +101,8 @@ def put_converted(w):
 
     def call():
         w.refill(u)
-        u.put_points(w.coords(w.rank), np.arange(POINTS))
-        w.holds(u, _written(w, lambda _: np.arange(POINTS), w.expected(u)))
+        u.put_points(w.coords(w.rank), np.arange(w.points))
+        w.holds(u, _written(w, lambda *_: np.arange(w.points), w.expected(u)))
 
     return call
 
@@ -97,26 +114,31 @@ def put_replicas(w):
     def call():
         w.refill(u)
         coords = [0, *w.coords(w.rank)[1:]]
-        u.put_points(coords, _values(w.rank), reduce=ReduceOp.SUM)
+        u.put_points(coords, _values(w, w.rank), reduce=ReduceOp.SUM)
         data = w.expected(u).copy()
         _, *where = w.everyones_coords()
-        np.add.at(data[0], tuple(where), np.concatenate([_values(r) for r in range(w.size)]))
+        np.add.at(data[0], tuple(where), np.concatenate([_values(w, r) for r in range(w.size)]))
         w.holds(u, data)
         pencils.debug.verify_replicas(u)
 
     return call
 
 
-@each({"checked": True, "unchecked": False})
+@each({"checked": {}, "unchecked": {"check": False}, "numpy": {"kernels": "numpy"}})
 def point_indexer(w, value):
     u, v = w.field(shared=True, components=2), w.field(components=2)
     coords = w.coords(w.rank)
     expected = w.expected(u)[(..., *coords)]
-    out = np.empty((2, POINTS))
+    out = np.empty((2, w.points))
+    options = dict(value)
+    kernels = options.pop("kernels", None)
 
     def call():
         w.refill(v)
-        with PointIndexer(w.pen, coords, check=value) as at:
+        with (
+            using(kernels) if kernels else contextlib.nullcontext(),
+            PointIndexer(w.pen, coords, **options) as at,
+        ):
             w.equal(at.take(u, out), expected)
             w.equal(at.take(u, out), expected)
             at.put(v, 2 * out)
@@ -134,6 +156,8 @@ def points_under_way(w):
     def call():
         while begun:
             begun.pop().wait()
+        for tag, u in enumerate(us):
+            w.refill(u, tag)
         begun.extend(at.take_start(u) for u in us)
         found = {number: begun[number].wait() for number in np.roll([0, 1, 2], w.rank)}
         begun.clear()
@@ -148,7 +172,6 @@ def points_under_way(w):
             where = tuple(w.everyones_coords())
             data[where] = 3 * w.expected(u, tag)[where]
             w.holds(u, data)
-            w.refill(u, tag)
 
     return call
 
@@ -157,7 +180,7 @@ def points_under_way(w):
 
 
 def _collection(w, count=1):
-    return (np.arange(ITEMS * w.size * count) * 37 % 101.0).reshape(-1, count)
+    return (np.arange(w.rows * w.size * count) * 37 % 101.0).reshape(-1, count)
 
 
 @each({"one": {}, "rows": {"count": 3}, "sum": {"reduce": ReduceOp.SUM}})
@@ -296,14 +319,14 @@ def global_puts_under_way(w):
 # ---- between points ----
 
 
-def _weights(w, rank, count=POINTS):
+def _weights(w, rank):
     """Return positions of a rank, and the points around them with their weights."""
     rng = w.rng(rank, 2)
-    at = [rng.uniform(0, n - 1, count) for n in w.shape]
+    at = [rng.uniform(0, n - 1, w.points) for n in w.shape]
     lows = [np.minimum(a.astype(int), n - 2) for a, n in zip(at, w.shape, strict=True)]
     corners = []
     for offsets in np.ndindex(2, 2, 2):
-        weight = np.ones(count)
+        weight = np.ones(w.points)
         for a, low, offset in zip(at, lows, offsets, strict=True):
             weight = weight * ((a - low) if offset else (1 - (a - low)))
         corners.append((tuple(low + o for low, o in zip(lows, offsets, strict=True)), weight))
@@ -349,12 +372,12 @@ def deposit(w):
     expected = np.zeros(w.shape)
     for rank in range(w.size):
         for where, weight in _weights(w, rank)[1]:
-            np.add.at(expected, where, weight * _values(rank))
+            np.add.at(expected, where, weight * _values(w, rank))
 
     def call():
         v.fill(0)
         with Interpolation(w.pen, at) as plan:
-            plan.deposit(v, _values(w.rank))
+            plan.deposit(v, _values(w, w.rank))
         w.holds_about(v, expected)
 
     return call

@@ -12,7 +12,7 @@ METHODS = methods("auto", "messages", "hybrid", "alltoallv", "alltoallw")
 @each({"new": False, "out": True})
 def transpose(w, value):
     u = w.field()
-    out = pencils.zeros(w.across) if value else None
+    out = w.zeros(w.across) if value else None
 
     def call():
         found = pencils.transpose(u, w.across, out=out)
@@ -52,14 +52,14 @@ def make_transposition(w, value):
 
     def call():
         with Transposition(w.pen, w.across, **value) as plan:
-            w.holds(plan(u, pencils.zeros(w.across, halo=(1, 0, 2))), w.data)
+            w.holds(plan(u, w.zeros(w.across, halo=(1, 0, 2))), w.data)
 
     return call
 
 
 @each({"messages": {"method": "messages"}, "auto": {}})
 def transposition_in_chunks(w, value):
-    plan = Transposition(w.pen, w.across, max_buffer_bytes=300, **value)
+    plan = Transposition(w.pen, w.across, max_buffer_bytes=w.data.nbytes // 20, **value)
     u = w.field()
 
     def call():
@@ -71,7 +71,7 @@ def transposition_in_chunks(w, value):
 @each(METHODS)
 def transposition_unchecked(w, value):
     plan = Transposition(w.pen, w.across, "f4", components=2, check=False, **value)
-    u, out = w.field(dtype="f4", components=2), pencils.zeros(w.across, dtype="f4", components=2)
+    u, out = w.field(dtype="f4", components=2), w.zeros(w.across, dtype="f4", components=2)
 
     def call():
         for tag in range(2):
@@ -84,7 +84,7 @@ def transposition_unchecked(w, value):
 @each(METHODS)
 def transpositions_under_way(w, value):
     plan = Transposition(w.pen, w.across, **value)
-    pairs = [(w.field(tag=tag), pencils.zeros(w.across)) for tag in range(3)]
+    pairs = [(w.field(tag=tag), w.zeros(w.across)) for tag in range(3)]
     begun = []
 
     def call():

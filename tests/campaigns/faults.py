@@ -6,8 +6,7 @@
 
 Kinds of faults, each on one rank:
 
-    memory  an allocation fails: all ranks raise, and the same call works afterwards; an operator
-            of fields raises on its rank only, because it is local;
+    memory  an allocation fails: all ranks raise, and the same call works afterwards;
     file    a file call fails: all ranks raise, as above;
     mpi     an MPI call raises an error: the other ranks may be left waiting, and this is reported;
     kill    the rank is killed, at an MPI call or a file call, perhaps in the midst of a write: the
@@ -224,19 +223,11 @@ def trace(error):
     return "\n    ".join([f"{type(error).__name__}: {error}", *places[:20]])
 
 
-def is_of_operator(error):
-    """Whether elementwise arithmetic, which is local, raised an error."""
-    frames = traceback.extract_tb(error.__traceback__) if error else []
-    return any(frame.filename.endswith("array/operators.py") for frame in frames)
-
-
 def judge(run, kind, rank):
     """Check what happened on all ranks; return a word for it."""
     errors = run.errors()
     if run.place.name in PARTS and kind != "kill":
         return "seen by a part"
-    if kind == "memory" and is_of_operator(errors.get(rank)):
-        return "seen by an operator"
     if kind in ("memory", "file"):
         where = trace(errors.get(rank))
         assert run.error is None, f"ranks hang: {run.error}\nafter {where}"

@@ -45,6 +45,7 @@ def test_expressions(start):
 
 
 NO_MEMORY = ["fft_dealiased 3/2", "fft_onto_itself", "load_damaged", "tune method"]
+NO_MEMORY += ["save compressed", "load compressed"]
 
 
 @pytest.mark.parametrize("name", [*NO_MEMORY, "halo_plan measure"])

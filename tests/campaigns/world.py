@@ -12,8 +12,8 @@ import pencils
 from pencils import Pencil
 
 SHAPE = (9, 7, 10)
-POINTS = 23  # that each rank reads or writes
-ITEMS = 5  # of a collection, on each rank
+POINTS, ROWS = 23, 5
+TAGS = range(7)  # of the data of fields
 
 
 @cache
@@ -39,11 +39,17 @@ class World:
     ----------
     found : list of numpy.ndarray
         Copies of results, in the order of their checks.
+    fields : list of PencilArray
+        Those that `field` and `zeros` have made.
+    points, rows : int
+        Points that each rank reads or writes, and items of a collection that it has.
     """
 
-    def __init__(self, comm, folder, seed=0, shape=SHAPE):
+    def __init__(self, comm, folder, *, seed=0, shape=SHAPE, points=POINTS, rows=ROWS):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.folder, self.seed, self.shape = folder, seed, shape
+        self.points, self.rows = points, rows
+        self.fields = []
         self.pen = Pencil(shape, comm)
         self.across = self.pen.with_(decomp=len(shape) - 1)
         self.data = numbers(shape)
@@ -61,8 +67,14 @@ class World:
 
     def field(self, pen=None, *, tag=0, **options):
         """Return a field of known global data."""
-        u = pencils.zeros(self.pen if pen is None else pen, **options)
+        u = self.zeros(self.pen if pen is None else pen, **options)
         self.refill(u, tag)
+        return u
+
+    def zeros(self, pen, **options):
+        """Return a field to write to."""
+        u = pencils.zeros(pen, **options)
+        self.fields.append(u)
         return u
 
     def refill(self, u, tag=0):
@@ -71,6 +83,16 @@ class World:
     def expected(self, u, tag=0):
         """Return the global data of a field of this shape."""
         return numbers(u.shape, u.dtype.str, tag)
+
+    def keeps(self, u):
+        """Whether a field still holds what it did before a call that only copies to it."""
+        known = (self.expected(u, tag)[u.local_slices] for tag in TAGS)
+        filled = numbers(u.padded.shape, u.dtype.str, self.rank)  # by `fill_padded`
+        return (
+            not u.local.any()
+            or any(np.array_equal(u.local, data) for data in known)
+            or np.array_equal(u.padded, filled)
+        )
 
     # Checks, which record what was found.
 
@@ -123,28 +145,27 @@ class World:
 
     # Points and items that each rank reads and writes.
 
-    def coords(self, rank, count=POINTS):
+    def coords(self, rank, count=None):
+        count = self.points if count is None else count
         return [self.rng(rank).integers(0, n, count) for n in self.shape]
 
-    def everyones_coords(self, count=POINTS):
+    def everyones_coords(self):
         """Return the points of all ranks, in the order in which they are written."""
-        return [
-            np.concatenate(along)
-            for along in zip(*(self.coords(rank, count) for rank in range(self.size)), strict=True)
-        ]
+        every = [self.coords(rank) for rank in range(self.size)]
+        return [np.concatenate(along) for along in zip(*every, strict=True)]
 
     @property
     def cuts(self):
-        return ITEMS * np.arange(self.size + 1)
+        return self.rows * np.arange(self.size + 1)
 
     @property
     def section(self):
         """Return the rows of the own section of a collection."""
-        return slice(ITEMS * self.rank, ITEMS * (self.rank + 1))
+        return slice(self.rows * self.rank, self.rows * (self.rank + 1))
 
     def items(self, rank):
         """Return the items that a rank reads; some of them twice, and on some ranks none."""
-        return self.rng(rank, 1).integers(0, self.cuts[-1], rank % 4 * 6)
+        return self.rng(rank, 1).integers(0, self.cuts[-1], rank % 4 * 6 * (self.rows // ROWS))
 
     @property
     def mine(self):

@@ -429,11 +429,7 @@ def test_layouts_share_blocks_only_if_they_differ_at_the_end():
     assert turned.shares_blocks(layout)
     edges = build_layout((8, 7), 4, decomp=(0, 1), grid=(2, 2), periodic=(True, False))
     assert edges.shares_blocks(build_layout((8, 7), 4, decomp=(0, 1), grid=(2, 2)))
-    for change in (
-        {"grid": (4, 1)},
-        {"decomp": (1, 0)},
-        {"splits": [(0, 3, 8), None]},
-    ):
+    for change in ({"grid": (4, 1)}, {"decomp": (1, 0)}, {"splits": [(0, 3, 8), None]}):
         other = build_layout((8, 6), 4, **({"decomp": (0, 1), "grid": (2, 2)} | change))
         assert not other.shares_blocks(layout)
         assert not layout.shares_blocks(other)

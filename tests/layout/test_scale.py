@@ -83,10 +83,7 @@ def test_a_section_keeps_no_table(arguments):
     assert middle in box
     assert count_calls(
         layout.section([range(n - 1) for n in layout.shape]).same_blocks, section
-    ) < (
-        False,
-        100,
-    )
+    ) < (False, 100)
     assert len(str(section)) < 300
 
 

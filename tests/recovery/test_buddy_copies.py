@@ -7,12 +7,7 @@ import pytest
 from mpi_helpers import raise_together
 
 import pencils
-from pencils.errors import (
-    ArgumentError,
-    PencilMismatchError,
-    RankDisagreementError,
-    RanksLostError,
-)
+from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError, RanksLostError
 from pencils.recovery.copies import Copy
 
 SHAPE = 7, 5, 6

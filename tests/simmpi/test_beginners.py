@@ -22,77 +22,100 @@ def error_of(nranks, program, kind, **options):
     """Return the text of the error that a program raises on simulated ranks, with its notes."""
     with pytest.raises(kind) as caught:
         pencils.simulate(nranks, program, **options)
+    if isinstance(caught.value, SimulationError):
+        assert caught.value.seed == options.get("seed")
     return text_of(caught.value)
 
 
 def line_of(program, code):
     """Return file and line of some code of a function."""
-    lines = code_lines(program)
-    number = next(i for i, line in enumerate(lines) if code in line)
-    return f"{__file__}:{program.__code__.co_firstlineno + number}"
-
-
-def code_lines(program):
     first = program.__code__.co_firstlineno - 1
-    return Path(__file__).read_text().splitlines()[first:]
+    lines = Path(__file__).read_text().splitlines()[first:]
+    started = next(i for i, line in enumerate(lines) if line.lstrip().startswith("def "))
+    number = next(i for i, line in enumerate(lines) if i > started and code in line)
+    return f"{__file__}:{first + number + 1}"
+
+
+MISTAKES = {}
+
+
+def mistake(nranks, kind, *texts, absent="no such text", **options):
+    """Add a program, and what its error says: ``<code>`` stands for file and line of the code."""
+
+    def add(program):
+        MISTAKES[program.__name__] = program, nranks, kind, texts, absent, options
+        return program
+
+    return add
+
+
+def run(name):
+    MISTAKES[name][0](MPI.COMM_WORLD)
 
 
 # ---- calls that other ranks do not make ----
 
 
-def test_a_sum_on_one_rank_only():
-    def program():
-        u = pencils.ones(pencils.Pencil((8, 8)))
-        if MPI.COMM_WORLD.rank == 0:
-            u.sum()
-
-    text = error_of(4, program, DeadlockError)
-    assert "rank 0 waits in Allgather (collective 4 on communicator 1 of ranks 0-3)" in text
-    assert "for ranks 1-3, which returned" in text
-    assert f"{line_of(program, 'u.sum()')} in program: u.sum()" in text
-    assert "call it on all ranks, and print on one" in text
-
-
-def test_a_loop_that_is_longer_on_one_rank():
-    def program():
-        comm = MPI.COMM_WORLD
-        for _ in range(3 + (comm.rank == 1)):
-            comm.allreduce(1)
-
-    text = error_of(4, program, DeadlockError)
-    assert "rank 1 waits in allreduce (collective 3 on COMM_WORLD) for ranks 0, 2-3" in text
-    assert "the same collective calls in the same order" in text
-
-
-def test_different_collectives():
-    def program():
-        if MPI.COMM_WORLD.rank == 0:
-            MPI.COMM_WORLD.bcast(1)
-        else:
-            MPI.COMM_WORLD.Barrier()
-
-    text = error_of(2, program, MismatchError)
-    assert f"rank 0 calls bcast(root=0) at {line_of(program, 'bcast')}" in text
-    assert f"rank 1 calls Barrier() at {line_of(program, 'Barrier')}" in text
-    assert "all ranks must make the same call" in text
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda comm: comm.bcast(1, root=comm.rank),
-        lambda comm: comm.Bcast(np.ones(4 + comm.rank)),
-        lambda comm: comm.Allreduce(MPI.IN_PLACE, np.ones(4 + comm.rank)),
-        lambda comm: comm.Allreduce(MPI.IN_PLACE, np.ones(4, "di"[comm.rank])),
-        lambda comm: comm.Allreduce(MPI.IN_PLACE, np.ones(4), [MPI.SUM, MPI.MAX][comm.rank]),
-    ],
-    ids=["root", "counts", "counts of a reduction", "types", "operations"],
+@mistake(
+    4,
+    DeadlockError,
+    "no rank can continue\n",
+    "rank 0 waits in Allgather (collective 4 on communicator 1 of ranks 0-3)",
+    "for ranks 1-3, which returned",
+    "<u.sum()> in a_sum_on_one_rank_only: u.sum()",
+    "call it on all ranks, and print on one",
 )
+def a_sum_on_one_rank_only(comm):
+    u = pencils.ones(pencils.Pencil((8, 8)))
+    if comm.rank == 0:
+        u.sum()
+
+
+@mistake(
+    4,
+    DeadlockError,
+    "no rank can continue (seed=7)\n",
+    "rank 1 waits in allreduce (collective 3 on COMM_WORLD) for ranks 0, 2-3",
+    "the same collective calls in the same order",
+    seed=7,
+)
+def a_loop_that_is_longer_on_one_rank(comm):
+    for _ in range(3 + (comm.rank == 1)):
+        comm.allreduce(1)
+
+
+@mistake(
+    2,
+    MismatchError,
+    "rank 0 calls bcast(root=0) at <comm.bcast>",
+    "rank 1 calls Barrier() at <comm.Barrier>",
+    "all ranks must make the same call",
+    "(seed=3)",
+    seed=3,
+)
+def different_collectives(comm):
+    if comm.rank == 0:
+        comm.bcast(1)
+    else:
+        comm.Barrier()
+
+
+DIFFERENT = {
+    "root": lambda comm: comm.bcast(1, root=comm.rank),
+    "counts": lambda comm: comm.Bcast(np.ones(4 + comm.rank)),
+    "counts of a reduction": lambda comm: comm.Allreduce(MPI.IN_PLACE, np.ones(4 + comm.rank)),
+    "types": lambda comm: comm.Allreduce(MPI.IN_PLACE, np.ones(4, "di"[comm.rank])),
+    "operations": lambda comm: comm.Allreduce(
+        MPI.IN_PLACE, np.ones(4), [MPI.SUM, MPI.MAX][comm.rank]
+    ),
+}
+
+
+@pytest.mark.parametrize("call", DIFFERENT.values(), ids=DIFFERENT)
 def test_different_arguments(call):
     text = error_of(2, lambda: call(MPI.COMM_WORLD), MismatchError)
-    assert "rank 0 calls" in text
-    assert "rank 1 calls" in text
-    assert "with the same root, counts and types" in text
+    for part in ("rank 0 calls", "rank 1 calls", "with the same root, counts and types"):
+        assert part in text
 
 
 # ---- messages ----
@@ -128,87 +151,82 @@ def error_with_some_seed(program, seed=None):
     return text_of(found)
 
 
-def test_two_ranks_that_both_receive_first():
-    def program():
-        comm = MPI.COMM_WORLD
-        comm.recv(source=1 - comm.rank)
-        comm.send(1, dest=1 - comm.rank)
-
-    text = error_of(2, program, DeadlockError)
-    assert "rank 1 waits in recv (from rank 0 with any tag on COMM_WORLD)" in text
-    assert "Look for the send" in text
-
-
-def test_another_tag():
-    def program():
-        comm = MPI.COMM_WORLD
-        if comm.rank == 0:
-            comm.send("hello", dest=1, tag=11)
-        else:
-            comm.recv(source=0, tag=12)
-
-    text = error_of(2, program, DeadlockError)
-    assert "rank 1 waits in recv (from rank 0 with tag 12 on COMM_WORLD)" in text
-    assert "rank 1 has not received a message from rank 0 with tag 11" in text
+@mistake(
+    2,
+    DeadlockError,
+    "rank 1 waits in recv (from rank 0 with any tag on COMM_WORLD)",
+    "Look for the send",
+)
+def two_ranks_that_both_receive_first(comm):
+    comm.recv(source=1 - comm.rank)
+    comm.send(1, dest=1 - comm.rank)
 
 
-def test_a_message_that_is_never_sent():
-    def program():
-        if MPI.COMM_WORLD.rank == 1:
-            MPI.COMM_WORLD.recv(source=0)
-
-    text = error_of(2, program, DeadlockError)
-    assert "for rank 0, which returned" in text
-    assert "has not received" not in text
-
-
-def test_a_message_that_is_never_received():
-    def program():
-        if MPI.COMM_WORLD.rank == 0:
-            MPI.COMM_WORLD.send("hello", dest=1, tag=11)
-
-    text = error_of(2, program, UsageError)
-    assert "rank 1 has not received a message from rank 0 with tag 11 on COMM_WORLD" in text
-    assert "receive every message" in text
-    assert pencils.simulate(2, program, strict=False) == [None, None]
+@mistake(
+    2,
+    DeadlockError,
+    "rank 1 waits in recv (from rank 0 with tag 12 on COMM_WORLD)",
+    "rank 1 has not received a message from rank 0 with tag 11",
+)
+def another_tag(comm):
+    if comm.rank == 0:
+        comm.send("hello", dest=1, tag=11)
+    else:
+        comm.recv(source=0, tag=12)
 
 
-def test_a_buffer_that_is_too_short():
-    def program():
-        if MPI.COMM_WORLD.rank == 0:
-            MPI.COMM_WORLD.Send(np.ones(10), dest=1)
-        else:
-            MPI.COMM_WORLD.Recv(np.empty(5), source=0)
-
-    text = error_of(2, program, RuntimeError)
-    assert "has 80 bytes, the buffer 40; pass a buffer that is as long" in text
-    assert "rank 1 of 2 raised this" in text
+@mistake(2, DeadlockError, "for rank 0, which returned", absent="has not received")
+def a_message_that_is_never_sent(comm):
+    if comm.rank == 1:
+        comm.recv(source=0)
 
 
-def test_another_type():
-    def program():
-        if MPI.COMM_WORLD.rank == 0:
-            MPI.COMM_WORLD.Send(np.ones(10), dest=1)
-        else:
-            MPI.COMM_WORLD.Recv(np.empty(10, np.float32), source=0)
+@mistake(
+    2,
+    UsageError,
+    "rank 1 has not received a message from rank 0 with tag 11 on COMM_WORLD",
+    "receive every message",
+)
+def a_message_that_is_never_received(comm):
+    if comm.rank == 0:
+        comm.send("hello", dest=1, tag=11)
 
-    text = error_of(2, program, MismatchError)
-    assert "rank 0 sends MPI_DOUBLE by Send, rank 1 receives MPI_FLOAT by Recv" in text
+
+@mistake(
+    2,
+    RuntimeError,
+    "has 80 bytes, the buffer 40; pass a buffer that is as long",
+    "rank 1 of 2 raised this",
+)
+def a_buffer_that_is_too_short(comm):
+    if comm.rank == 0:
+        comm.Send(np.ones(10), dest=1)
+    else:
+        comm.Recv(np.empty(5), source=0)
 
 
-@pytest.mark.parametrize("upper", [False, True])
-def test_objects_and_memory(upper):
-    def program():
-        comm = MPI.COMM_WORLD
-        if comm.rank == 0:
-            (comm.Send if upper else comm.send)(np.ones(3), dest=1)
-        elif upper:
-            comm.recv(source=0)
-        else:
-            comm.Recv(np.empty(100), source=0)
+@mistake(2, MismatchError, "rank 0 sends MPI_DOUBLE by Send, rank 1 receives MPI_FLOAT by Recv")
+def another_type(comm):
+    if comm.rank == 0:
+        comm.Send(np.ones(10), dest=1)
+    else:
+        comm.Recv(np.empty(10, np.float32), source=0)
 
-    text = error_of(2, program, MismatchError)
-    assert "uppercase methods transfer memory, lowercase ones objects" in text
+
+@mistake(2, MismatchError, "uppercase methods transfer memory, lowercase ones objects")
+def memory_that_is_received_as_an_object(comm):
+    if comm.rank == 0:
+        comm.Send(np.ones(3), dest=1)
+    else:
+        comm.recv(source=0)
+
+
+@mistake(2, MismatchError, "uppercase methods transfer memory, lowercase ones objects")
+def an_object_that_is_received_as_memory(comm):
+    if comm.rank == 0:
+        comm.send(np.ones(3), dest=1)
+    else:
+        comm.Recv(np.empty(100), source=0)
 
 
 def test_pickled_bytes_are_memory_and_objects():
@@ -231,16 +249,19 @@ def test_a_rank_that_does_not_exist(dest):
 # ---- requests ----
 
 
-def test_a_send_that_is_not_completed():
-    def program():
-        if MPI.COMM_WORLD.rank == 0:
-            MPI.COMM_WORLD.Isend(np.ones(3), dest=1)
-        else:
-            MPI.COMM_WORLD.Recv(np.empty(3))
-
-    text = error_of(2, program, UsageError)
-    assert "rank 0 has not completed Isend (to rank 1 with tag 0 on COMM_WORLD)" in text
-    assert "Complete every request with wait or test" in text
+@mistake(
+    2,
+    UsageError,
+    "rank 0 has not completed Isend (to rank 1 with tag 0 on COMM_WORLD)",
+    "Complete every request with wait or test",
+    "(seed=1)",
+    seed=1,
+)
+def a_send_that_is_not_completed(comm):
+    if comm.rank == 0:
+        comm.Isend(np.ones(3), dest=1)
+    else:
+        comm.Recv(np.empty(3))
 
 
 def test_a_buffer_that_is_read_before_it_is_received():
@@ -277,37 +298,54 @@ def test_a_buffer_that_changes_while_it_is_sent(count):
     assert "wait for it first, or send a copy" in text
 
 
-def test_a_program_that_tests_for_ever(monkeypatch):
-    monkeypatch.setattr("simmpi.polls.SECONDS", 0)
-
+def test_without_strict_less_is_reported(recwarn):
     def program():
-        while MPI.COMM_WORLD.rank == 0 and not MPI.COMM_WORLD.iprobe():
-            pass
+        comm, values = MPI.COMM_WORLD, np.zeros(2)
+        comm.isend(1, 0)  # neither received nor completed
+        comm.Dup()
+        request = comm.Isend(values, comm.rank)
+        values[:] = 1
+        comm.Recv(np.empty(2), comm.rank)
+        request.Wait()
 
-    assert "no rank makes progress" in error_of(2, program, DeadlockError)
+    pencils.simulate(2, program, strict=False)
+    assert not recwarn
+    assert "the program changed the buffer" in error_of(2, program, UsageError)
 
 
-def test_a_loop_that_never_ends():
-    def program():
-        while True:
-            MPI.COMM_WORLD.allreduce(1)
+@mistake(
+    3,
+    DeadlockError,
+    "no rank makes progress",
+    "Iprobe",
+    "is running",
+    "are ready",
+    absent="ranks 0-2 is",
+)
+def a_program_that_tests_for_ever(comm):
+    while not comm.iprobe():
+        pass
 
-    text = error_of(2, program, StepLimitError, max_steps=50)
-    assert "more calls of MPI than max_steps=50" in text
+
+@mistake(
+    2, StepLimitError, "more calls of MPI than max_steps=50; allow", "<allreduce>", max_steps=50
+)
+def a_loop_that_never_ends(comm):
+    while True:
+        comm.allreduce(1)
 
 
 # ---- arguments ----
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "expected"),
-    [
-        ([1, 2, 3], ValueError, "3 objects were given; pass 2, one for each rank"),
-        (None, TypeError, "None was given; pass a sequence of 2 objects, one for each rank"),
-    ],
-)
-def test_what_scatter_takes(given, error, expected):
-    assert expected in error_of(2, lambda: MPI.COMM_WORLD.scatter(given), error)
+@mistake(2, ValueError, "3 objects were given; pass 2, one for each rank")
+def three_objects_for_two_ranks(comm):
+    comm.scatter([1, 2, 3])
+
+
+@mistake(2, TypeError, "None was given; pass a sequence of 2 objects, one for each rank")
+def no_objects_for_two_ranks(comm):
+    comm.scatter(None)
 
 
 @pytest.mark.parametrize("given", [None, [1, 2, 3], 5, "hello", {}])
@@ -317,20 +355,16 @@ def test_what_a_buffer_is_not(given):
     assert "lowercase names take any object" in text
 
 
-def test_memory_with_gaps():
-    def program():
-        MPI.COMM_WORLD.Send(np.ones((4, 4))[:, 1], 0)
-
-    assert "MPI needs contiguous memory: pass a copy" in error_of(1, program, BufferError)
+@mistake(1, BufferError, "MPI needs contiguous memory: pass a copy")
+def memory_with_gaps(comm):
+    comm.Send(np.ones((4, 4))[:, 1], 0)
 
 
-def test_a_communicator_that_is_freed():
-    def program():
-        comm = MPI.COMM_WORLD.Dup()
-        comm.Free()
-        comm.Barrier()
-
-    assert "this rank has freed it" in error_of(2, program, RuntimeError)
+@mistake(2, RuntimeError, "this rank has freed it")
+def a_communicator_that_is_freed(comm):
+    copy = comm.Dup()
+    copy.Free()
+    copy.Barrier()
 
 
 @pytest.mark.filterwarnings("default::ResourceWarning")
@@ -352,43 +386,58 @@ def test_the_private_communicators_of_fields_are_freed(recwarn):
 # ---- errors of one rank ----
 
 
-def test_an_error_of_one_rank():
-    def program():
-        if MPI.COMM_WORLD.rank == 1:
-            raise ValueError("bad input")
-        MPI.COMM_WORLD.Barrier()
-
-    text = error_of(3, program, ValueError)
-    assert text.startswith("bad input\nrank 1 of 3 raised this")
-    assert "ranks 0, 2 wait in Barrier (collective 0 on COMM_WORLD) for rank 1" in text
-    assert "the same collective calls" not in text  # the cause is the error
-
-
-def test_the_error_of_the_lowest_rank():
-    def program():
-        raise ValueError(f"of rank {MPI.COMM_WORLD.rank}")
-
-    text = error_of(3, program, ValueError)
-    assert text.startswith("of rank 0")
-    assert "rank 1 raised ValueError: of rank 1" in text
+@mistake(
+    4,
+    ValueError,
+    "bad input\nrank 2 of 4 raised this (seed=5)",
+    "ranks 0-1, 3 wait in Barrier (collective 0 on COMM_WORLD)",
+    "for rank 2, which raised ValueError\n",  # and no text again
+    absent="the same collective calls",  # the cause is the error
+    seed=5,
+)
+def an_error_of_one_rank(comm):
+    if comm.rank == 2:
+        raise ValueError("bad input")
+    comm.Barrier()
 
 
-def test_an_exit_of_one_rank():
-    def program():
-        if MPI.COMM_WORLD.rank == 1:
-            sys.exit("no such file")
-        MPI.COMM_WORLD.Barrier()
-
-    assert error_of(3, program, SystemExit).startswith("no such file\nrank 1 of 3 raised this")
+@mistake(3, ValueError, "of rank 0\nrank 0 of 3 raised this", "rank 1 raised ValueError: of rank 1")
+def other_errors_on_other_ranks(comm):
+    raise ValueError(f"of rank {comm.rank}")
 
 
-def test_abort():
-    def program():
-        if MPI.COMM_WORLD.rank == 1:
-            MPI.COMM_WORLD.Abort(3)
-        MPI.COMM_WORLD.Barrier()
+@mistake(3, SystemExit, "no such file\nrank 1 of 3 raised this")
+def an_exit_of_one_rank(comm):
+    if comm.rank == 1:
+        sys.exit("no such file")
+    comm.Barrier()
 
-    assert error_of(3, program, SystemExit).startswith("3\nrank 1 called Abort(3)")
+
+@mistake(3, SystemExit, "3\nrank 1 called Abort(3)")
+def abort(comm):
+    if comm.rank == 1:
+        comm.Abort(3)
+    comm.Barrier()
+
+
+@mistake(2, RecursionError, "all 2 ranks")
+def recursion_without_end(comm):
+    recursion_without_end(comm)
+
+
+@mistake(2, SimulationError, "a simulated rank cannot start a simulation", "do it outside")
+def a_simulation_in_a_simulated_rank(_):
+    pencils.simulate(2, print)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_explained(name, monkeypatch):
+    monkeypatch.setattr("simmpi.scheduler.SECONDS", 0)
+    program, nranks, kind, texts, absent, options = MISTAKES[name]
+    text = error_of(nranks, lambda: run(name), kind, **options)
+    for part in texts:
+        assert re.sub("<(.*?)>", lambda code: line_of(program, code[1]), part) in text
+    assert absent not in text
 
 
 # ---- arguments of simulate ----
@@ -473,8 +522,3 @@ def program(field):
         own,
     )
     assert pencils.simulate(2, own["program"], 1) == [(0, 1), (1, 1)]
-
-
-def test_a_simulation_in_a_simulated_rank():
-    text = error_of(2, lambda: pencils.simulate(2, print), SimulationError)
-    assert "do it outside" in text

@@ -92,5 +92,5 @@ def test_programs_do_not_depend_on_the_schedule(seed):
 
 
 def test_all_kinds_of_operations_are_drawn():
-    drawn = {each.name for seed in range(60) for each in mpi_programs.program(seed, OPERATIONS)}
+    drawn = {each.name for seed in range(1, 60) for each in mpi_programs.program(seed, OPERATIONS)}
     assert drawn == set(mpi_programs.FUNCTIONS)

@@ -121,9 +121,10 @@ def test_integers_wrap_as_in_mpi(left, right, name):
         np.testing.assert_array_equal(simulated(name, ours, one, other), expected)
 
 
-@given(st.sampled_from(NAMES), finite, finite)
-def test_objects_are_reduced_as_in_mpi4py(name, x, y):
-    assert getattr(operations, name)(x, y) == getattr(MPI, name)(x, y)
+@given(finite, finite)
+def test_objects_are_reduced_as_in_mpi4py(x, y):
+    for name in NAMES:
+        assert getattr(operations, name)(x, y) == getattr(MPI, name)(x, y)
 
 
 @given(st.tuples(finite, finite), st.tuples(finite, finite))

@@ -120,9 +120,6 @@ def test_the_end_of_a_rank_calls_what_it_has_asked_for_last_first():
 def test_the_exit_of_a_process_calls_what_it_has_asked_for():
     code = "from simmpi import process; process.at_exit(lambda: print('left')); process.end()"
     ran = subprocess.run(
-        [sys.executable, "-c", code + "; print('ends')"],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code + "; print('ends')"], capture_output=True, text=True, check=True
     )
     assert ran.stdout == "ends\nleft\n"

@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,14 +18,7 @@ from mpi4py import MPI
 import pencils
 from pencils import simulate
 from simmpi import Fault, Simulation, point, scheduler
-from simmpi.errors import (
-    DeadlockError,
-    MismatchError,
-    RankKilledError,
-    SimulationError,
-    StepLimitError,
-    UsageError,
-)
+from simmpi.errors import DeadlockError, RankKilledError, SimulationError, UsageError
 from simmpi.process import PerProcess
 from simmpi.types import buffers
 
@@ -206,80 +198,7 @@ def test_ranks_of_a_node_share_memory(nodes, expected):
     assert len({name for _, name in found}) == round(sum(1 / size for size in expected))
 
 
-# ---- errors: texts name ranks, calls, lines and the seed ----
-
-
-def line_of(text, error):
-    """Whether a text names the line of this file where an error was raised."""
-    return re.search(rf"{HERE}:\d+ in {error}", text) is not None
-
-
-@pytest.mark.parametrize("seed", [None, 7])
-def test_deadlocks_name_ranks_calls_lines_and_the_seed(seed):
-    def main():
-        if MPI.COMM_WORLD.rank < 2:
-            barrier()
-
-    with pytest.raises(DeadlockError) as caught:
-        simulate(3, main, seed=seed)
-    text = str(caught.value)
-    named = "" if seed is None else f" (seed={seed})"
-    assert text.startswith(f"no rank can continue{named}\n")
-    assert (
-        "ranks 0-1 wait in Barrier (collective 0 on COMM_WORLD) for rank 2, which returned" in text
-    )
-    assert line_of(text, "barrier")
-    assert line_of(text, "main")
-    assert caught.value.seed == seed
-
-
-def test_mismatches_name_both_calls_and_lines():
-    def main():
-        if MPI.COMM_WORLD.rank == 1:
-            MPI.COMM_WORLD.bcast(1, root=1)
-        else:
-            MPI.COMM_WORLD.Barrier()
-
-    with pytest.raises(MismatchError) as caught:
-        simulate(3, main, seed=3)
-    text = str(caught.value)
-    assert "calls bcast(root=1)" in text
-    assert "Barrier()" in text
-    assert text.count(HERE) == 2
-    assert "(seed=3)" in text
-
-
-def test_errors_of_usage_name_the_rank_and_the_call():
-    with pytest.raises(UsageError, match="rank 1 has not completed isend") as caught:
-        simulate(2, lambda: MPI.COMM_WORLD.rank and MPI.COMM_WORLD.isend(1, 0), seed=1)
-    assert caught.value.seed == 1
-    assert "(seed=1)" in str(caught.value)
-
-
-def test_limits_of_steps_name_the_limit():
-    def main():
-        while True:
-            barrier()
-
-    with pytest.raises(StepLimitError, match=r"max_steps=100; allow .* \(seed=2\)") as caught:
-        simulate(3, main, max_steps=100, seed=2)
-    assert caught.value.seed == 2
-    assert line_of("\n".join(caught.value.__notes__), "barrier")
-
-
-def test_errors_of_ranks_have_a_note():
-    def main():
-        if MPI.COMM_WORLD.rank == 2:
-            raise ValueError("negative")
-        barrier()
-
-    with pytest.raises(ValueError, match="negative") as caught:
-        simulate(4, main, seed=5)
-    (note,) = caught.value.__notes__
-    assert "rank 2 of 4 raised this (seed=5)" in note
-    assert "ranks 0-1, 3 wait in Barrier" in note
-    assert "for rank 2, which raised ValueError" in note
-    assert "negative" not in note
+# ---- errors: see also test_beginners.py ----
 
 
 @pytest.mark.parametrize("seed", [None, 3])
@@ -294,32 +213,6 @@ def test_an_error_of_several_ranks_is_told_once(seed):
             simulate(3, main, some, seed=seed)
         rest = "" if some is None else "\nrank 1 returned"
         assert caught.value.__notes__ == [f"{note} raised this{named}{rest}"]
-
-
-def test_the_error_of_the_lowest_rank_is_raised():
-    def main():
-        if MPI.COMM_WORLD.rank:
-            raise ValueError(MPI.COMM_WORLD.rank)
-
-    with pytest.raises(ValueError, match="1") as caught:
-        simulate(4, main)
-    assert "rank 2 raised ValueError: 2" in caught.value.__notes__[0]
-
-
-def test_without_strict_less_is_reported(recwarn):
-    def main():
-        MPI.COMM_WORLD.isend(1, 0)
-        MPI.COMM_WORLD.Dup()
-        values = np.zeros(2)
-        request = MPI.COMM_WORLD.Isend(values, MPI.COMM_WORLD.rank)
-        values[:] = 1
-        MPI.COMM_WORLD.Recv(np.empty(2), MPI.COMM_WORLD.rank)
-        request.Wait()
-
-    simulate(2, main, strict=False)
-    assert not recwarn
-    with pytest.raises(UsageError, match="the program changed the buffer"):
-        simulate(2, main)
 
 
 # ---- faults ----
@@ -483,15 +376,6 @@ def test_interrupts_end_all_ranks(in_rank, monkeypatch):
     assert threading.active_count() == before
 
 
-def test_recursion_without_end():
-    def main(depth):
-        return main(depth + 1)
-
-    with pytest.raises(RecursionError) as caught:
-        simulate(2, main, 0)
-    assert "all 2 ranks" in caught.value.__notes__[0]
-
-
 @pytest.mark.parametrize("code", [3, "text"])
 def test_exits_of_ranks(code):
     with pytest.raises(SystemExit) as caught:
@@ -552,9 +436,7 @@ def test_simulate_in_a_thread():
     assert found == [[2, 2]]
 
 
-def test_simulate_in_a_rank_and_in_another_thread():
-    with pytest.raises(SimulationError, match="a simulated rank cannot start a simulation"):
-        simulate(2, lambda: simulate(2, barrier))
+def test_simulate_while_another_thread_does():
     running, go_on = threading.Event(), threading.Event()
 
     def main():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pencils.tools import command_line
 from simmpi import apart, process
 
 ROOT = Path(__file__).parents[2]
@@ -138,19 +139,12 @@ def test_a_program_that_ends_by_exit_ends_its_rank_only(simulated):
         sys.exit()
     print("goes on", rank)
     """)
-    ran = simulated("-n 3", f"code = 3\n{text}")
-    assert (ran.returncode, ran.stdout) == (3, "goes on 0\n")
-    assert ran.stderr == "simmpi: rank 1 left with status 3\n"
-    ran = simulated("-n 3", f"code = 'no input'\n{text}")
-    assert (ran.returncode, ran.stdout) == (1, "goes on 0\n")
-    assert ran.stderr == "no input\nsimmpi: rank 1 left with status 1\n"
-
-
-def test_all_ranks_exit_alike(simulated):
-    ran = simulated("-n 3", "raise SystemExit('no input')")
-    assert (ran.returncode, ran.stderr) == (1, "no input\n")
-    ran = simulated("-n 3", "raise SystemExit(4)")
-    assert (ran.returncode, ran.stderr) == (4, "")
+    for code, status, printed in (("3", 3, ""), ("'no input'", 1, "no input\n")):
+        ran = simulated("-n 3", f"code = {code}\n{text}")
+        assert (ran.returncode, ran.stdout) == (status, "goes on 0\n")
+        assert ran.stderr == f"{printed}simmpi: rank 1 left with status {status}\n"
+        ran = simulated("-n 3", f"raise SystemExit({code})")  # all ranks
+        assert (ran.returncode, ran.stderr) == (status, printed)
 
 
 def test_abort(simulated):
@@ -309,10 +303,11 @@ def test_modules_come_back_with_their_rank(monkeypatch):
 @pytest.mark.parametrize(
     "options", ["", "-n 0", "-n x", "-n 2 --seed 1 --seeds 2", "-n 2 --nodes 0"]
 )
-def test_options_that_are_not_allowed(simulated, options):
-    ran = simulated(options, "")
-    assert ran.returncode == 2
-    assert "usage: python -m pencils simulate" in ran.stderr
+def test_options_that_are_not_allowed(options, capsys):
+    with pytest.raises(SystemExit) as caught:
+        command_line.main(["simulate", *options.split(), "app.py"])
+    assert caught.value.code == 2
+    assert "usage: python -m pencils simulate" in capsys.readouterr().err
 
 
 def test_a_program_that_is_not_there(tmp_path):

@@ -1,27 +1,13 @@
 """Programs with windows, which return the same on simulated ranks and with an MPI library.
 
-Run by ``mpiexec -n 3``, the module prints what all ranks return.
+Random accesses in all kinds of epochs are those of `mpi_programs.windows`. Run by ``mpiexec -n 3``,
+the module prints what all ranks return.
 """
 
 import sys
 
 import numpy as np
 from mpi4py import MPI
-
-
-def fences():
-    comm = MPI.COMM_WORLD
-    memory = np.zeros(comm.size, "i8")
-    win = MPI.Win.Create(memory, memory.itemsize, comm=comm)
-    win.Fence()
-    for rank in range(comm.size):
-        win.Put(np.array([comm.rank * 10 + rank], "i8"), rank, comm.rank)
-    win.Fence()
-    found = np.empty(comm.size, "i8")
-    win.Get(found, (comm.rank + 1) % comm.size)
-    win.Fence(MPI.MODE_NOSUCCEED)
-    win.Free()
-    return memory.tolist(), found.tolist()
 
 
 def targets():
@@ -67,95 +53,6 @@ def locks():
     return int(value[0])
 
 
-def counters():
-    comm = MPI.COMM_WORLD
-    win = MPI.Win.Allocate(16 if comm.rank == 0 else 0, 8, comm=comm)
-    if comm.rank == 0:
-        np.frombuffer(win.tomemory(), "i8")[:] = 0, 5
-    comm.Barrier()
-    one, found = np.ones(1, "i8"), np.empty(1, "i8")
-    tickets = []
-    win.Lock_all()
-    for _ in range(4):
-        win.Fetch_and_op(one, found, 0)
-        win.Flush(0)
-        tickets.append(int(found[0]))
-    comm.Barrier()
-    win.Compare_and_swap(np.array([comm.rank], "i8"), np.array([5], "i8"), found, 0, 1)
-    win.Flush_all()
-    won = int(found[0]) == 5
-    total = np.empty(1, "i8")
-    win.Get_accumulate(one, total, 0, op=MPI.NO_OP)
-    win.Flush_local_all()
-    win.Unlock_all()
-    win.Free()
-    every = sorted(ticket for some in comm.allgather(tickets) for ticket in some)
-    return every, sum(comm.allgather(won)), int(total[0])
-
-
-def requests():
-    comm = MPI.COMM_WORLD
-    win = MPI.Win.Allocate(8 * 3, 8, comm=comm)
-    memory = np.frombuffer(win.tomemory(), "i8")
-    memory[:] = comm.rank
-    comm.Barrier()
-    win.Lock_all()
-    dest = (comm.rank + 1) % comm.size
-    put = win.Rput(np.array([7], "i8"), dest, 0)
-    put.Wait()
-    win.Raccumulate(np.array([comm.rank], "i8"), dest, 1).Wait()
-    found = np.empty(1, "i8")
-    MPI.Request.Waitall([win.Rget(found, dest, 2)])
-    before = np.empty(1, "i8")
-    win.Rget_accumulate(np.array([5], "i8"), before, dest, 2, MPI.REPLACE).Wait()
-    win.Unlock_all()
-    comm.Barrier()
-    result = memory.tolist(), int(found[0]), int(before[0])
-    win.Free()
-    return result
-
-
-def posts():
-    comm = MPI.COMM_WORLD
-    memory = np.zeros(1, "i8")
-    win = MPI.Win.Create(memory, 8, comm=comm)
-    group = comm.Get_group()
-    dest, source = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    seen = []
-    for step in range(3):
-        win.Post(group.Incl([source]))
-        win.Start(group.Incl([dest]))
-        win.Put(np.array([comm.rank + 10 * step], "i8"), dest)
-        win.Complete()
-        if step == 1:
-            while not win.Test():
-                pass
-        else:
-            win.Wait()
-        seen.append(int(memory[0]))
-    win.Free()
-    return seen
-
-
-def shared():
-    comm = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
-    win = MPI.Win.Allocate_shared(8 * (comm.rank + 1), 8, comm=comm)
-    mine = np.frombuffer(win.tomemory(), "i8")
-    win.Lock_all()
-    mine[:] = comm.rank
-    win.Sync()
-    comm.Barrier()
-    win.Sync()
-    others = [np.frombuffer(win.Shared_query(rank)[0], "i8").tolist() for rank in range(comm.size)]
-    lowest = np.frombuffer(win.Shared_query(MPI.PROC_NULL)[0], "i8").tolist()
-    comm.Barrier()
-    win.Unlock_all()
-    result = others, lowest, win.attrs[1:], win.flavor == MPI.WIN_FLAVOR_SHARED
-    win.Free()
-    comm.Free()
-    return result
-
-
 def flag():
     """Ranks wait for a flag in shared memory."""
     comm = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
@@ -195,6 +92,7 @@ def spins():
         value[0] = 42
         for rank in range(1, comm.size):
             win.Accumulate(value, rank)
+        win.Flush_local_all()
         win.Flush_all()
     while value[0] != 42:
         win.Fetch_and_op(np.zeros(1, "i8"), value, comm.rank, 0, MPI.NO_OP)
@@ -291,8 +189,7 @@ def errors():
     return [*found, of(MPI.Win.Allocate, 8, 0)]
 
 
-PROGRAMS = [fences, targets, locks, counters, requests, posts, shared, flag, spins, dynamic]
-PROGRAMS += [description]
+PROGRAMS = [targets, locks, flag, spins, dynamic, description]
 if "Open MPI" not in MPI.Get_library_version():  # which does not notice some errors
     PROGRAMS += [errors]
 

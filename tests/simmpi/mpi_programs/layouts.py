@@ -1,16 +1,10 @@
-"""Derived datatypes: random layouts, sent as they are, packed, and asked about."""
+"""Derived datatypes: random layouts, sent as they are. See also `test_datatypes`."""
 
 import numpy as np
 from mpi4py import MPI
 
-from .case import error_of, free, status_of
+from .case import free, status_of
 
-NAMES = (
-    *("BYTE", "CHAR", "SHORT", "INT", "LONG", "LONG_LONG", "UNSIGNED_CHAR", "UNSIGNED_INT"),
-    *("FLOAT", "DOUBLE", "LONG_DOUBLE", "C_BOOL", "INT8_T", "INT16_T", "INT32_T", "INT64_T"),
-    *("UINT8_T", "UINT64_T", "C_FLOAT_COMPLEX", "C_DOUBLE_COMPLEX", "AINT", "COUNT", "OFFSET"),
-    *("FLOAT_INT", "DOUBLE_INT", "LONG_INT", "SHORT_INT", "TWOINT", "LONG_DOUBLE_INT", "PACKED"),
-)
 ROOM = 64  # elements of the array that a layout lives in
 BASES = {"f8": "DOUBLE", "i4": "INT32_T", "u1": "BYTE", "c16": "C_DOUBLE_COMPLEX", "i2": "SHORT"}
 
@@ -164,56 +158,3 @@ def send_pieces(case):
         case.comm.Sendrecv(flat, rank, tag, [result, count, narrow], rank)
     free(column, narrow)
     return [flat, result]
-
-
-def ask(case):
-    """Ask for sizes and extents, pack and unpack."""
-    dtype = case.choose("dtype", BASES)
-    elements = 2 * case.integer("pairs", 1, 5)
-    made = layout(case, dtype, elements)
-    data, result = case.data(dtype, ROOM, 0), np.zeros(ROOM, dtype)
-    packed = bytearray(made.Pack_size(1, case.comm))
-    first, room = data.view("u1")[: made.extent], result.view("u1")[: made.extent]
-    end = made.Pack(first, packed, 0, case.comm)
-    start = made.Unpack(packed, 0, room, case.comm)
-    answer = [
-        made.Get_size(),
-        made.Get_extent(),
-        made.Get_true_extent(),
-        made.extent,
-        made.lb,
-        made.ub,
-        made.is_predefined,
-        end,
-        start,
-        bytes(packed[:end]),
-        result,
-    ]
-    made.Set_name("layout of a test")
-    answer.append(made.Get_name())
-    free(made)
-    return [*answer, made == MPI.DATATYPE_NULL]
-
-
-def predefined(case):
-    """Ask for sizes, extents and names of predefined datatypes."""
-    name = case.choose("name", NAMES)
-    found = getattr(MPI, name)
-    return [
-        found.Get_size(),
-        found.Get_extent(),
-        found.Get_true_extent(),
-        found.Get_name(),
-        found.is_predefined,
-        found == getattr(MPI, name),
-        found != MPI.DATATYPE_NULL,
-        found.typestr if "LONG_DOUBLE" not in name else None,
-    ]
-
-
-def uncommitted(case):
-    """Send with a datatype that is not committed."""
-    made = MPI.DOUBLE.Create_vector(2, 1, 2)
-    error = error_of(case.comm.Send, [np.zeros(4), 1, made], case.rank, case.first_tag)
-    made.Free()
-    return error

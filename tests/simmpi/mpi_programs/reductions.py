@@ -4,7 +4,7 @@ import numpy as np
 from mpi4py import MPI
 
 from .case import COMPLEX, FLOATS, INTEGERS, call, error_of
-from .collectives import code_of, some_counts, some_root, spec
+from .collectives import some_counts, some_root, spec
 
 ARITHMETIC = ("SUM", "PROD", "MAX", "MIN")
 LOGICAL = ("LAND", "LOR", "LXOR")
@@ -148,14 +148,6 @@ OPERATIONS = {
 }
 
 
-def local(case):
-    """Reduce two local arrays."""
-    op, dtype = some_reduction(case)
-    left, right = values(case, op, dtype, 9, 0, case.rank), values(case, op, dtype, 9, 1, case.rank)
-    getattr(MPI, op).Reduce_local(left, right)
-    return right
-
-
 def wrong_operation(case):
     """Reduce with an operation that does not suit the type, or with none."""
     data, result = np.zeros(2), np.zeros(2)
@@ -165,16 +157,3 @@ def wrong_operation(case):
         error_of(comm.Allreduce, data, result, MPI.BAND),
         error_of(comm.Allreduce, data.astype("c16"), result.astype("c16"), MPI.MAX),
     ]
-
-
-def operations_on_objects(case):
-    """Call predefined operations on Python objects, and ask about them."""
-    a, b = case.integers("ab", 0, 5, 2)
-    names = ARITHMETIC + LOGICAL + BITWISE
-    results = [getattr(MPI, name)(a, b) for name in names]
-    flags = [
-        [getattr(MPI, name).Is_commutative(), getattr(MPI, name).is_predefined]
-        for name in (*names, "MAXLOC", "MINLOC")
-    ]
-    pairs = [MPI.MAXLOC((a, 1), (b, 2)), MPI.MINLOC((a, 2), (a, 1)), MPI.SUM("a", "b")]
-    return [results, flags, pairs, code_of("f8") == MPI.DOUBLE]
