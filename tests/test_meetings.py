@@ -5,7 +5,7 @@ import pytest
 from mpi_helpers import METHODS, ON_ONE_NODE, collectives
 
 import pencils
-from pencils.comm.topology import private_class, topology_of
+from pencils.comm.topology import topology_of
 from pencils.fft import PencilFFT
 
 pytestmark = [

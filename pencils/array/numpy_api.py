@@ -35,8 +35,7 @@ from pencils.array.operands import (
     topology_among,
 )
 from pencils.comm.agree import agreed
-from pencils.comm.products import dot
-from pencils.comm.reduce import fold, reducer
+from pencils.comm.reduce import dot, fold, reducer
 from pencils.errors import ArgumentError
 
 

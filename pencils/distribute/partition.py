@@ -15,8 +15,7 @@ import numpy as np
 from pencils.array.allocation import Array, HaloLike, as_halo
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import PreparedAgreement
-from pencils.comm.meeting import VALUES, Meeting
+from pencils.comm.agree import VALUES, AgreementBuffer, PreparedAgreement
 from pencils.comm.memory import LINE, address
 from pencils.comm.stream import Room, SlabStream, copy_now
 from pencils.distribute.placement import (
@@ -256,14 +255,14 @@ class _Call(NamedTuple):
         return None
 
 
-def _write(meeting: Meeting, ready: _Ready | None) -> None:
+def _write(meeting: AgreementBuffer, ready: _Ready | None) -> None:
     """Tell the other ranks in the next meeting for which data this rank is ready."""
     if meeting.gathers:
         mine, _ = meeting.values(_TEXT)
         mine[0] = b"" if ready is None else ready.told
 
 
-def _read(meeting: Meeting, root: int) -> tuple[bytes, bool]:
+def _read(meeting: AgreementBuffer, root: int) -> tuple[bytes, bool]:
     """Return what root has told in the last meeting, and whether all ranks are ready for it."""
     if not meeting.gathers:
         return _TOO_LONG, False

@@ -11,6 +11,7 @@ import numpy as np
 from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import Field
 from pencils.comm.line_program import (
+    Column,
     LineProgram,
     Rows,
     Step,
@@ -18,8 +19,8 @@ from pencils.comm.line_program import (
     pieces,
     planes,
     prepare_lines,
+    prepare_weighted_rows,
 )
-from pencils.comm.weighted_sum import Column, prepare_weighted_rows
 from pencils.functions.arguments import Line
 from pencils.functions.moves import Window
 
