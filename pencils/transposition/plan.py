@@ -255,13 +255,13 @@ class Transposition(Plan[Move]):
         Nothing is missing on this rank. It returns None if that is so on another one. `new` makes
         the output if there is none.
         """
-
-        def prepare() -> tuple[Move, PencilArray | None]:
+        error = None
+        try:  # as `attempt` does, but without another call
             found = self._checked_one(u, out, new)
             found[0].pack()
-            return found
-
-        found, flags = row.attempt(prepare)
+        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+            error = mistake
+        flags = row.meet(error)
         return None if flags & DEFERRED else found
 
     def _checked_one(
