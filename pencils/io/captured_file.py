@@ -33,7 +33,7 @@ class CapturedFile(io.RawIOBase):
     HDF5 thus decides where everything goes, chunks of datasets included. Bytes that HDF5 writes
     from the memory of `dummy`, a contiguous array that represents data of other ranks, get a place
     in the file but no contents; the caller writes those. They are known by their address: HDF5
-    walks through all chunks to tell the place of one, which takes 6 s for all of 16,384.
+    walks through all chunks to tell the place of one, about 6 s for all of 16,384 (from a sample).
     """
 
     def __init__(self, path: str, dummy: np.ndarray[Any, Any] | None = None) -> None:
