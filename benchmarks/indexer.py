@@ -18,9 +18,10 @@ import numpy as np
 from mpi4py import MPI
 
 import pencils
-from pencils import GlobalIndexer, ReduceOp
+from pencils import GlobalIndexer
 from pencils.comm import pack
 from pencils.comm.machine import time_in_turn
+from pencils.indexer import ReduceOp
 
 try:
     from petsc4py import PETSc
@@ -121,7 +122,7 @@ class Setting:
     def point_cases(self):
         """Yield the cases of fields and coordinates."""
         for where, field in (("private", self.private), ("shared", self.shared)):
-            plan = pencils.PointIndexer(self.pencil, self.coords, check=False)
+            plan = pencils.indexer.PointIndexer(self.pencil, self.coords, check=False)
             yield f"u.take_points, {where}, once", partial(field.take_points, self.coords)
             yield f"u.take_points, {where}, planned", partial(plan.take, field, self.out)
         u = self.private.copy()
@@ -165,7 +166,7 @@ def small(n, count, repeat, times=200):
             checks = ", with checks" if check else ""
             plan = GlobalIndexer(setting.cuts, setting.index, COMM, check=check)
             calls[f"Take, {where}{checks}"] = partial(plan.Take, block, setting.out)
-            indexer = pencils.PointIndexer(setting.pencil, setting.coords, check=check)
+            indexer = pencils.indexer.PointIndexer(setting.pencil, setting.coords, check=check)
             calls[f"u.take_points, {where}{checks}"] = partial(indexer.take, field, setting.out)
 
     def many(call):

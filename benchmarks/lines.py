@@ -64,7 +64,7 @@ class Table:
         self.rows.append((name, tuple(per), goal, least))
 
     def solver(self, *arguments, **options):
-        plan = pencils.LineSolver(*arguments, check=False, **options)
+        plan = pencils.lines.LineSolver(*arguments, check=False, **options)
         self.plans.append(plan)
         return plan
 

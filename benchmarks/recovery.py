@@ -3,9 +3,9 @@
     python benchmarks/recovery.py --kills 100 --seed 0
 
 Needs Open MPI 5 or later. It starts `mpiexec --with-ft ulfm` again and again; each run solves the
-equation of an example on 3 to 6 ranks by `pencils.recover`, and one or two of its processes get
-SIGKILL. A run must end with exit status 0, and with the bits of the run without kills. The recovery
-time is that from the signal until the first time step after it is done on all processes that are
+equation of an example on 3 to 6 ranks by `pencils.recovery.recover`, and one or two of its
+processes get SIGKILL. A run must end with exit status 0, and with the bits of the run without
+kills. The recovery time is that from the signal until the first time step after it is done on all processes that are
 left: copies or checkpoints are found and loaded meanwhile. A job that `mpiexec` could not start is
 started again, and counted apart.
 """
@@ -85,7 +85,7 @@ def run(case, folder, kind):
     """Solve an equation, with copies in memory or in files."""
     log = (folder / f"log-{os.getpid()}").open("a", buffering=1)
     log.write(f"{monotonic()} begin\n")
-    copies = pencils.BuddyCopies()
+    copies = pencils.recovery.BuddyCopies()
 
     def program(comm):
         model = CASES[case](comm)
@@ -105,7 +105,7 @@ def run(case, folder, kind):
                 log.write(f"{monotonic()} saved {step}\n")
         return pencils.gather(model.u)
 
-    result = pencils.recover(program)
+    result = pencils.recovery.recover(program)
     if result is not None:
         print("answer", sha256(result.tobytes()).hexdigest(), flush=True)
 

@@ -21,7 +21,7 @@ def line_solver(pen, axis, time_step):
     n = pen.shape[axis]
     spacing = LENGTHS[axis] / (n + 1)  # the walls are one spacing beyond the first and last points
     a = time_step / 2 / spacing**2
-    return pencils.LineSolver(pen, axis, (-a, 1 + 2 * a, -a))
+    return pencils.lines.LineSolver(pen, axis, (-a, 1 + 2 * a, -a))
 
 
 def step(u, solvers, v):

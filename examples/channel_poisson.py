@@ -39,7 +39,7 @@ def solve(f):
         kx, ky, _ = plan.wavenumbers(LENGTHS)
         diagonals = second_derivative(f.shape[2])
         p_hat = plan.forward(f)
-        with pencils.LineSolver(
+        with pencils.lines.LineSolver(
             waves, 2, diagonals, shift=-(kx**2 + ky**2), dtype=complex, singular="pin"
         ) as lines:
             lines(p_hat, out=p_hat)

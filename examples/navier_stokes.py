@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 
 import pencils
-from pencils import Pencil, PencilArray, PencilsError, empty
+from pencils import Pencil, PencilArray, empty
+from pencils.errors import PencilsError
 from pencils.fft import PencilFFT
 from pencils.io.readers import open_on_root
 from pencils.io.save import check_target

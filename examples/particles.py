@@ -45,14 +45,14 @@ def main():
         return np.sin(at[0]) * np.sin(at[1])
 
     def drift(at):
-        return pencils.interpolate(velocity, at / spacing)
+        return pencils.indexer.interpolate(velocity, at / spacing)
 
     before, dt = stream(at), 0.05
     for _ in range(args.steps):
         at = at + dt * drift(at + dt / 2 * drift(at))
     strayed = pencils.zeros(pen)  # distances of particles from their streamlines, times their mass
     density = pencils.zeros(pen)
-    with pencils.Interpolation(pen, at / spacing) as deposition:
+    with pencils.indexer.Interpolation(pen, at / spacing) as deposition:
         deposition.deposit(density, mass)
         deposition.deposit(strayed, mass * np.abs(stream(at) - before))
 

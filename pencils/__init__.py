@@ -12,7 +12,10 @@ __version__ = "0.1.0"
 # The public names, by the module that defines them, which is imported when a name of it is used.
 # `__init__.pyi` has the same ones, for type checkers.
 _LAZY = {
-    "pencils": "dap debug errors fft functions graph halo interop io layout random",
+    "pencils": (
+        "dap debug errors fft functions graph halo indexer interop io layout lines logs random "
+        "recovery"
+    ),
     "pencils.array.creation": (
         "empty empty_like from_function full full_like ones ones_like zeros zeros_like"
     ),
@@ -23,24 +26,13 @@ _LAZY = {
     "pencils.distribute.gather": "gather",
     "pencils.distribute.localgrid": "localgrid",
     "pencils.distribute.partition": "partition",
-    "pencils.errors": "PencilsError",
-    "pencils.functions.counts": "own_points",
-    "pencils.functions.lines": "along",
     "pencils.halo": "HaloExchange exchange_halos",
-    "pencils.indexer": "GlobalIndexer GlobalMultiIndexer PointIndexer ReduceOp",
-    "pencils.indexer.interpolation": "Interpolation interpolate",
+    "pencils.indexer": "GlobalIndexer GlobalMultiIndexer",
     "pencils.io": "CheckpointSeries TimeSeries load open save verify",
-    "pencils.lines.banded": "solve_banded",
-    "pencils.lines.derivative": "CompactDerivative derivative",
-    "pencils.lines.midpoints": "midpoints",
-    "pencils.lines.solver": "LineSolver",
-    "pencils.logs": "RootFilter",
+    "pencils.lines.derivative": "derivative",
     "pencils.pencil": "Pencil",
-    "pencils.recovery.copies": "BuddyCopies",
-    "pencils.recovery.recover": "recover",
-    "pencils.tools": "plot testing",
+    "pencils.tools": "planning plot testing",
     "pencils.tools.planning.candidates": "plan",
-    "pencils.tools.planning.links": "Links measure_links",
     "pencils.tools.profiling": "profile",
     "pencils.transposition.transpose": "alias transpose",
     "pencils.transposition.plan": "Transposition",

@@ -15,7 +15,7 @@ class PencilsError(Exception):
     >>> import pencils
     >>> try:
     ...     pencils.Pencil((4, 5), decomp=9)
-    ... except pencils.PencilsError as error:
+    ... except pencils.errors.PencilsError as error:
     ...     type(error).__name__
     'ArgumentError'
     """

@@ -30,7 +30,7 @@ class RootFilter(logging.Filter):
     --------
     >>> import logging, pencils
     >>> handler = logging.StreamHandler()
-    >>> handler.addFilter(pencils.RootFilter())
+    >>> handler.addFilter(pencils.logs.RootFilter())
     >>> logging.getLogger("pencils").addHandler(handler)
     >>> logging.getLogger("pencils").removeHandler(handler)
     """

@@ -121,7 +121,7 @@ SPACE = {
         "list(pencils.localgrid(pencil, axes))",
         "numpy.ix_(*axes)",
     ),
-    "pencils.own_points(mask)": "own_points(M)",
+    "pencils.functions.own_points(mask)": "own_points(M)",
     "pencils.partition(u.pencil, data)": ("pencils.partition(u.pencil, V)", "V"),
     "pencils.progress()": "None",
     "pencils.testing.assert_allclose(u, v)": (
@@ -153,7 +153,7 @@ SPACE = {
     "u.norm(ord)": "numpy.linalg.norm(U.ravel(), ord)",
     "u.padded": ("u.padded[1:-1, 1:-1, 1:-1]", "U[own]"),
     "u.put_points(index, values)": "U[index] = values",
-    "u.put_points(index, values, reduce=pencils.ReduceOp.SUM)": (
+    "u.put_points(index, values, reduce=pencils.indexer.ReduceOp.SUM)": (
         "numpy.add.at(U, index, size * values)"
     ),
     "u.real": "U.real",
@@ -213,7 +213,7 @@ FILES = {
 }
 # Code that is not to be executed here.
 ELSEWHERE = {
-    "pencils.recover(program)": "tests/recovery",
+    "pencils.recovery.recover(program)": "tests/recovery",
     "pencils.simulate()": "a name",
     "u.shift()": "a name",
     "u.astype()": "a name, in a text about PETSc",

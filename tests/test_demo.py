@@ -190,7 +190,7 @@ def test_the_command_line_overrides_a_checkpoint(capsys, mpi_tmp_path):
         "step": 6,
     }
     # It holds no velocity to start anew from.
-    with pytest.raises(pencils.PencilsError, match="complex128"):
+    with pytest.raises(pencils.errors.PencilsError, match="complex128"):
         run(capsys, "--input", path)
 
 
@@ -244,7 +244,7 @@ def test_bad_input_raises_the_same_on_every_rank(capsys, mpi_tmp_path, name, wri
     if comm.rank == 0:
         write(path)
     comm.barrier()
-    with pytest.raises((pencils.PencilsError, OSError), match=complaint) as caught:
+    with pytest.raises((pencils.errors.PencilsError, OSError), match=complaint) as caught:
         run(capsys, "--input", path)
     assert len(set(comm.allgather(str(caught.value)))) == 1
 
@@ -252,7 +252,7 @@ def test_bad_input_raises_the_same_on_every_rank(capsys, mpi_tmp_path, name, wri
 def test_a_checkpoint_of_another_size_than_asked_for_is_refused(capsys, mpi_tmp_path):
     path = mpi_tmp_path / "flow.h5"
     run(capsys, "--n", 8, "--time", 0, "--checkpoint", path)
-    with pytest.raises(pencils.PencilsError, match="8, 8, 5"):
+    with pytest.raises(pencils.errors.PencilsError, match="8, 8, 5"):
         run(capsys, "--n", 12, "--restart", path)
 
 
@@ -263,7 +263,7 @@ def test_input_of_another_size_than_asked_for_is_refused(capsys, mpi_tmp_path, c
         if comm.rank == 0:
             (write_array(*shape) if suffix == "npy" else write_datasets(u=shape))(path)
         comm.barrier()
-        with pytest.raises(pencils.PencilsError, match="n=12"):
+        with pytest.raises(pencils.errors.PencilsError, match="n=12"):
             run(capsys, "--n", 12, "--input", path)
 
 
@@ -272,7 +272,7 @@ def test_a_restart_wants_a_checkpoint(capsys, mpi_tmp_path, comm):
     if comm.rank == 0:
         np.save(path, some_velocity(8))
     comm.barrier()
-    with pytest.raises(pencils.PencilsError, match=r"u\.npy is not an HDF5 file"):
+    with pytest.raises(pencils.errors.PencilsError, match=r"u\.npy is not an HDF5 file"):
         run(capsys, "--restart", path)
 
 
@@ -288,7 +288,7 @@ def test_a_restart_wants_a_checkpoint(capsys, mpi_tmp_path, comm):
 def test_senseless_numbers_are_refused_before_anything_runs(capsys, monkeypatch, option, values):
     monkeypatch.setattr(demo, "PencilFFT", None)
     for value in values:
-        with pytest.raises(pencils.PencilsError, match=rf"\b{option[2:]}=.*finite"):
+        with pytest.raises(pencils.errors.PencilsError, match=rf"\b{option[2:]}=.*finite"):
             run(capsys, f"{option}={value}")
 
 

@@ -21,9 +21,9 @@ from scipy.ndimage import map_coordinates
 from tiers import examples
 
 import pencils
-from pencils import Interpolation, Pencil, PencilArray, interpolate
+from pencils import Pencil, PencilArray
 from pencils.errors import ArgumentError, PencilMismatchError, TypeDisagreementError
-from pencils.indexer import one_shot
+from pencils.indexer import Interpolation, interpolate, one_shot
 from pencils.indexer.cells import _distinct
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])

@@ -25,22 +25,19 @@ from mpi_helpers import everywhere, other_blocks, ranks_at_fault
 
 import pencils
 from pencils import (
-    CompactDerivative,
     GlobalIndexer,
     GlobalMultiIndexer,
     HaloExchange,
-    Interpolation,
-    LineSolver,
     Pencil,
     PencilArray,
-    ReduceOp,
     Transposition,
     dap,
-    interpolate,
 )
 from pencils.errors import RankDisagreementError
 from pencils.fft import PencilFFT
+from pencils.indexer import Interpolation, ReduceOp, interpolate
 from pencils.interop import mpi4py_fft as theirs
+from pencils.lines import CompactDerivative, LineSolver
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 several = pytest.mark.parallel([2, 3, 4, 6])
@@ -133,7 +130,7 @@ def here(comm):
         "fft": tuple(
             partial(PencilFFT, pen, output=waves, normalize=kind) for kind in ("backward", "ortho")
         ),
-        "indexer": 2 * (partial(pencils.PointIndexer, pen, points),),
+        "indexer": 2 * (partial(pencils.indexer.PointIndexer, pen, points),),
         "cloud": 2 * (partial(Interpolation, pen, points),),
         "single": 2 * (partial(GlobalIndexer, cuts, items, comm),),
         "lists": 2 * (partial(GlobalMultiIndexer, cuts, [items, [1]], comm),),
@@ -382,7 +379,7 @@ POINTS = ([0, 5], 1, [2, 0])
 POINTWISE = {
     "u.take_points": (PencilArray.take_points, {"u": the.u, "coords": POINTS}),
     "u.put_points": (PencilArray.put_points, {"u": the.target, "coords": POINTS, "values": 1}),
-    "indexer": (made(pencils.PointIndexer), {"pencil": the.pen, "coords": POINTS}),
+    "indexer": (made(pencils.indexer.PointIndexer), {"pencil": the.pen, "coords": POINTS}),
     "indexer.take": (calling("take", "u"), {"plan": the.indexer, "u": the.u}),
     "indexer.put": (
         calling("put", "u", "values"),
@@ -473,14 +470,14 @@ def truncate(path, time):
 
 LINE_VERBS = {
     "solve_banded": (
-        pencils.solve_banded,
+        pencils.lines.solve_banded,
         {"l_and_u": (1, 1), "ab": np.array([[1.0] * 6, [4.0] * 6, [1.0] * 6]), "b": the.u}
         | {"axis": 0},
     ),
     "derivative": (pencils.derivative, {"u": the.u, "axis": 0}),
-    "midpoints": (pencils.midpoints, {"u": the.u, "axis": 0}),
+    "midpoints": (pencils.lines.midpoints, {"u": the.u, "axis": 0}),
     "along": (
-        pencils.along,
+        pencils.functions.along,
         {"f": Function("twice", lambda block: 2 * block), "u": the.u, "axis": 0},
     ),
 }

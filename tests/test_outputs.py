@@ -25,14 +25,14 @@ def halo(comm, check):
 
 def points(comm, check):
     u = pencils.ones(pencils.Pencil(SHAPE, comm))
-    plan = pencils.PointIndexer(u.pencil, ([5], [4], [3]), check=check)
+    plan = pencils.indexer.PointIndexer(u.pencil, ([5], [4], [3]), check=check)
     values = np.full(1, 2.0)
     return plan, u.local, lambda: plan.put(u, values)
 
 
 def lines(comm, check):
     u = pencils.ones(pencils.Pencil(SHAPE, comm))
-    plan = pencils.LineSolver(u.pencil, 0, (1, 4, 1), check=check)
+    plan = pencils.lines.LineSolver(u.pencil, 0, (1, 4, 1), check=check)
     return plan, u.local, lambda: plan(u, u)
 
 

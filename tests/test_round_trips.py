@@ -91,9 +91,9 @@ def names(comm, folder):
         "file": pencils.open(opened, "r+", comm),
         "series": pencils.TimeSeries(folder / "series.h5", comm=comm),
         "plan": pencils.Transposition(pencil, other),
-        "points": pencils.PointIndexer(pencil, (i, j, k)),
-        "sample": pencils.Interpolation(pencil, (x, y, z)),
-        "solver": pencils.LineSolver(pencil, 0, (1, 4, 1)),
+        "points": pencils.indexer.PointIndexer(pencil, (i, j, k)),
+        "sample": pencils.indexer.Interpolation(pencil, (x, y, z)),
+        "solver": pencils.lines.LineSolver(pencil, 0, (1, 4, 1)),
         "transform": fft.PencilFFT(pencil, backend="scipy"),
     }
     return locals() | made | {"np": np, "pencils": pencils, "fft": fft}

@@ -67,7 +67,7 @@ def test_plans_take_fields_of_the_same_blocks(comm):
             assert everywhere(comm, holds(back(there(u), pencils.zeros(other)), VALUES))
             assert everywhere(comm, holds(transpose(u, pen), VALUES))
     coords = [6, 0], [1, 2], [3, 4]
-    with pencils.PointIndexer(pen, coords) as points:
+    with pencils.indexer.PointIndexer(pen, coords) as points:
         for other in others(comm):
             assert np.array_equal(points.take(spread(other, VALUES)), VALUES[coords])
 

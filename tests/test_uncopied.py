@@ -8,18 +8,10 @@ import pytest
 from mpi_helpers import raise_together
 
 import pencils
-from pencils import (
-    GlobalIndexer,
-    GlobalMultiIndexer,
-    HaloExchange,
-    Interpolation,
-    LineSolver,
-    Pencil,
-    PointIndexer,
-    Transposition,
-    dap,
-)
+from pencils import GlobalIndexer, GlobalMultiIndexer, HaloExchange, Pencil, Transposition, dap
 from pencils.fft import PencilFFT
+from pencils.indexer import Interpolation, PointIndexer
+from pencils.lines import LineSolver
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

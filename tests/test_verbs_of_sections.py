@@ -204,7 +204,7 @@ def test_points(pencil, key):
     u.put_points(here, 7.0)
     data[slices(key)][here] = 7.0
     assert everywhere(comm, held(base, data))
-    with pencils.PointIndexer(u.pencil, coords) as plan:
+    with pencils.indexer.PointIndexer(u.pencil, coords) as plan:
         assert everywhere(comm, same(plan.take(u), data[slices(key)][coords]))
 
 
@@ -213,7 +213,7 @@ def test_interpolation(comm):
     u = pencils.from_function(pencil, lambda i, j, k: 2.0 * i - j + 0.5 * k)[1:-1, ::2]
     at = np.array([0.5, 3.25]), np.array([1.5, 0.0]), np.array([0.0, 3.5])
     expected = 2 * (at[0] + 1) - 2 * at[1] + 0.5 * at[2]
-    assert everywhere(comm, np.allclose(pencils.interpolate(u, at), expected))
+    assert everywhere(comm, np.allclose(pencils.indexer.interpolate(u, at), expected))
 
 
 @every_key

@@ -117,7 +117,7 @@ def test_sections(pencil):
             assert_holds(v, a[key])
             assert has_whole_lines(v, axis)
             assert u[key].pencil.whole(axis) is v.pencil
-            assert_holds(pencils.along(np.cumsum, u[key], axis), np.cumsum(a[key], axis))
+            assert_holds(pencils.functions.along(np.cumsum, u[key], axis), np.cumsum(a[key], axis))
 
 
 def test_staggered_pencils(pencil):
@@ -142,7 +142,7 @@ def test_any_pencil(comm):
             assert_holds(v, a)
             assert has_whole_lines(v, axis)
             assert_holds(np.argsort(v, axis), np.argsort(a, axis))
-            assert_holds(pencils.along(np.cumsum, u, axis), np.cumsum(a, axis))
+            assert_holds(pencils.functions.along(np.cumsum, u, axis), np.cumsum(a, axis))
 
 
 def test_mistakes_in_whole(comm):
@@ -177,7 +177,7 @@ def test_along(pencil, dtype):
     for axis in range(-1, a.ndim):
         for f in functions:
             expected = f(a, axis)
-            v = pencils.along(f, u, axis)
+            v = pencils.functions.along(f, u, axis)
             assert_holds(v, expected, rtol=1e-5 if dtype == "f4" else 1e-12)
             assert v.pencil == pencil
             assert in_memory_order(v)
@@ -192,10 +192,10 @@ def test_along_into_a_field(pencil):
     for axis in range(a.ndim):
         u = spread(pencil, a, halo=1)
         wide = pencils.zeros(pencil, dtype="c16", halo=2)
-        assert pencils.along(np.cumsum, u, axis, out=wide) is wide
+        assert pencils.functions.along(np.cumsum, u, axis, out=wide) is wide
         assert_holds(wide, np.cumsum(a, axis).astype("c16"))
         assert not wide.padded[0].any()
-        assert pencils.along(np.flip, u, axis, out=u) is u
+        assert pencils.functions.along(np.flip, u, axis, out=u) is u
         assert_holds(u, np.flip(a, axis))
 
 
@@ -203,7 +203,7 @@ def test_along_singletons(pencil):
     a = draw((1, *pencil.shape[1:]))
     u = spread(pencil, a, dims=range(1, pencil.ndim))
     for axis in range(a.ndim):
-        v = pencils.along(np.cumsum, u, axis)
+        v = pencils.functions.along(np.cumsum, u, axis)
         assert_holds(v, np.cumsum(a, axis))
         assert v.singletons == u.singletons
 
@@ -218,7 +218,7 @@ def test_along_calls_once_with_lines(pencil):
     u = pencils.ones(pencil, components=3)
     for axis in range(u.ndim):
         seen.clear()
-        pencils.along(f, u, axis)
+        pencils.functions.along(f, u, axis)
         calls = [call for calls in pencil.comm.allgather(seen) for call in calls]
         assert len(seen) <= 1
         assert {number for _, number in calls} == {axis}
@@ -229,14 +229,14 @@ def test_along_calls_once_with_lines(pencil):
 def test_along_nothing(comm):
     pen = pencils.Pencil((3, 0, 2), comm)
     for axis in range(3):
-        v = pencils.along(np.cumsum, pencils.ones(pen, dtype="i2"), axis)
+        v = pencils.functions.along(np.cumsum, pencils.ones(pen, dtype="i2"), axis)
         assert_holds(v, np.cumsum(np.ones(pen.shape, "i2"), axis))
 
 
 def test_mistakes_in_along(comm):
     pen = pencils.Pencil((4, 3, 6), comm)
     u, number = pencils.ones(pen), pencils.ones(pen, dtype=int)
-    along = pencils.along
+    along = pencils.functions.along
 
     def failing(block, axis):
         if block.size and pen.rank == rank:
@@ -284,7 +284,7 @@ def test_types_must_be_equal(comm):
             comm,
             pencils.errors.TypeDisagreementError,
             "float32",
-            call=lambda: pencils.along(
+            call=lambda: pencils.functions.along(
                 lambda block, _: block.astype("f4" if comm.rank == 0 else "f8"),
                 pencils.ones(pen),
                 0,

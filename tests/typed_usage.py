@@ -84,8 +84,10 @@ def functions(u: pencils.PencilArray, v: pencils.PencilArray) -> None:
     assert_type(largest.max(), Any)
     np.add(u, 0, out=u)  # type: ignore[call-overload, unused-ignore]
     assert_type(u.whole(0).pencil, pencils.Pencil)
-    assert_type(pencils.along(np.sort, u, 0), pencils.PencilArray)
-    assert_type(pencils.along(lambda block, axis: block + axis, u, 0, out=v), pencils.PencilArray)
+    assert_type(pencils.functions.along(np.sort, u, 0), pencils.PencilArray)
+    assert_type(
+        pencils.functions.along(lambda block, axis: block + axis, u, 0, out=v), pencils.PencilArray
+    )
 
 
 def reductions(u: pencils.PencilArray, velocity: pencils.PencilArray) -> None:
@@ -152,7 +154,7 @@ def methods(u: pencils.PencilArray) -> None:
     assert_type(u.shift((0, 1, 0)), pencils.PencilArray)
     assert_type(u.take_points(([1], [2], [3])), NDArray[Any])
     assert_type(u.take_points(np.ones((3, 4), int)), NDArray[Any])
-    assert_type(u.take_points(pencils.own_points(u > 1).T), NDArray[Any])
+    assert_type(u.take_points(pencils.functions.own_points(u > 1).T), NDArray[Any])
     u.fill(0.0)
     u.exchange_halo(corners=False)
     u.start_halo_exchange().wait()
@@ -172,7 +174,7 @@ def verbs(u: pencils.PencilArray, pen: pencils.Pencil) -> None:
     assert_type(grid[0, 1, 2], tuple[Any, ...])
     assert_type(grid.x * grid[1], pencils.PencilArray)
     assert_type(pencils.partition(pen, np.zeros(pen.shape)), pencils.PencilArray)
-    assert_type(pencils.interpolate(u, ([0.5], [0.5], [0.5])), NDArray[Any])
+    assert_type(pencils.indexer.interpolate(u, ([0.5], [0.5], [0.5])), NDArray[Any])
 
 
 def creation(u: pencils.PencilArray, pen: pencils.Pencil) -> None:

@@ -85,7 +85,7 @@ def deposit(count, comm):
     density = pencils.zeros(pencils.Pencil((64, 64), comm, periodic=True))
     at = np.random.default_rng(comm.rank).uniform(0, 64, (2, count))
     values = np.ones(count)
-    cloud = pencils.Interpolation(density.pencil, at)
+    cloud = pencils.indexer.Interpolation(density.pencil, at)
     (i, j), (x, y) = (np.modf(at)[n].astype(kind) for n, kind in ((1, int), (0, float)))
     corners = [
         ((i + right) % 64 * 64 + (j + up) % 64, abs(1 - right - x) * abs(1 - up - y))

@@ -261,7 +261,7 @@ def _where(condition: Any, *choices: Any) -> Any:
     if not choices:
         raise TypeError(
             "numpy.where of a PencilArray needs the two values to choose from; write "
-            "pencils.own_points(mask) for the global indices of own points"
+            "pencils.functions.own_points(mask) for the global indices of own points"
         )
     return elementwise(np.where, (condition, *choices), {})
 

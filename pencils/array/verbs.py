@@ -196,7 +196,7 @@ def whole(u: F, axis: int) -> F:
 
     There functions of NumPy and SciPy can go along the axis of ``u.local``, and NumPy functions of
     lines, such as `numpy.sort`, take the field. ``pencils.transpose(v, u.pencil)`` moves a result
-    back; `pencils.along` does both.
+    back; `pencils.functions.along` does both.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ def put_points(
     --------
     >>> import pencils
     >>> u = pencils.zeros(pencils.Pencil(4))
-    >>> u.put_points([[2, 0, 2]], [1.0, 3.0, 5.0], reduce=pencils.ReduceOp.SUM)
+    >>> u.put_points([[2, 0, 2]], [1.0, 3.0, 5.0], reduce=pencils.indexer.ReduceOp.SUM)
     >>> u.local
     array([3., 0., 6., 0.])
     """

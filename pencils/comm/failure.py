@@ -6,9 +6,9 @@ So the first error on a rank revokes every communicator of the rank that is `gua
 waits in one of them has the error, too, and revokes its own. By and by no survivor waits any more.
 
 Any method of a communicator may be the first that notices a death, so that classes of guarded ones
-are derived with all methods wrapped. Only communicators of `pencils.recover` are: others cost
-nothing. A rank that leaves the program by another error revokes them, too. Everything that waits
-for other ranks is a call of MPI, shared memory included.
+are derived with all methods wrapped. Only communicators of `pencils.recovery.recover` are: others
+cost nothing. A rank that leaves the program by another error revokes them, too. Everything that
+waits for other ranks is a call of MPI, shared memory included.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _NAMES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
 # Methods of communicators that are left alone: local ones, and those of the recovery itself.
 _PLAIN = ("Get_", "Set_", "Is_", "Delete_", "Ack_", "Iagree", "Free", "Revoke", "Shrink", "py2f")
 _LOST = (
-    "a process of this communicator has died, or has left the program; pencils.recover(program) "
-    "runs it again on the other ones, or raises the error of that one"
+    "a process of this communicator has died, or has left the program; "
+    "pencils.recovery.recover(program) runs it again on the other ones, or raises the error of "
+    "that one"
 )
 
 

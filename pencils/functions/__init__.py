@@ -26,6 +26,10 @@ from pencils.functions import (
     statistics,
     tensors,
 )
+from pencils.functions.counts import own_points
+from pencils.functions.lines import along
+
+__all__ = ["FUNCTIONS", "along", "own_points"]
 
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.stack: components.stack,

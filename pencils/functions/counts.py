@@ -189,7 +189,7 @@ def own_points(mask: PencilArray) -> NDArray[np.int64]:
     --------
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((2, 3)), lambda i, j: 10 * i + j)
-    >>> pencils.own_points(u % 10 == 1)
+    >>> pencils.functions.own_points(u % 10 == 1)
     array([[0, 1],
            [1, 1]])
     """

@@ -70,7 +70,7 @@ def along(
     --------
     >>> import numpy as np, pencils
     >>> u = pencils.from_function(pencils.Pencil((3, 2)), lambda i, j: 10 * i + j)
-    >>> pencils.along(lambda block, axis: np.roll(block, 1, axis), u, 0).local
+    >>> pencils.functions.along(lambda block, axis: np.roll(block, 1, axis), u, 0).local
     array([[20, 21],
            [ 0,  1],
            [10, 11]])

@@ -20,9 +20,9 @@ _JOIN = (
     "of a larger field: w[:n] = pencils.transpose(u, w[:n].pencil)"
 )
 _POSITIONS = (
-    "the number of points differs between ranks; write pencils.own_points(mask) for the global "
-    "indices of own points, numpy.where(mask, x, y) to choose values, numpy.count_nonzero(mask) to "
-    "count"
+    "the number of points differs between ranks; write pencils.functions.own_points(mask) for the "
+    "global indices of own points, numpy.where(mask, x, y) to choose values, "
+    "numpy.count_nonzero(mask) to count"
 )
 _SHAPE = (
     "blocks cannot be given another shape; write u.local for the own block, pencils.gather(u) for "
@@ -130,7 +130,7 @@ _INSTEAD: Mapping[str, str] = {
 # Methods of ufuncs.
 _METHODS: Mapping[str, str] = {
     "write numpy.add(u, value, out=u, where=mask) for a mask, "
-    "u.put_points(index, values, reduce=pencils.ReduceOp.SUM) for points of any rank": "at",
+    "u.put_points(index, values, reduce=pencils.indexer.ReduceOp.SUM) for points of any rank": "at",
     "write numpy.cumsum(u, axis) for sums, numpy.cumprod(u, axis) for products": "accumulate",
     "write u * v, or another operator: extents of 1 broadcast against each other": "outer",
     "reduce sections: u[:n].sum(axis=0) and u[n:].sum(axis=0)": "reduceat",

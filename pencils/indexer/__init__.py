@@ -7,6 +7,14 @@ begin there. Imports nothing above `array`.
 
 from pencils.comm.reduce import ReduceOp
 from pencils.indexer.global_indexers import GlobalIndexer, GlobalMultiIndexer
+from pencils.indexer.interpolation import Interpolation, interpolate
 from pencils.indexer.points import PointIndexer
 
-__all__ = ["GlobalIndexer", "GlobalMultiIndexer", "PointIndexer", "ReduceOp"]
+__all__ = [
+    "GlobalIndexer",
+    "GlobalMultiIndexer",
+    "Interpolation",
+    "PointIndexer",
+    "ReduceOp",
+    "interpolate",
+]

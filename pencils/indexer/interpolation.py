@@ -68,14 +68,14 @@ def interpolate(
     --------
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 6)), lambda i, j: 10.0 * i + j)
-    >>> pencils.interpolate(u, ([0.5, 3], [2.25, 5]))
+    >>> pencils.indexer.interpolate(u, ([0.5, 3], [2.25, 5]))
     array([ 7.25, 35.  ])
 
     Positions on a rectilinear grid become those in units of the index with ``numpy.interp``:
 
     >>> x, y = np.array([0, 0.1, 0.4, 1]), np.linspace(0, 1, 6)
     >>> at = np.interp([0.2, 0.7], x, range(4)), np.interp([1, 0.5], y, range(6))
-    >>> (pencils.interpolate(u, at) - (10 * at[0] + at[1])).round(12)
+    >>> (pencils.indexer.interpolate(u, at) - (10 * at[0] + at[1])).round(12)
     array([0., 0.])
     """
     if isinstance(u, PencilArray):
@@ -144,7 +144,7 @@ class Interpolation(Plan[Any]):
     --------
     >>> import pencils
     >>> pen = pencils.Pencil((4, 6), periodic=(True, False))
-    >>> with pencils.Interpolation(pen, ([-0.5, 1], [0, 2.5])) as plan:
+    >>> with pencils.indexer.Interpolation(pen, ([-0.5, 1], [0, 2.5])) as plan:
     ...     plan(pencils.from_function(pen, lambda i, j: i + 10 * j))
     array([ 1.5, 26. ])
     """
@@ -253,7 +253,7 @@ class Interpolation(Plan[Any]):
         >>> import pencils
         >>> pen = pencils.Pencil(4, periodic=True)
         >>> charge = pencils.zeros(pen)
-        >>> with pencils.Interpolation(pen, [[0.75, 3.5, 1]]) as particles:
+        >>> with pencils.indexer.Interpolation(pen, [[0.75, 3.5, 1]]) as particles:
         ...     particles.deposit(charge, [4.0, 2.0, 1.0])
         >>> charge.local
         array([2., 4., 0., 1.])

@@ -88,7 +88,7 @@ class PointIndexer(Plan[Request[Any]]):
     >>> import pencils
     >>> pen = pencils.Pencil((4, 6))
     >>> u = pencils.from_function(pen, lambda i, j: 10 * i + j)
-    >>> with pencils.PointIndexer(pen, ([[0], [3]], [1, 5])) as corners:
+    >>> with pencils.indexer.PointIndexer(pen, ([[0], [3]], [1, 5])) as corners:
     ...     corners.take(u)
     array([[ 1,  5],
            [31, 35]])
@@ -190,7 +190,7 @@ class PointIndexer(Plan[Request[Any]]):
         --------
         >>> import pencils
         >>> u = pencils.zeros(pencils.Pencil((2, 3)))
-        >>> with pencils.PointIndexer(u.pencil, ([0, 1, 0], [2, 0, 2])) as particles:
+        >>> with pencils.indexer.PointIndexer(u.pencil, ([0, 1, 0], [2, 0, 2])) as particles:
         ...     particles.put(u, [1.0, 2.0, 4.0], reduce=ReduceOp.SUM)
         >>> u.local
         array([[0., 0., 5.],

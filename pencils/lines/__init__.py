@@ -1,1 +1,8 @@
 """Systems of equations, sums and differences along lines of points, wherever these are cut."""
+
+from pencils.lines.banded import solve_banded
+from pencils.lines.derivative import CompactDerivative
+from pencils.lines.midpoints import midpoints
+from pencils.lines.solver import LineSolver
+
+__all__ = ["CompactDerivative", "LineSolver", "midpoints", "solve_banded"]

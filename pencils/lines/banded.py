@@ -69,7 +69,7 @@ def solve_banded(
     >>> import pencils
     >>> b = pencils.ones(pencils.Pencil((6, 4)))
     >>> ab = [[-1] * 6, [2] * 6, [-1] * 6]
-    >>> pencils.solve_banded((1, 1), ab, b, axis=0).local[:, 0]
+    >>> pencils.lines.solve_banded((1, 1), ab, b, axis=0).local[:, 0]
     array([3., 5., 6., 6., 5., 3.])
     """
     with verb_agreement("solve_banded", b, out) as agree:

@@ -87,7 +87,7 @@ class CompactDerivative(LinePlan):
     >>> import pencils
     >>> pen = pencils.Pencil((5, 3))
     >>> u = pencils.from_function(pen, lambda i, j: (i + 1.0) ** 3)
-    >>> with pencils.CompactDerivative(pen, 0, derivative=1, order=4) as slope:
+    >>> with pencils.lines.CompactDerivative(pen, 0, derivative=1, order=4) as slope:
     ...     np.round(slope(u).local[:, 0], 12)
     array([ 3., 12., 27., 48., 75.])
     """

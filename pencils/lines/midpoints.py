@@ -87,7 +87,7 @@ def midpoints(
     >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((6, 3)), lambda i, j: i * i + j)
-    >>> middle = pencils.midpoints(u.astype(float), 0)
+    >>> middle = pencils.lines.midpoints(u.astype(float), 0)
     >>> np.round(middle.local[:, 0], 12)
     array([ 0.25,  2.25,  6.25, 12.25, 20.25])
     >>> middle.pencil == u[:-1].pencil

@@ -91,7 +91,7 @@ class LineSolver(LinePlan):
     >>> import pencils
     >>> pen = pencils.Pencil((6, 4))
     >>> b = pencils.ones(pen)
-    >>> with pencils.LineSolver(pen, 0, (-1, 2, -1)) as solve:
+    >>> with pencils.lines.LineSolver(pen, 0, (-1, 2, -1)) as solve:
     ...     solve(b).local[:, 0]
     array([3., 5., 6., 6., 5., 3.])
     """

@@ -73,7 +73,7 @@ class BuddyCopies(Uncopied):
     Examples
     --------
     >>> import pencils
-    >>> copies = pencils.BuddyCopies()
+    >>> copies = pencils.recovery.BuddyCopies()
     >>> u, v = pencils.ones(pencils.Pencil((4, 6))), pencils.zeros(pencils.Pencil((4, 6), decomp=1))
     >>> copies.save(3, {"u": u}, time=0.5)
     >>> copies.resume({"u": v}), v.sum()

@@ -137,7 +137,7 @@ def _run_demo(args: argparse.Namespace, rank: int) -> None:
 
 def _plan(args: argparse.Namespace, rank: int) -> None:
     """Print the table of process grids once. *Collective*, if links are measured."""
-    from pencils import PencilsError
+    from pencils.errors import PencilsError
 
     try:
         found = planning.main(args)
@@ -178,7 +178,7 @@ def _show(args: argparse.Namespace, rank: int) -> None:
     """Describe every file on rank 0, also after errors in others; draw a plane if asked to."""
     if rank != 0:
         return
-    from pencils import PencilsError
+    from pencils.errors import PencilsError
     from pencils.io.file_access import open_to_read
     from pencils.io.show import describe_file
     from pencils.transposition.tune import describe_results
@@ -214,7 +214,8 @@ def _draw(args: argparse.Namespace, path: str) -> None:
 
 def _verify(paths: Sequence[str], rank: int, *, edited: bool, external: bool) -> None:
     """Verify every file, also after errors in others. *Collective*."""
-    from pencils import PencilsError, verify
+    from pencils import verify
+    from pencils.errors import PencilsError
 
     bad = 0
     for path in paths:

@@ -7,8 +7,9 @@ from cases import case, each
 from mpi4py import MPI
 
 import pencils
-from pencils import LineSolver, Pencil
+from pencils import Pencil
 from pencils.comm.pack import using
+from pencils.lines import LineSolver
 
 LINES = {
     "local": {"axis": 2},
@@ -91,7 +92,7 @@ def solve_banded(w, value):
     ab = np.ones((3, w.shape[0])) * [[1], [4], [1]]
 
     def call():
-        w.holds_about(pencils.solve_banded((1, 1), ab, b, axis=0), expected)
+        w.holds_about(pencils.lines.solve_banded((1, 1), ab, b, axis=0), expected)
 
     return call
 
@@ -101,10 +102,10 @@ def solve_banded(w, value):
         "derivative": lambda u: pencils.derivative(u, axis=0),
         "second derivative": lambda u: pencils.derivative(u, axis=0, derivative=2),
         "derivative of whole lines": lambda u: pencils.derivative(u, axis=2),
-        "midpoints between walls": lambda u: pencils.midpoints(u, 0),
-        "midpoints on a ring": lambda u: pencils.midpoints(u, 0, periodic=True, wind=1),
-        "whole": lambda u: pencils.along(np.flip, u, 2),
-        "cut": lambda u: pencils.along(np.flip, u, 0),
+        "midpoints between walls": lambda u: pencils.lines.midpoints(u, 0),
+        "midpoints on a ring": lambda u: pencils.lines.midpoints(u, 0, periodic=True, wind=1),
+        "whole": lambda u: pencils.functions.along(np.flip, u, 2),
+        "cut": lambda u: pencils.functions.along(np.flip, u, 0),
     }
 )
 def along_lines(w, value):

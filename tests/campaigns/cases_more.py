@@ -280,7 +280,7 @@ def dap_round(w):
 
 @case
 def copies(w):
-    u, kept = w.field(), pencils.BuddyCopies()
+    u, kept = w.field(), pencils.recovery.BuddyCopies()
     again = w.zeros(w.across)
 
     def call():

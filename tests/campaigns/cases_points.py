@@ -6,8 +6,9 @@ import numpy as np
 from cases import case, each
 
 import pencils
-from pencils import GlobalIndexer, GlobalMultiIndexer, Interpolation, PointIndexer, ReduceOp
+from pencils import GlobalIndexer, GlobalMultiIndexer
 from pencils.comm.pack import using
+from pencils.indexer import Interpolation, PointIndexer, ReduceOp
 
 # ---- points ----
 
@@ -344,7 +345,7 @@ def interpolate(w, value):
             with Interpolation(w.pen, at) as plan:
                 w.about(plan(u), expected)
         else:
-            w.about(pencils.interpolate(u, at), expected)
+            w.about(pencils.indexer.interpolate(u, at), expected)
 
     return call
 
@@ -358,9 +359,9 @@ def interpolate_outside(w):
         at[0][3], expected[3] = -7.5, -1.0
 
     def call():
-        w.about(pencils.interpolate(u, at, fill_value=-1.0), expected)
+        w.about(pencils.indexer.interpolate(u, at, fill_value=-1.0), expected)
         text = "" if w.size == 1 else "rank 0: "
-        w.raises(IndexError, lambda: pencils.interpolate(u, at), text)
+        w.raises(IndexError, lambda: pencils.indexer.interpolate(u, at), text)
 
     return call
 

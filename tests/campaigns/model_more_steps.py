@@ -8,8 +8,9 @@ from model_steps import STEPS, step, text_of
 from world import numbers
 
 import pencils
-from pencils import GlobalIndexer, PointIndexer, ReduceOp, dap
+from pencils import GlobalIndexer, dap
 from pencils.fft import PencilFFT
+from pencils.indexer import PointIndexer, ReduceOp
 
 __all__ = ["STEPS"]
 
@@ -84,7 +85,7 @@ def interpolate(p):
         return False
     p.note(f"interpolate {text_of(v)}")
     coords = _points(p, v, p.rank)
-    found = pencils.interpolate(v.u, [along.astype(float) for along in coords])
+    found = pencils.indexer.interpolate(v.u, [along.astype(float) for along in coords])
     assert np.allclose(found, v.data[(..., *coords)]), "interpolate"
     return None
 

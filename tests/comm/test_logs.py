@@ -15,7 +15,7 @@ def logged(comm, **options):
     text = io.StringIO()
     handler = logging.StreamHandler(text)
     handler.setFormatter(logging.Formatter("%(rank)d/%(size)d %(message)s"))
-    handler.addFilter(pencils.RootFilter(comm, **options))
+    handler.addFilter(pencils.logs.RootFilter(comm, **options))
     logger = logging.getLogger(f"pencils.test{comm.rank}")
     logger.addHandler(handler)
     logger.propagate = False
@@ -38,5 +38,5 @@ def test_records_of_all_ranks_pass_with_their_rank(comm):
 
 
 def test_a_root_outside_is_an_error(comm):
-    with pytest.raises(pencils.PencilsError, match="root"):
-        pencils.RootFilter(comm, root=comm.size)
+    with pytest.raises(pencils.errors.PencilsError, match="root"):
+        pencils.logs.RootFilter(comm, root=comm.size)

@@ -141,4 +141,4 @@ def test_stencils_and_points(comm, layout, dtype):
         step = np.array(corner)[:, np.newaxis]
         share = np.prod(np.where(step, points - low, 1 - (points - low)), axis=0)
         expected = (expected + share * a[tuple(low + step)]).astype(dtype)
-    assert everywhere(comm, not differ(pencils.interpolate(u, points), expected))
+    assert everywhere(comm, not differ(pencils.indexer.interpolate(u, points), expected))

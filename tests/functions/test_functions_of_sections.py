@@ -71,7 +71,9 @@ def test_sorting_in_place_writes_the_field(pencil):
 
 def test_points(comm, section):
     u, a = section
-    rows = sorted(map(tuple, np.concatenate(comm.allgather(pencils.own_points(u > 0))).tolist()))
+    rows = sorted(
+        map(tuple, np.concatenate(comm.allgather(pencils.functions.own_points(u > 0))).tolist())
+    )
     assert rows == [tuple(row) for row in np.argwhere(a > 0).tolist()]
 
 

@@ -41,10 +41,10 @@ CALLS = {
     "numpy.vstack": (lambda u: np.vstack([u, u]), "sections"),
     "numpy.block": (lambda u: np.block([u, u]), "sections"),
     "numpy.split": (lambda u: np.split(u, 1), "sections"),
-    "numpy.nonzero": (np.nonzero, "pencils.own_points"),
-    "numpy.argwhere": (np.argwhere, "pencils.own_points"),
-    "numpy.where": (np.where, "pencils.own_points"),
-    "numpy.extract": (lambda u: np.extract(u > 0, u), "pencils.own_points"),
+    "numpy.nonzero": (np.nonzero, "pencils.functions.own_points"),
+    "numpy.argwhere": (np.argwhere, "pencils.functions.own_points"),
+    "numpy.where": (np.where, "pencils.functions.own_points"),
+    "numpy.extract": (lambda u: np.extract(u > 0, u), "pencils.functions.own_points"),
     "numpy.place": (lambda u: np.place(u, u > 0, 1), "numpy.copyto"),
     "numpy.putmask": (lambda u: np.putmask(u, u > 0, 1), "u[mask] = value"),
     "numpy.choose": (lambda u: np.choose(u, [1, 2]), "numpy.select"),
@@ -110,7 +110,7 @@ def test_every_attribute_of_arrays_is_there_or_has_a_text(comm):
             getattr(u, name)
         assert isinstance(caught.value, TypeError)
         assert isinstance(caught.value, AttributeError)
-        assert isinstance(caught.value, pencils.PencilsError)
+        assert isinstance(caught.value, pencils.errors.PencilsError)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_every_attribute_of_arrays_is_there_or_has_a_text(comm):
         ("flatten", "u.local"),
         ("tolist", "tolist"),
         ("tofile", "pencils.save"),
-        ("nonzero", "pencils.own_points"),
+        ("nonzero", "pencils.functions.own_points"),
         ("searchsorted", "numpy.searchsorted"),
         ("data", "u.local"),
         ("dot", "numpy.vdot"),

@@ -9,8 +9,9 @@ from mpi4py import MPI
 from mpi_helpers import everywhere, named, numbered, raise_together, ranks_at_fault, spread
 
 import pencils
-from pencils import GlobalIndexer, Interpolation, Pencil, PencilArray
+from pencils import GlobalIndexer, Pencil, PencilArray
 from pencils.errors import ArgumentError
+from pencils.indexer import Interpolation
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -30,7 +31,7 @@ def test_coordinates_may_be_overwritten_by_what_is_found_there(comm, shared):
 def test_what_is_found_may_overlap_another_component(comm):
     memory = np.arange(6).reshape(3, 2)
     u = PencilArray(Pencil(2, MPI.COMM_SELF), memory[:2])
-    with pencils.PointIndexer(u.pencil, [[1, 0]], check=False) as plan:
+    with pencils.indexer.PointIndexer(u.pencil, [[1, 0]], check=False) as plan:
         plan.take(u, memory[1:])
     assert everywhere(comm, memory.tolist() == [[0, 1], [1, 0], [3, 2]])
 

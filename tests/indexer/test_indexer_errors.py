@@ -7,9 +7,10 @@ import pytest
 from mpi4py import MPI
 from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
 
-from pencils import GlobalIndexer, GlobalMultiIndexer, ReduceOp
+from pencils import GlobalIndexer, GlobalMultiIndexer
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError
+from pencils.indexer import ReduceOp
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -8,7 +8,8 @@ from mpi_helpers import everywhere
 
 import pencils
 import pencils.indexer.one_shot  # modules that are loaded when needed are no memory of points
-from pencils import GlobalIndexer, ReduceOp
+from pencils import GlobalIndexer
+from pencils.indexer import ReduceOp
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -38,7 +39,7 @@ def test_two_points_of_a_field(comm, u, reduce):
     def call():
         u.put_points(coords, [1.0, 2.0], reduce=reduce)
         u.take_points(coords)
-        with pencils.PointIndexer(u.pencil, coords) as plan:
+        with pencils.indexer.PointIndexer(u.pencil, coords) as plan:
             plan.put(u, [3.0, 4.0], reduce=reduce)
             plan.take(u)
             plan.put_start(u, [3.0, 4.0], reduce=reduce).wait()

@@ -25,10 +25,10 @@ from test_indexer_points import any_points
 from tiers import examples
 
 import pencils
-from pencils import Pencil, ReduceOp
+from pencils import Pencil
 from pencils.comm.shared_memory import SharedPool
 from pencils.errors import RankDisagreementError
-from pencils.indexer import staging
+from pencils.indexer import ReduceOp, staging
 from pencils.indexer.gather_scatter import GatherScatter
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])

@@ -24,8 +24,9 @@ from mpi_helpers import (
 from tiers import examples
 
 import pencils
-from pencils import Pencil, ReduceOp
+from pencils import Pencil
 from pencils.errors import ArgumentError, PencilMismatchError, TypeDisagreementError
+from pencils.indexer import ReduceOp
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -135,8 +136,8 @@ def test_one_plan_serves_any_field_of_the_pencil(comm, field):
     pen = field.pencil
     turned = pen.with_(order=(2, 0, 1))
     with (
-        pencils.PointIndexer(pen, points) as plan,
-        pencils.PointIndexer(pen, points, check=False) as quick,
+        pencils.indexer.PointIndexer(pen, points) as plan,
+        pencils.indexer.PointIndexer(pen, points, check=False) as quick,
     ):
         assert plan.shape == (2,)
         for dtype in DTYPES:
@@ -231,7 +232,7 @@ def test_fields_that_do_not_fit_the_plan(comm, field):
     read_only = pencils.ones(pen)
     read_only.local.flags.writeable = False
     empty = pencils.ones(pen, components=0)
-    with pencils.PointIndexer(pen, (0, 0, 0)) as plan:
+    with pencils.indexer.PointIndexer(pen, (0, 0, 0)) as plan:
         cases = [
             (lambda: plan.take(other), PencilMismatchError, "u lies on"),
             (lambda: plan.take(thin), ArgumentError, "singleton dimensions [2]"),
@@ -247,7 +248,10 @@ def test_fields_that_do_not_fit_the_plan(comm, field):
             raise_together(comm, TypeDisagreementError, "types", call=lambda: plan.take(u))
     raise_together(comm, ArgumentError, "freed", call=lambda: plan.take(field))
     raise_together(
-        comm, TypeError, "pencil must be a Pencil", call=lambda: pencils.PointIndexer(3, [[0]])
+        comm,
+        TypeError,
+        "pencil must be a Pencil",
+        call=lambda: pencils.indexer.PointIndexer(3, [[0]]),
     )
 
 

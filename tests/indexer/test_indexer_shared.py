@@ -54,7 +54,7 @@ def test_points_of_any_shared_field_are_taken(seed, check):
     dims = [dim for dim in range(field.pencil.ndim) if dim not in field.singletons]
     expected = data[(..., *mine)]
     assert everywhere(COMM, same(field.take_points(mine), expected))
-    with pencils.PointIndexer(field.pencil, mine, dims=dims, check=check) as plan:
+    with pencils.indexer.PointIndexer(field.pencil, mine, dims=dims, check=check) as plan:
         out = np.empty(expected.shape, data.dtype)
         for _ in range(3):
             out.view("u1" if out.size else out.dtype)[...] = 0
@@ -99,7 +99,7 @@ def test_ranks_may_pass_other_outputs_than_before(comm):
     other = shared_field(comm)
     other.local[...] *= 2
     kept = np.empty(9)
-    with pencils.PointIndexer(field.pencil, points, check=False) as plan:
+    with pencils.indexer.PointIndexer(field.pencil, points, check=False) as plan:
         for turn in range(6):
             u, factor = (field, 1) if turn % 3 else (other, 2)
             out = kept if (turn + comm.rank) % 2 else np.empty(9)
@@ -109,7 +109,7 @@ def test_ranks_may_pass_other_outputs_than_before(comm):
 
 def test_what_was_stored_before_is_read(comm):
     field, points = shared_field(comm), corners(comm)
-    with pencils.PointIndexer(field.pencil, points, check=False) as plan:
+    with pencils.indexer.PointIndexer(field.pencil, points, check=False) as plan:
         for turn in range(50):
             field.local[...] = turn
             assert (field.take_points(points) == turn).all()
@@ -122,7 +122,7 @@ def test_a_shared_field_is_reversed_in_place(comm, once):
     field = shared_field(comm, (23,))
     (here,) = field.local_slices
     mine = [22 - np.arange(23)[here]]
-    with pencils.PointIndexer(field.pencil, mine, check=False) as plan:
+    with pencils.indexer.PointIndexer(field.pencil, mine, check=False) as plan:
         for expected in (numbered((23,))[::-1], numbered((23,))):
             if once:
                 field.take_points(mine, field.local)
@@ -152,5 +152,5 @@ def test_tables_go_with_their_communicator():
     field = shared_field(comm)
     field.take_points((0, 0, 0))
     comm.Free()
-    with pytest.raises(pencils.PencilsError, match="freed"):
+    with pytest.raises(pencils.errors.PencilsError, match="freed"):
         field.take_points((0, 0, 0))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from mpi_helpers import everywhere
 
-from pencils import GlobalIndexer, GlobalMultiIndexer, ReduceOp
+from pencils import GlobalIndexer, GlobalMultiIndexer
+from pencils.indexer import ReduceOp
 
 pytestmark = pytest.mark.parallel(3)
 

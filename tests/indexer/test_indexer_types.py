@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from mpi_helpers import everywhere, holds, named, raise_together, ranks_at_fault, same
 
-from pencils import GlobalIndexer, GlobalMultiIndexer, Interpolation, Pencil, ReduceOp, dap, zeros
+from pencils import GlobalIndexer, GlobalMultiIndexer, Pencil, dap, zeros
 from pencils.errors import ArgumentError
+from pencils.indexer import Interpolation, ReduceOp
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

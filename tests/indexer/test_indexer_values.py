@@ -12,8 +12,9 @@ from mpi4py import MPI
 from mpi_helpers import DTYPES, everywhere, numbered, same
 from tiers import examples
 
-from pencils import GlobalIndexer, GlobalMultiIndexer, ReduceOp
+from pencils import GlobalIndexer, GlobalMultiIndexer
 from pencils.comm import mailbox, memory
+from pencils.indexer import ReduceOp
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

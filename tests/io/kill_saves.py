@@ -125,7 +125,7 @@ def judge(path, begun, ended):
     try:
         pencils.verify(path, MPI.COMM_SELF)
         found = pencils.load(path, alone)
-    except (pencils.PencilsError, OSError) as error:
+    except (pencils.errors.PencilsError, OSError) as error:
         return f"damaged: {error}"
     number = found["number"]
     if number not in (begun, ended) or found.step != number:

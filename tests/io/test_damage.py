@@ -169,7 +169,7 @@ def test_damage_anywhere_in_the_header_is_told_alike_or_harmless(path, pencil, c
             try:
                 call()
                 faults.append(None)
-            except (pencils.PencilsError, OSError) as error:
+            except (pencils.errors.PencilsError, OSError) as error:
                 faults.append(type(error))
         assert len(set(comm.allgather(tuple(faults)))) == 1
 

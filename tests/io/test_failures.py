@@ -75,7 +75,7 @@ def test_names_that_cannot_be(pencil, old, name, lab):
         lambda: pencils.load(old, pencil, name),
         lambda: pencils.load(old, {name: u}),
         lambda: pencils.load(old, names="u", into={name: u}),
-        lambda: pencils.BuddyCopies().save(1, {name: u}),
+        lambda: pencils.recovery.BuddyCopies().save(1, {name: u}),
     ):
         kind, text = lab.raised(call)
         assert kind is ArgumentError

@@ -6,8 +6,9 @@ from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_faul
 from tiers import up_to
 
 import pencils
-from pencils import Pencil, solve_banded
+from pencils import Pencil
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.lines import solve_banded
 from pencils.plans import MOST_PLANS, kept_plans
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])

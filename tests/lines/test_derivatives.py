@@ -17,8 +17,9 @@ from mpi_helpers import (
 from tiers import up_to
 
 import pencils
-from pencils import CompactDerivative, Pencil, derivative, zeros
+from pencils import Pencil, derivative, zeros
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.lines import CompactDerivative
 from pencils.lines.compact import SCHEMES, equations, taylor_weights
 from pencils.lines.plan import METHODS
 

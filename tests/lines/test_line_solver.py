@@ -19,9 +19,9 @@ from mpi_helpers import (
 )
 from tiers import up_to
 
-from pencils import LineSolver, Pencil, PencilArray, transpose, zeros
+from pencils import Pencil, PencilArray, transpose, zeros
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
-from pencils.lines import plan
+from pencils.lines import LineSolver, plan
 from pencils.lines.plan import METHODS
 from pencils.lines.shared import Shared
 

@@ -8,8 +8,9 @@ from dense import diagonals_of, matrix_of, solved
 from mpi_helpers import everywhere, on_nodes, raise_together, random_pencil, spread
 from tiers import up_to
 
-from pencils import LineSolver, Pencil, zeros
+from pencils import Pencil, zeros
 from pencils.errors import ArgumentError
+from pencils.lines import LineSolver
 from pencils.lines.plan import METHODS
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])

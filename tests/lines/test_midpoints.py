@@ -6,8 +6,9 @@ from mpi_helpers import everywhere, holds, raise_together, random_pencil, spread
 from scipy import linalg
 from tiers import up_to
 
-from pencils import Pencil, derivative, midpoints, zeros
+from pencils import Pencil, derivative, zeros
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.lines import midpoints
 
 SIZES = pytest.mark.parallel([1, 2, 3, 4, 6])
 SHAPE = (24, 9, 5)

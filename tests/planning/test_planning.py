@@ -158,12 +158,12 @@ def test_wrong_arguments_are_explained():
         (((8, 0), 2, "fft"), "no points"),
         (((8, 8), 0, "fft"), "ranks"),
     ):
-        with pytest.raises(pencils.PencilsError, match=text):
+        with pytest.raises(pencils.errors.PencilsError, match=text):
             pencils.plan(*arguments)
-    with pytest.raises(pencils.PencilsError, match="cannot be transformed"):
+    with pytest.raises(pencils.errors.PencilsError, match="cannot be transformed"):
         pencils.plan((8, 8), 2, "fft", dtype=int)
-    with pytest.raises(pencils.PencilsError, match="latency=0 of links must be positive"):
-        pencils.Links(latency=0)
+    with pytest.raises(pencils.errors.PencilsError, match="latency=0 of links must be positive"):
+        pencils.planning.Links(latency=0)
 
 
 def test_without_operations_a_halo_and_a_transform_are_planned():
@@ -185,7 +185,7 @@ def test_the_command_prints_the_table():
     options = ["--ranks", "4", "--per-node", "2", "--op", "fft", "--latency", "1e-6"]
     ran = command("plan", "16", "16", *options)
     assert ran.returncode == 0, ran.stderr
-    links = pencils.Links(latency=1e-6)
+    links = pencils.planning.Links(latency=1e-6)
     assert ran.stdout == f"{pencils.plan((16, 16), 4, 'fft', per_node=2, links=links)}\n"
     ran = command("plan", "64", "64", "64", "--ranks", "4")
     assert ran.stdout == f"{pencils.plan((64, 64, 64), 4)}\n"

@@ -38,7 +38,7 @@ def check(found):
 @pytest.mark.parallel([1, 2, 3, 4, 6])
 @pytest.mark.parametrize("decomp", [(0,), (1, 2)])
 def test_fields_are_restored_on_another_pencil(comm, decomp):
-    copies = pencils.BuddyCopies()
+    copies = pencils.recovery.BuddyCopies()
     copies.save(3, filled(comm, decomp), time=0.5)
     found = fields(comm, (0, 1), order=(2, 0, 1), halo=1)
     assert copies.resume(found) == Copy(3, {"time": 0.5})
@@ -48,7 +48,7 @@ def test_fields_are_restored_on_another_pencil(comm, decomp):
 @pytest.mark.parallel([2, 3, 4, 6])
 @pytest.mark.parametrize("gone", [0, 1, -1])
 def test_fewer_ranks_restore_what_one_of_them_had(comm, gone):
-    copies = pencils.BuddyCopies()
+    copies = pencils.recovery.BuddyCopies()
     copies.save(3, filled(comm, (0, 1)))
     dead = gone % comm.size
     left = comm.Split(comm.rank == dead, comm.rank)
@@ -66,7 +66,7 @@ def test_fewer_ranks_restore_what_one_of_them_had(comm, gone):
 @pytest.mark.parametrize("nodes", [[1, 1, 0, 2, 0, 0], [0, 0, 0, 1], [0, 1, 1, 2, 2, 2]])
 def test_copies_on_nodes_of_different_sizes_have_one_distance(nodes):
     def program():
-        copies = pencils.BuddyCopies()
+        copies = pencils.recovery.BuddyCopies()
         copies.save(3, filled(None, (0, 1)))
         again = fields(None, (2,))
         assert copies.resume(again).step == 3
@@ -79,7 +79,7 @@ def test_copies_on_nodes_of_different_sizes_have_one_distance(nodes):
 
 @pytest.mark.parallel([1, 2])
 def test_attributes_are_those_of_the_step(comm):
-    copies, rng = pencils.BuddyCopies(), np.random.default_rng(7)
+    copies, rng = pencils.recovery.BuddyCopies(), np.random.default_rng(7)
     copies.save(3, filled(comm, (0,)), rng=rng)
     drawn = rng.random()
     for _ in range(2):
@@ -88,7 +88,7 @@ def test_attributes_are_those_of_the_step(comm):
 
 @pytest.mark.parallel([2, 4, 6])
 def test_a_rank_lost_with_its_copies_raises_on_all(comm):
-    copies = pencils.BuddyCopies()
+    copies = pencils.recovery.BuddyCopies()
     copies.save(3, filled(comm, (0,)))
     dead = comm.rank in {0, copies._saved[0].distance}
     left = comm.Split(dead, comm.rank)
@@ -100,7 +100,7 @@ def test_a_rank_lost_with_its_copies_raises_on_all(comm):
 
 @pytest.mark.parallel([1, 2, 3, 4])
 def test_only_the_latest_copies_stay_in_memory(comm):
-    copies = pencils.BuddyCopies()
+    copies = pencils.recovery.BuddyCopies()
     assert copies.resume(fields(comm, (0,))) is None
     assert copies.nbytes == 0
     for step in range(3):
@@ -113,7 +113,7 @@ def test_only_the_latest_copies_stay_in_memory(comm):
 
 @pytest.mark.parallel([1, 2, 3])
 def test_fields_that_were_not_saved_like_this_raise_on_all_ranks(comm):
-    copies = pencils.BuddyCopies()
+    copies = pencils.recovery.BuddyCopies()
     copies.save(1, filled(comm, (0,)))
     pencil = pencils.Pencil(SHAPE, comm)
     with pytest.raises(ArgumentError, match=r"'v' was not saved; there is u, w"):
@@ -126,7 +126,7 @@ def test_fields_that_were_not_saved_like_this_raise_on_all_ranks(comm):
 
 @pytest.mark.parallel([2, 3, 4])
 def test_other_pencils_or_attributes_on_one_rank(comm):
-    copies = pencils.BuddyCopies()
+    copies = pencils.recovery.BuddyCopies()
     copies.save(1, filled(comm, 0), time=0.5)
     wrong = comm.rank == comm.size - 1
     ways = [fields(comm, dim) for dim in range(2)]

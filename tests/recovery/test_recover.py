@@ -25,7 +25,7 @@ from mpi4py import MPI
 from pencils.errors import RanksLostError
 
 rank, kill = MPI.COMM_WORLD.rank, dict(map(int, each.split(":")) for each in sys.argv[2:])
-copies, errors = pencils.BuddyCopies(), []
+copies, errors = pencils.recovery.BuddyCopies(), []
 
 def program(comm):
     half = comm.Split(comm.rank % 2, comm.rank)
@@ -45,7 +45,7 @@ def program(comm):
         raise
     return comm.size, u.sum()
 
-size, total = pencils.recover(program, least=int(sys.argv[1]))
+size, total = pencils.recovery.recover(program, least=int(sys.argv[1]))
 assert set(errors) <= {RanksLostError}, errors
 if size == MPI.COMM_WORLD.size - len(kill):
     sys.stdout.write(f"{size} {total == 72 * 3.0**40} {len(errors)}\\n")
@@ -69,7 +69,7 @@ def program(comm):
 
 for case in {cases}:
     try:
-        text = pencils.recover(program)
+        text = pencils.recovery.recover(program)
     except (Exception, SystemExit) as error:
         text = type(error).__name__ + f": {{error}}"
     sys.stdout.write(f"{{text}}\\n")
@@ -161,7 +161,7 @@ from mpi4py import MPI
 from pencils.recovery import recover
 
 recover._LEAVING, recover._FINALIZING = 0.5, 1.0
-pencils.recover(lambda comm: pencils.ones(pencils.Pencil((8, 9), comm)).sum())
+pencils.recovery.recover(lambda comm: pencils.ones(pencils.Pencil((8, 9), comm)).sum())
 if MPI.COMM_WORLD.rank == 0:
     time.sleep(4)
 """
@@ -222,20 +222,20 @@ def test_random_kills_of_the_examples():
 @pytest.mark.parallel([1, 2, 3])
 def test_an_mpi_that_ends_the_job_is_an_error_on_all_ranks(comm):
     if comm.size == 1:
-        assert pencils.recover(lambda own: own.size, comm) == 1
+        assert pencils.recovery.recover(lambda own: own.size, comm) == 1
     elif "OMPI_MCA_mpi_ft_enable" not in os.environ:
         with pytest.raises(
             NotImplementedError, match=r"mpiexec --with-ft ulfm .* pencils.CheckpointSeries"
         ):
-            pencils.recover(lambda own: own.size, comm)
+            pencils.recovery.recover(lambda own: own.size, comm)
 
 
 @pytest.mark.parallel([1])
 def test_arguments_are_checked(comm):
     with pytest.raises(TypeError, match=r"program must be callable .* not 3"):
-        pencils.recover(3, comm)
+        pencils.recovery.recover(3, comm)
     with pytest.raises(ArgumentError, match="least"):
-        pencils.recover(lambda own: own.size, comm, least=0)
+        pencils.recovery.recover(lambda own: own.size, comm, least=0)
 
 
 @pytest.mark.parallel([1])
@@ -246,5 +246,5 @@ def test_errors_of_the_program_are_raised_as_they_are(comm):
         raise error
 
     with pytest.raises(ZeroDivisionError) as found:
-        pencils.recover(program, comm)
+        pencils.recovery.recover(program, comm)
     assert found.value is error

@@ -57,7 +57,7 @@ def work(size, axes):
             "transpose": lambda: plans[0](u),
             "halo": lambda: plans.append(pencils.HaloExchange(u)),
             "exchange": lambda: plans[1](u),
-            "indexer": lambda: plans.append(pencils.PointIndexer(source, points)),
+            "indexer": lambda: plans.append(pencils.indexer.PointIndexer(source, points)),
             "take": lambda: plans[2].take(u),
         }
         sends, _ = redistribution(source.layout, target.layout, source.rank, target.rank)

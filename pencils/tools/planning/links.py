@@ -30,7 +30,9 @@ class Links:
     Examples
     --------
     >>> import pencils
-    >>> print(pencils.plan((64, 64), 4, "halo:1", links=pencils.Links(latency=1e-5))[0].grid)
+    >>> print(
+    ...     pencils.plan((64, 64), 4, "halo:1", links=pencils.planning.Links(latency=1e-5))[0].grid
+    ... )
     (4,)
     """
 

@@ -103,7 +103,7 @@ def recover(
     Examples
     --------
     >>> import pencils
-    >>> copies = pencils.BuddyCopies()
+    >>> copies = pencils.recovery.BuddyCopies()
     >>> def program(comm):
     ...     u = pencils.zeros(pencils.Pencil((4, 6), comm))
     ...     state = copies.resume({"u": u})  # None at first
@@ -112,7 +112,7 @@ def recover(
     ...         if step % 5 == 0:
     ...             copies.save(step, {"u": u})
     ...     return u.sum()
-    >>> pencils.recover(program)
+    >>> pencils.recovery.recover(program)
     np.float64(240.0)
     """
     user = as_comm(comm, "recover")
