@@ -5,9 +5,9 @@
 Needs Open MPI 5 or later. It starts `mpiexec --with-ft ulfm` again and again; each run solves the
 equation of an example on 3 to 6 ranks by `pencils.recovery.recover`, and one or two of its
 processes get SIGKILL. A run must end with exit status 0, and with the bits of the run without
-kills. The recovery time is that from the signal until the first time step after it is done on all processes that are
-left: copies or checkpoints are found and loaded meanwhile. A job that `mpiexec` could not start is
-started again, and counted apart.
+kills. The recovery time is that from the signal until the first time step after it is done on all
+processes that are left: copies or checkpoints are found and loaded meanwhile. A job that `mpiexec`
+could not start is started again, and counted apart.
 """
 
 import argparse
