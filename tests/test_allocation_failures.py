@@ -32,10 +32,10 @@ ALL = os.environ.get("PENCILS_ALLOCATIONS") == "all"
 SIZES = {"shape": (36, 24, 20), "points": 700, "rows": 500}
 
 
-# Neither cases in which ranks do not agree before data move, or SciPy allocates in the midst, nor
-# those of mistakes, and of what others test here as well.
+# Neither cases in which ranks do not agree before data move, nor those of mistakes, and of what
+# others test here as well.
 SKIPPED = re.compile(
-    r"fft(?!.*fftw)|.*unchecked|.*hybrid|time_series files|assertion|make_pencil|disagreement"
+    r".*unchecked|.*hybrid|time_series files|assertion|make_pencil|disagreement"
     r"|.*(outside|missing|damaged|mistake|differ|fails)"
 )
 

@@ -177,16 +177,30 @@ class Direction:
             return step.bind(here.local, there.local)
         return no_op, no_op if here is there else partial(np.copyto, there.local, here.local)
 
-    def run(self, prepared: PreparedSteps) -> bool:
-        """Run all steps; whether other ranks may still read the work memory. *Collective*."""
-        read = False
+    def run(self, prepared: PreparedSteps) -> tuple[bool, Exception | None]:
+        """Run all steps. *Collective*.
+
+        Returns
+        -------
+        read : bool
+            Whether other ranks may still read the work memory.
+        error : Exception or None
+            The first one of a serial transform on this rank, which may lack memory. Transposes go
+            on after it, because the other ranks wait for this one.
+        """
+        read, error = False, None
         waiting: list[tuple[int, MPI.Request]] = []  # for readers of a slot that is written later
         before = -1
         for number, ((_, run), slot) in enumerate(zip(prepared, self._slots, strict=True)):
             for readers in [each for each in waiting if each[0] == slot]:
                 waiting.remove(readers)
                 wait_all([readers[1]])
-            comm = run()
+            try:
+                comm = run()
+            except Exception as mine:
+                if isinstance(self._steps[number], Transposition):
+                    raise
+                comm, error = None, error or mine
             if comm is not None:
                 if before < 0:
                     timed("wait", comm.Barrier)  # the field belongs to the user
@@ -195,7 +209,7 @@ class Direction:
                 else:
                     read = True
             before = slot
-        return read
+        return read, error
 
     def free(self) -> None:
         """Release memory and MPI objects."""

@@ -15,7 +15,7 @@ from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError
 from pencils.fft.directions import PreparedSteps, make_directions, work_memory
-from pencils.fft.execute import AUTO, Space, check_backend, choose_backend, plan_route
+from pencils.fft.execute import AUTO, SCIPY, Space, check_backend, choose_backend, plan_route
 from pencils.fft.options import NORMS, PI, Axes, Choice, as_wanted
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
@@ -173,6 +173,8 @@ class PencilFFT(Plan[PreparedSteps]):
         ------
         PencilMismatchError, ArgumentError, TypeError
             If a field does not fit the plan; on every rank, unless the plan does not check.
+        MemoryError
+            Likewise; if SciPy lacks memory in the midst, `out` has no values then.
         """
         return self._transform("forward", (self._physical, self._spectral), u, out)
 
@@ -269,7 +271,11 @@ class PencilFFT(Plan[PreparedSteps]):
         prepared, target = self._prepare(call, bind)
         memory = work_memory(self.input_pencil.topology)
         memory.enter(self._topology, met=self._check)
-        memory.read = direction.run(prepared)
+        memory.read, error = direction.run(prepared)
+        if self._check and SCIPY in self._libraries:  # which allocates memory in each call
+            self._row(f"{call} by SciPy").meet(error)
+        elif error is not None:
+            raise error
         if checks.on:
             target.mark_written()
         return target
