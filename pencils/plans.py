@@ -5,10 +5,10 @@ themselves, and `KeptCall` what these keep for calls in a loop.
 
 A call of a plan goes through the same steps everywhere::
 
-    agree        all ranks check that they call the same plan, or none of them continues
     check        the arguments of this rank fit the plan
     prepare      slice the arrays and allocate what the call needs
     remember     the same arrays again find the prepared call
+    agree        all ranks have come so far, with the same plan, or none of them continues
     run, start   move the data
 
 A subclass provides `_describe` and `_release`, and passes `Plan._prepare` a function that checks
@@ -214,10 +214,7 @@ class Plan(Freeable, Generic[T]):
             self._release()
 
     def _agreement(self, call: str) -> Agreement:
-        """Return the context in which the ranks agree on a call. *Collective* if the plan checks.
-
-        Only this method decides how ranks agree.
-        """
+        """Return the context in which ranks agree on a call. *Collective* if the plan checks."""
         if self._topology.freed:
             raise ArgumentError(self._freed_text)
         if not self._check:

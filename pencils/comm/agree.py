@@ -99,9 +99,9 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         self.flagged = up
 
     def defer(self, *, up: bool) -> None:
-        """Set a second flag: this rank cannot allocate yet; `deferred` has the result.
+        """Set a second flag that is OR-reduced; `deferred` has the result after the block.
 
-        If it is set on any rank, ranks make what is missing together, and agree again.
+        Most callers mean that setup is needed: then ranks make what is missing, and agree again.
         """
         self.deferred = up
 

@@ -1,6 +1,7 @@
 """Exchanges: move blocks of source arrays to blocks of target arrays on other ranks.
 
-All communication of transposes, halos, indexers and imported arrays goes through this file.
+All communication of transposes, halos, indexers and imported arrays goes through this file, but for
+small exchanges within a node: `pencils.comm.methods.pull`.
 
 Glossary
 --------

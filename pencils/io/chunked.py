@@ -121,7 +121,7 @@ class Packer(Freeable):
     """
 
     def __init__(self, entry: DatasetInfo, compression: Mapping[str, Any]) -> None:
-        import h5py  # most ranks never need it
+        import h5py
 
         from pencils.io.create import make_chunked
 

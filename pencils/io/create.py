@@ -117,7 +117,7 @@ def _version() -> str:
         return "not installed"
 
 
-def seal(
+def note_complete(
     path: str | CapturedFile,
     sums: Mapping[str, int],
     attribute_offsets: Mapping[str, int] | None = None,

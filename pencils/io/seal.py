@@ -84,14 +84,14 @@ def reseal(path: str, sums: Mapping[str, int]) -> None:
     repair(path)
     checked = check_manifest(path, edited=True)
     if checked is None:
-        create.seal(path, sums)
+        create.note_complete(path, sums)
     with open_to_write(path) as handle:
         if checked is None:
             os.fsync(handle)
             return
         old, start, stop, outside, _ = checked
         with CapturedFile(path) as file:
-            create.seal(file, sums)
+            create.note_complete(file, sums)
             patches = differences(handle, file.changes(), old.size)
             pages = page_digests(file, outside, 0, old.size)
         datasets = {

@@ -207,12 +207,10 @@ class HDF5Writer:
         """Add what is known at the end: checksums, the list of contents, and that it is whole."""
         from pencils.io import create
 
-        path, attribute_offsets = (
-            str(self.temporary),
-            None if self._chunks else self._attribute_offsets,
-        )
+        path = str(self.temporary)
+        offsets = None if self._chunks else self._attribute_offsets
         fields = [one for one in entries if not one.kind and one.checksum is not None]
-        create.seal(path, {one.name: one.checksum or 0 for one in fields}, attribute_offsets)
+        create.note_complete(path, {one.name: one.checksum or 0 for one in fields}, offsets)
         summed = [entry for entry in entries if not entry.kind or entry.checksum is not None]
         whole = [(entry.offset, entry.nbytes) for entry in summed if entry.offset is not None]
         seal_new(path, entries, [*whole, *self._chunks])

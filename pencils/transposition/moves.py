@@ -152,7 +152,7 @@ class Moves:
             self._exchange = self._make()
         return self._exchange
 
-    def pulled(self, fields: int, *, started: bool = False) -> Pull | None:
+    def pull_for(self, fields: int, *, started: bool = False) -> Pull | None:
         """Return what so many fields are pulled by, if they are.
 
         Where a start must not wait for all ranks, fields are not pulled by one.
@@ -164,19 +164,19 @@ class Moves:
 
     def needs_setup(self, fields: int, *, started: bool = False) -> bool:
         """Whether ranks have to make something before they move so many fields."""
-        if self.pulled(fields, started=started) is None:
+        if self.pull_for(fields, started=started) is None:
             return self._exchange is None
         return bool(self._topology.under_way)  # it may still write what would be packed
 
     def set_up(self, fields: int) -> None:
         """Complete older exchanges, and make what moves many fields at once. *Collective*."""
         self._topology.complete()
-        if self.pulled(fields) is None:
+        if self.pull_for(fields) is None:
             self.exchange()
 
     def bound(self, sources: list[Array], targets: list[Array], *, started: bool = False) -> Move:
         """Prepare to move blocks that were checked; local."""
-        pull = self.pulled(len(sources), started=started)
+        pull = self.pull_for(len(sources), started=started)
         key = (pull is None, *[place(block) for block in (*sources, *targets)])
         found = self._bound.get(key)
         if found is None:

@@ -1,6 +1,7 @@
 """Transposes: the reusable plan `Transposition`.
 
-1. `Transposition.prepared` slices the own blocks for each message, unless it has done so before.
+1. `Transposition.prepared_one` slices the own blocks for each message, unless it has done so
+   before; `prepared` those of several fields.
 2. Small blocks are packed (`pencils.comm.methods.pull`), and all ranks agree on the arguments.
 3. Ranks pull the blocks of others; or a prepared exchange packs, sends, receives and unpacks:
    `pencils.comm.exchange`.

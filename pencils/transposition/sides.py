@@ -225,7 +225,7 @@ def find_pull(
     source, target = (side.with_singletons(spec.singletons) for side in sides)
     sends, recvs = _message_blocks(source, target, sides[1].layout.order, 1)
     pull = Pull.find(topology, [MessageSpec(sends, recvs, spec.components, spec.dtype)])
-    return pull if pull is not None and pull.moves else None
+    return pull if pull is not None and pull.sends_any else None
 
 
 def make_exchange(

@@ -223,7 +223,7 @@ def test_closing_again_after_a_failure(stored, comm, lab, monkeypatch):
         raise OSError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr("pencils.io.create.seal", fail)
+        patch.setattr("pencils.io.create.note_complete", fail)
         assert lab.raised(file.close)[0] is OSError
     assert lab.raised(pencils.verify, path)[0] is CheckpointError
     file.close()

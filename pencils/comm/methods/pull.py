@@ -123,7 +123,7 @@ class Pull:
         return pull
 
     @property
-    def moves(self) -> bool:
+    def sends_any(self) -> bool:
         """Whether any rank sends anything."""
         return max(self._ends) > 0
 
