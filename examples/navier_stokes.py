@@ -28,8 +28,7 @@ from typing import Any
 import numpy as np
 
 import pencils
-from pencils import Pencil, PencilArray, empty
-from pencils.errors import PencilsError
+from pencils import Pencil, PencilArray, empty, errors
 from pencils.fft import PencilFFT
 from pencils.io.readers import open_on_root
 from pencils.io.save import check_target
@@ -136,7 +135,7 @@ def cube(n: int, comm: Any = None) -> Pencil:
 def check(path: str, shape: tuple[int, ...], dtype: np.dtype[Any], n: int) -> None:
     """Check that the array in a file is a velocity on n³ points."""
     if n < 1 or shape != (3, n, n, n) or dtype.kind not in "fiu":
-        raise PencilsError(
+        raise errors.PencilsError(
             f"{path} has {dtype} of shape {shape}; a velocity is real, (3, n, n, n), here {n=}"
         )
 
@@ -174,7 +173,7 @@ def run(args: argparse.Namespace) -> None:
     n, viscosity, dt = int(state["n"]), state["viscosity"], state["dt"]
     if not (n > 0 and 0 < dt < inf and 0 <= viscosity < inf and 0 <= args.time < inf):
         numbers = f"{n=!s} and {dt=!s} must be positive, {viscosity=!s} and time={args.time}"
-        raise PencilsError(f"{numbers} not negative, and all of them finite")
+        raise errors.PencilsError(f"{numbers} not negative, and all of them finite")
     for target in filter(None, (args.checkpoint, args.picture)):
         check_target(target)  # a mistake raises before the run, not after it
 
@@ -230,7 +229,7 @@ def main(args: argparse.Namespace | None = None) -> None:
         args = parser.parse_args()
     try:
         run(args)
-    except (PencilsError, OSError) as error:
+    except (errors.PencilsError, OSError) as error:
         # All ranks raise together: rank 0 prints the error, and mpiexec returns its exit status.
         if Pencil(1).rank == 0:
             sys.exit(f"error: {error}")

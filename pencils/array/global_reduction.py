@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -64,7 +64,7 @@ class WholeReduction:
     ) -> None:
         self._row = PreparedAgreement(u.pencil.topology.comm, call, **facts)
         self._ufunc = ufunc
-        self._type = result.type
+        self._type = result.type if dtype == result else partial(_converted, result)
         self._part = part
         self._neutral = neutral
         self._alone = self._row.meeting.size == 1
@@ -95,6 +95,12 @@ class WholeReduction:
             return self._type(self._fold(self._column.tolist()))
         assert self._rows is not None
         return self._type(fold(self._rows, self._ufunc)[0])
+
+
+def _converted(dtype: np.dtype[Any], value: Any) -> Any:
+    """Convert a value, without warnings: only some ranks might take them for errors."""
+    with np.errstate(all="ignore"):
+        return np.asarray(value).astype(dtype)[()]
 
 
 def kept_reduction(call: str, *fields: Field) -> WholeReduction | None:

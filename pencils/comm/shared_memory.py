@@ -31,7 +31,7 @@ from pencils.comm.recording import timed
 
 # The first window holds this many bytes per rank, but no more than this for all ranks of the node
 # unless they need more; every further one holds at least twice as many.
-FIRST_WINDOW = 2**20
+FIRST_WINDOW = 2**20 + 2**18
 MOST_AT_FIRST = 2**28
 PAGE = 4096
 # Blocks that are allocated at once by `SharedPool.slot`.

@@ -92,7 +92,7 @@ class _Call(KeptCall[_KeptPlans]):
     This is the path of calls in a loop: it looks at what may have changed, and calls little.
     """
 
-    __slots__ = ("_blocks", "_flags", "_found", "_meet", "_pulled", "_verb", "corners")
+    __slots__ = ("_blocks", "_flags", "_found", "_meet", "_plans", "_pulled", "_verb", "corners")
 
     def __init__(
         self, verb: str, fields: Sequence[PencilArray], key: PlanKey, found: list[PreparedHalo]
@@ -108,12 +108,18 @@ class _Call(KeptCall[_KeptPlans]):
         # Where fields lie does not matter if there is one plan for all.
         self._flags = FLAGGED if not kept.same and any_private(fields) else 0
         self._found = found
+        self._plans = len(kept.plans)  # a plan that was made later may be the one to run
         only = found[0]
         self._pulled = only.prepared if isinstance(only, PulledHalo) and len(found) == 1 else None
 
+    @property
+    def outdated(self) -> bool:
+        """Whether the plans were freed, or others were made since."""
+        return self.plan.freed or len(self.plan.plans) != self._plans
+
     def _fits(self, corners: object) -> bool:
         """Whether nothing has changed."""
-        if corners is not self.corners or self.topology.freed or self.plan.freed or self.under_way:
+        if corners is not self.corners or self.topology.freed or self.under_way or self.outdated:
             return False
         for block in self._blocks:  # noqa: SIM110 - faster
             if not block.flags.writeable:
@@ -285,7 +291,7 @@ def _kept_call(verb: str, fields: Any, *, corners: bool) -> _Call | None:
         return None
     key = verb, corners, *map(id, fields)
     call: _Call | None = first.kept.find(key)
-    if call is None or call.plan.freed:
+    if call is None or call.outdated:
         call = _find_call(verb, fields, corners=corners)
         if call is not None:
             first.kept.add(key, call, fields[1:])

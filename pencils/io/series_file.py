@@ -273,6 +273,7 @@ def read(path: str, access: Access) -> tuple[SeriesState, Record | None, list[Ex
     """
     with hdf5.open_whole(path, access) as source:
         state = read_tree(path, source.file)
+        _check_no_index(path, source.file, state)
         for column in state.columns.values():
             dataset = source.file[column.name]
             _check_layout(path, dataset, column)
@@ -355,13 +356,17 @@ def _chunk(column: Column) -> tuple[int, ...]:
     return batch, *(max(1, n) for n in column.shape)
 
 
-def _check_layout(path: str, dataset: Any, column: Column) -> None:
-    """Raise if another program has stored a dataset in a way that cannot be continued."""
-    if dataset.is_virtual:
+def _check_no_index(path: str, file: Any, state: SeriesState) -> None:
+    """Raise if a file is the index of a folder, as older versions made it."""
+    if any(file[column.name].is_virtual for column in state.columns.values()):
         raise CheckpointError(
             f"{path} is the index of a folder of snapshots, which older versions of pencils wrote "
             "with storage='files'; read the snapshots beside it by pencils.load"
         )
+
+
+def _check_layout(path: str, dataset: Any, column: Column) -> None:
+    """Raise if another program has stored a dataset in a way that cannot be continued."""
     layout = dataset.id.get_create_plist()
     early = layout.get_alloc_time() == h5py.h5d.ALLOC_TIME_EARLY
     if dataset.chunks != _chunk(column) or layout.get_nfilters() or early < column.is_field:

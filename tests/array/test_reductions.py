@@ -500,6 +500,15 @@ def test_calls_again_have_the_same_bits(comm, pencil, name):
             assert identical(comm, whole(name, u))
 
 
+def test_calls_again_keep_units_and_do_not_warn(comm):
+    pencil = pencils.Pencil((4, 5 * comm.size), comm, decomp=1)
+    seconds = pencils.full(pencil, 3).astype("m8[s]")
+    large = pencils.full(pencil, 300, dtype="f2")
+    for call in (lambda: np.vdot(seconds, seconds), lambda: np.vdot(large, large), large.sum):
+        results = [bits_of(call()) for _ in range(3)]
+        assert everywhere(comm, len(set(results)) == 1), results
+
+
 def test_ranks_with_something_prepared_meet_those_without(comm):
     one, other = (pencils.Pencil((4, 3 * comm.size), comm, decomp=1) for _ in range(2))
     data = draw(one.shape)

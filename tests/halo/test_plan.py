@@ -270,6 +270,26 @@ def test_plans_are_kept_and_the_oldest_go(comm):
     private.Free()
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
+@pytest.mark.parametrize("fill_ghosts", [PencilArray.exchange_halo, lambda u: exchange_halos([u])])
+def test_a_field_that_is_private_on_some_ranks(comm, fill_ghosts):
+    """Other ranks have found the plan for shared fields before that for private ones is made."""
+    private = comm.Dup()
+    pen = Pencil((4 * comm.size, 300, 300), private, decomp=0, periodic=True)
+    width = ((1, 1), (0, 0), (0, 0))
+    shared = [pencils.zeros(pen, halo=width, shared=True) for _ in range(2)]
+    fill_ghosts(shared[0])
+    block = shared[1].padded
+    mixed = PencilArray(pen, block if comm.rank == 0 else np.zeros(block.shape), halo=width)
+    for turn in range(4):
+        mixed.local[...] = comm.rank + 10 * turn
+        fill_ghosts(mixed)
+        before, after = ((comm.rank + by) % comm.size + 10 * turn for by in (-1, 1))
+        ok = np.all(mixed.padded[0] == before) and np.all(mixed.padded[-1] == after)
+        assert everywhere(comm, ok), turn
+    private.Free()
+
+
 def test_a_plan_that_has_to_go_completes_what_is_under_way(comm):
     private = comm.Dup()
     pen = Pencil(SHAPE, private, decomp=(0, 1), periodic=True)

@@ -288,7 +288,11 @@ def test_a_folder_of_an_older_version(lab, mpi_tmp_path):
     def show():
         with h5py.File(index, "r+") as file:
             attrs = dict(file["u"].attrs)
-            del file["u"]
+            times, of_times = file["time"][:], dict(file["time"].attrs)
+            del file["u"], file["time"]
+            file.create_dataset("time", data=times).attrs.update(
+                {name: of_times[name] for name in of_times if name.startswith("pencils_")}
+            )
             layout = h5py.VirtualLayout((1, 4, 5), float)
             layout[0] = h5py.VirtualSource(snapshot.name, "u", (4, 5))
             file.create_virtual_dataset("u", layout).attrs.update(
