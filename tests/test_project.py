@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import house
+import pytest
 
 import pencils
 
@@ -45,6 +46,7 @@ def test_the_recipe_for_conda_requires_what_the_package_requires():
     assert set(project["build-system"]["requires"]) <= set(named_in(recipe, "host"))
 
 
+@pytest.mark.thorough
 def test_the_size_of_the_house_is_printed(capsys):
     text = house.table()
     with capsys.disabled():

@@ -52,6 +52,7 @@ def test_blocks_run_in_order(page, mpi_tmp_path, comm, monkeypatch):
             run_blocks(page)
 
 
+@pytest.mark.thorough  # the test above runs each page on one number of ranks
 def test_pages_run_in_one_folder_on_other_numbers_of_ranks(tmp_path, monkeypatch):
     """What pages leave, on any number of ranks, disturbs no other run and no other page."""
     pages = [page for page in PAGES if re.search(r'"[\w/]+\.(h5|npy|png)"', page.read_text())]
