@@ -57,7 +57,7 @@ ODD = """
 import os, signal, sys, time
 import pencils
 from mpi4py import MPI
-from pencils.recovery import recover
+from pencils.recovery import survivors
 
 def program(comm):
     u = pencils.ones(pencils.Pencil((8, 9), comm, periodic=True), halo=1)
@@ -129,7 +129,7 @@ def test_an_error_of_mpi_may_be_the_trace_of_a_death():
 
 @needs_reports
 def test_a_rank_that_is_left_does_not_wait_for_ever():
-    late = "setattr(recover, 'PATIENCE', 1.0) or comm.rank == 0 and time.sleep(8)"
+    late = "setattr(survivors, 'PATIENCE', 1.0) or comm.rank == 0 and time.sleep(8)"
     lines = odd(f"comm.rank == 1 and {DIE} or {late}")
     # Rank 0 then finds rank 2 gone, or waits for it in vain, too.
     assert len(lines) == 2
@@ -139,11 +139,11 @@ def test_a_rank_that_is_left_does_not_wait_for_ever():
 ALONE = """
 import os, time
 from mpi4py import MPI
-from pencils.recovery import recover
+from pencils.recovery import survivors
 
-recover.PATIENCE = 0.5
+survivors.PATIENCE = 0.5
 if MPI.COMM_WORLD.rank == 0:
-    recover.shrink(MPI.COMM_WORLD)
+    survivors.shrink(MPI.COMM_WORLD)
 time.sleep(3)
 os._exit(0)
 """
@@ -158,9 +158,9 @@ SLOW = """
 import time
 import pencils
 from mpi4py import MPI
-from pencils.recovery import recover
+from pencils.recovery import survivors
 
-recover._LEAVING, recover._FINALIZING = 0.5, 1.0
+survivors._LEAVING, survivors._FINALIZING = 0.5, 1.0
 pencils.recovery.recover(lambda comm: pencils.ones(pencils.Pencil((8, 9), comm)).sum())
 if MPI.COMM_WORLD.rank == 0:
     time.sleep(4)
