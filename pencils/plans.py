@@ -307,8 +307,6 @@ class PlanKey(tuple[Any, ...]):  # noqa: SLOT001 - a tuple has no room for slots
             self._hash = super().__hash__()
             return self._hash
 
-    __eq__ = tuple.__eq__
-
 
 class KeptVerb(ABC, Generic[F, P]):
     """A call of a verb whose plans are kept, on one rank.

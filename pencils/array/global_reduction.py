@@ -64,7 +64,7 @@ class WholeReduction:
     ) -> None:
         self._row = PreparedAgreement(u.pencil.topology.comm, call, **facts)
         self._ufunc = ufunc
-        self._type = result.type if dtype == result else partial(_converted, result)
+        self._type = result.type if dtype == result else partial(converted, result)
         self._part = part
         self._neutral = neutral
         self._alone = self._row.meeting.size == 1
@@ -97,7 +97,7 @@ class WholeReduction:
         return self._type(fold(self._rows, self._ufunc)[0])
 
 
-def _converted(dtype: np.dtype[Any], value: Any) -> Any:
+def converted(dtype: np.dtype[Any], value: Any) -> Any:
     """Convert a value, without warnings: only some ranks might take them for errors."""
     with np.errstate(all="ignore"):
         return np.asarray(value).astype(dtype)[()]

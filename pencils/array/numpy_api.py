@@ -23,6 +23,7 @@ from pencils.array.global_reduction import (
     UFUNCS,
     Reduction,
     WholeReduction,
+    converted,
     keep_reduction,
     kept_reduction,
     reduce_field,
@@ -68,7 +69,7 @@ def vdot(u: Any, other: Any) -> Any:
     with agreed(topology_among(u, other).comm, "vdot") as agree:
         first = min(_fields(u, other), key=lambda field: len(field.singletons))
         same: dict[str, object] = {"u": _signature(u), "other": _signature(other)}
-        agree(**same)
+        agree(**same)  # also if what follows raises
         left, right = _blocks(u, other)
         if np.shape(u) != np.shape(other):
             raise ArgumentError(
@@ -78,7 +79,11 @@ def vdot(u: Any, other: Any) -> Any:
         agree(**same)
         task = Reduction.of("vdot", first, None, None, False)
         axes = memory_axes(first.pencil.order, len(first.components))
-        part = np.asarray(dot(left.transpose(axes), right.transpose(axes)))
+
+        def products(left: Array, right: Array) -> Any:
+            return dot(left.transpose(axes), right.transpose(axes))
+
+        part = np.asarray(products(left, right))
         if not task.contributes:
             part = np.zeros_like(part)
         agree.carry(part)
@@ -92,7 +97,7 @@ def vdot(u: Any, other: Any) -> Any:
                 ufunc=np.add,
                 dtype=part.dtype,
                 result=result,
-                part=lambda left, right: dot(left.transpose(axes), right.transpose(axes)),
+                part=products,
                 neutral=None if task.contributes else part[()],
             )
     if made is not None:
@@ -102,8 +107,7 @@ def vdot(u: Any, other: Any) -> Any:
         total = fold(agree.carried, np.add)[0]
     else:
         total = reduce(task.comm)[()]
-    with np.errstate(all="ignore"):  # as everywhere in `numpy.vdot`
-        return total.astype(result, copy=False)
+    return converted(result, total)
 
 
 def allclose(
