@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import combinations, product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -162,7 +162,7 @@ class HaloExchange(Plan[PreparedHalo]):
 
     @property
     def meets(self) -> bool:
-        """Whether ranks must meet in each call: see `PreparedHalo`."""
+        """Whether ranks must meet in each call, because small fields are pulled."""
         return self._filling.pull is not None
 
     @property
@@ -188,17 +188,18 @@ class HaloExchange(Plan[PreparedHalo]):
         if not self._check:
             (found or self._prepare_fields("__call__", fields, FILL)).run()
             return
-        if found is None or (found.meets and self._topology.under_way):
+        if found is None or (self.meets and self._topology.under_way):
             found = self._prepare_fields("__call__", fields, FILL)
         else:
             found = self._agree_again(found, fields)
-        found.move()
+        found.finish()
 
     def _agree_again(self, found: PreparedHalo, fields: Sequence[PencilArray]) -> PreparedHalo:
         """Agree on a call that is prepared. *Collective*."""
         row = self._row("__call__")
         try:
             found.reserve()
+            found.pack()
         except Exception as error:
             row.meet(error)
             raise
@@ -221,7 +222,7 @@ class HaloExchange(Plan[PreparedHalo]):
         PencilMismatchError, ArgumentError, TypeError
             As a call.
         """
-        return self._prepare_fields("start", fields, START).start()
+        return self._prepare_fields("start", fields, START).start(None)
 
     def accumulate(self, *fields: PencilArray) -> None:
         """Add all ghosts to the points they are copies of, and zero them. *Collective*.
@@ -239,7 +240,7 @@ class HaloExchange(Plan[PreparedHalo]):
         PencilMismatchError, ArgumentError, TypeError
             As a call.
         """
-        self._prepare_fields("accumulate", fields, ADD).move()
+        self._prepare_fields("accumulate", fields, ADD).finish()
 
     def off_node(self) -> Traffic:
         """Count what all ranks send to other nodes in a call. *Collective*.
@@ -268,9 +269,10 @@ class HaloExchange(Plan[PreparedHalo]):
 
     def _prepare_fields(self, call: str, fields: Sequence[PencilArray], task: str) -> PreparedHalo:
         """Check and prepare fields; all ranks agree if the plan checks."""
-        return self._prepare(
+        found: Any = self._prepare(
             call, lambda _: self.prepared(fields, task), partial(self.set_up, task)
         )
+        return cast("PreparedHalo", found)
 
     def prepared(self, fields: Sequence[PencilArray], task: str) -> PreparedHalo | None:
         """Check and slice fields, and reserve what their exchange needs; local.
@@ -278,9 +280,11 @@ class HaloExchange(Plan[PreparedHalo]):
         It returns None if `set_up` must be called first.
         """
         found = self._bound(fields, task)
-        if found is None or (found.meets and self._topology.under_way and task != START):
+        waits = task == FILL and self.meets and self._topology.under_way
+        if found is None or waits:
             return None
         found.reserve()
+        found.pack()
         return found
 
     def _bound(self, fields: Sequence[PencilArray], task: str) -> PreparedHalo | None:

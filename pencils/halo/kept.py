@@ -14,6 +14,7 @@ from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, FLAGGED, PreparedAgreement
 from pencils.comm.exchange import AUTO
+from pencils.comm.methods.pull import PreparedPull
 from pencils.comm.recording import current
 from pencils.halo.exchange import (
     ADD,
@@ -27,7 +28,7 @@ from pencils.halo.exchange import (
     measured_way,
     values_of,
 )
-from pencils.halo.schedule import HaloOptions, HaloSpec, PreparedHalo, PulledHalo
+from pencils.halo.schedule import HaloOptions, HaloSpec, PreparedHalo
 from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers
 
 _SLOT = "_kept_halo"  # of fields, for their `_Call` of `exchange_halo`
@@ -110,7 +111,7 @@ class _Call(KeptCall[_KeptPlans]):
         self._found = found
         self._plans = len(kept.plans)  # a plan that was made later may be the one to run
         only = found[0]
-        self._pulled = only.prepared if isinstance(only, PulledHalo) and len(found) == 1 else None
+        self._pulled = only if isinstance(only, PreparedPull) and len(found) == 1 else None
 
     @property
     def outdated(self) -> bool:
@@ -132,7 +133,7 @@ class _Call(KeptCall[_KeptPlans]):
         if pulled is None or current.recorder is not None:
             found = self.prepare(fields, corners)
             if found is not None:
-                found.move()
+                found.finish()
             return found is not None
         if not self._fits(corners):
             return False
@@ -144,7 +145,7 @@ class _Call(KeptCall[_KeptPlans]):
             raise
         flags = self._meet(None, self._flags)
         if flags & DEFERRED:
-            _Halos(self._verb, fields, corners=corners).prepared(flags).move()
+            _Halos(self._verb, fields, corners=corners).prepared(flags).finish()
             return True
         pulled.staging.turn = 1 - turn
         pulled.pulls[turn]()
@@ -165,6 +166,7 @@ class _Call(KeptCall[_KeptPlans]):
     def _reserve(self) -> None:
         for halo in self._found:
             halo.reserve()
+            halo.pack()
 
 
 class _Halos(KeptVerb[_KeptPlans, list[PreparedHalo]]):
@@ -218,7 +220,7 @@ def exchange_halo(u: PencilArray, *, corners: bool) -> None:
     if call is not None:
         setattr(u, _SLOT, call)
     if call is None or not call.run(u, call.corners):
-        _Halos("exchange_halo", [u], corners=corners).prepared().move()
+        _Halos("exchange_halo", [u], corners=corners).prepared().finish()
 
 
 def _find_call(verb: str, given: Any, *, corners: bool) -> _Call | None:
@@ -274,7 +276,7 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     """
     call = _kept_call("exchange_halos", fields, corners=corners)
     if call is None or not call.run(fields, corners):
-        _Halos("exchange_halos", fields, corners=corners).prepared().move()
+        _Halos("exchange_halos", fields, corners=corners).prepared().finish()
 
 
 def prepare_kept(verb: str, fields: Sequence[PencilArray], *, corners: bool) -> PreparedHalo:

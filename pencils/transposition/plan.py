@@ -38,8 +38,9 @@ from pencils.layout.drawing import card, svg
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
-from pencils.transposition.moves import Move, Moves
 from pencils.transposition.sides import (
+    Move,
+    Moves,
     PlanOptions,
     Side,
     check_sides,
@@ -286,7 +287,7 @@ class Transposition(Plan[Move]):
         orders.
         """
         bound, (target,) = self._prepare_fields("start", [u], [out])
-        return bound.start(cast("PencilArray", target), u, agreed=self._check)
+        return bound.start(cast("PencilArray", target), sources=u, agreed=self._check)
 
     def batch(self, us: Fields, outs: Fields | None = None) -> list[PencilArray]:
         """Move several fields in one exchange, with one synchronization of ranks. *Collective*.

@@ -38,9 +38,8 @@ from pencils.plans import (
     kept_plans,
     plan_buffers,
 )
-from pencils.transposition.moves import Move
 from pencils.transposition.plan import Transposition, allocator, unset_ghosts
-from pencils.transposition.sides import check_pair
+from pencils.transposition.sides import Move, check_pair
 
 
 def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
