@@ -24,7 +24,7 @@ from pencils import (
 )
 from pencils.comm.methods import pull
 from pencils.plans import MOST_PLANS, kept_plans
-from pencils.transposition import moves
+from pencils.transposition import sides
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -69,13 +69,13 @@ def windows_of(comm):
     pools = [topology.shared, *(pool for _, pool in topology.groups.values())]
     for pool in pools:
         pool._slots.clear()  # what was allocated for the next plans
-    segment = pull._staging(topology).segment  # of the communicator, for all its plans
+    staged = pull._staging(topology).blocks  # of the communicator, for all its plans
     windows = [window for pool in pools for window in pool._windows]
     used = 0
     for window in windows:
         window._merge_released()
         used += window._whole[0][1] - sum(length for _, length in window._gaps)
-    return len(windows), used == (0 if segment is None else segment.own.nbytes)
+    return len(windows), used == (pull.TURNS * pull.MOST_STAGED if staged else 0)
 
 
 def blocks_of_types():
@@ -181,7 +181,7 @@ def test_shared_fields_of_plans_and_aliases(comm):
 @pytest.mark.mpiexec("measures the memory of one process")
 def test_memory_does_not_grow(comm, monkeypatch):
     """A loop over everything that moves data leaves as much memory in use as it found."""
-    monkeypatch.setattr(moves, "_MOST_PLACES", 4)  # that are remembered
+    monkeypatch.setattr(sides, "_MOST_PLACES", 4)  # that are remembered
     pen = Pencil(SHAPE, comm)
     data = numbered(SHAPE)
     axes = [np.arange(extent) for extent in SHAPE]

@@ -72,19 +72,31 @@ class SharedPool:
         weakref.finalize(own, window.released.append, (start, size)).atexit = False
         return own
 
+    def allocate_each(self, nbytes: int) -> list[Bytes] | None:
+        """Allocate `nbytes` of this rank, and view those of all, in order. *Collective*.
+
+        Each rank keeps its block as long as others use it. None on every rank without room.
+        """
+        own = self.allocate(nbytes)
+        if own is None:
+            return None
+        places = np.empty((self._node.size, 3), np.int64)
+        self._node.Allgather(np.array([*(self.find(own) or ()), nbytes], np.int64), places)
+        blocks = [
+            np.frombuffer(self.memory(rank, window)[start : start + size], np.uint8)
+            for rank, (window, start, size) in enumerate(places.tolist())
+        ]
+        blocks[self._node.rank] = own  # it holds the memory
+        return blocks
+
     def allocate_common(self, nbytes: int) -> tuple[Bytes, Bytes] | None:
         """Allocate `nbytes` that all ranks view, in the memory of the first one. *Collective*.
 
         Returns a block of this rank, which all ranks have to keep as long as they use the common
         memory, and that. None on every rank if there is no room.
         """
-        own = self.allocate(nbytes if self._node.rank == 0 else 0)
-        if own is None:
-            return None
-        place = np.array(self.find(own), dtype=np.int64)
-        self._node.Bcast(place)
-        window, start = place.tolist()
-        return own, np.frombuffer(self.memory(0, window)[start : start + nbytes], np.uint8)
+        blocks = self.allocate_each(nbytes if self._node.rank == 0 else 0)
+        return None if blocks is None else (blocks[self._node.rank], blocks[0])
 
     def slot(self, kind: object, nbytes: int) -> tuple[tuple[Bytes, Bytes] | None, bool]:
         """Return what `allocate_common` does, and whether it was called. *Collective*.
@@ -137,21 +149,20 @@ class SharedPool:
         self._windows.clear()
 
     def _add_window(self, size: int) -> int | None:
-        largest = self._node.allreduce(size, op=MPI.MAX)
-        sharers = self._node.size * self._pools
+        node = self._node
+        sharers = node.size * self._pools
         usual = min(FIRST_WINDOW, MOST_AT_FIRST // sharers) << len(self._windows)
-        capacity = round_up(max(largest, usual))
+        capacity = round_up(max(node.allreduce(size, op=MPI.MAX), usual))
         wanted = capacity * sharers
-        room = _attempt(lambda: _has_room(wanted)) if self._node.rank == 0 else None
-        room = self._node.bcast(room)
-        memory = _map_together(self._node, capacity) if room else None
+        room = node.bcast(_attempt(lambda: _has_room(wanted)) if node.rank == 0 else None)
+        memory = _map_together(node, capacity) if room else None
         if memory is None:
-            if self._node.rank == 0:
+            if node.rank == 0:
                 msg = f"no room for {wanted} bytes in {_folder()}; using private memory instead"
                 with suppress(RuntimeWarning):  # as an error on one rank, others would wait for it
                     warnings.warn(msg, RuntimeWarning, stacklevel=4)
             return None
-        self._windows.append(_Window(memory, self._node, capacity))
+        self._windows.append(_Window(memory, node, capacity))
         return len(self._windows) - 1
 
 
@@ -160,7 +171,7 @@ class _Window:
 
     def __init__(self, memory: mmap, node: MPI.Intracomm, capacity: int) -> None:
         self._memory = memoryview(memory)
-        self._step = _segment(capacity)
+        self._step = _whole_pages(capacity)
         self.start = address(np.frombuffer(self.segment(node.rank), np.uint8))
         self.end = self.start + capacity
         self._whole = [(0, capacity)]
@@ -200,9 +211,8 @@ class _Window:
         self._gaps = merged
 
 
-def _segment(capacity: int) -> int:
-    """Bytes between the segments of two ranks: whole pages."""
-    return -(-capacity // PAGE) * PAGE
+def _whole_pages(nbytes: int) -> int:
+    return -(-nbytes // PAGE) * PAGE
 
 
 def _folder() -> str:
@@ -222,7 +232,7 @@ def _map_together(node: MPI.Intracomm, capacity: int) -> mmap | None:
     None on every rank if one of them cannot. The file has no name when it begins to use memory: a
     job that is killed leaves none.
     """
-    step = _segment(capacity)
+    step = _whole_pages(capacity)
     path = node.bcast(_attempt(lambda: _make_file(step * node.size)) if node.rank == 0 else None)
     file = None if path is None else _attempt(lambda: os.open(path, os.O_RDWR | os.O_CLOEXEC))
     try:

@@ -7,7 +7,6 @@ these are contiguous.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
 from math import prod
 from typing import Any
@@ -20,7 +19,6 @@ from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, byte_chunks, fence
 from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
-from pencils.comm.staging import Segment
 from pencils.comm.topology import Attribute, Topology
 
 Array = NDArray[Any]
@@ -40,8 +38,7 @@ class Room:
 
     def __init__(self, nbytes: int, slabs: int) -> None:
         # One more than are on their way: the next one is packed before the oldest has arrived.
-        self._places = [np.empty(nbytes, np.uint8) for _ in range(min(slabs, WINDOW + 1))]
-        self._next = 0
+        self._places = deque(np.empty(nbytes, np.uint8) for _ in range(min(slabs, WINDOW + 1)))
 
     @classmethod
     def of(cls, nbytes: int, slabs: int) -> Room | None:
@@ -50,28 +47,12 @@ class Room:
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return an array in the memory that was taken first."""
-        place = self._places[self._next]
-        self._next = (self._next + 1) % len(self._places)
+        place = self._places[0]
+        self._places.rotate(-1)
         return _view(place, shape, dtype)
 
 
-class _Carrier(ABC):
-    """Moves slabs to or from one rank, or several."""
-
-    @abstractmethod
-    def send(self, peer: int, slab: Array) -> None:
-        """Send a slab, or wait until there is room to begin."""
-
-    @abstractmethod
-    def recv(self, peer: int, slab: Array, whole: int) -> None:
-        """Receive the next slab that `peer` sends; it may be complete only after `finish`."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Wait until all slabs have been sent, or received."""
-
-
-class _Messages(_Carrier):
+class _SlabMessages:
     """Nonblocking messages; slabs that are not contiguous pass through `room`."""
 
     def __init__(self, comm: MPI.Intracomm, room: Room | None) -> None:
@@ -82,7 +63,7 @@ class _Messages(_Carrier):
         self._pending: deque[tuple[list[MPI.Request], Array, Array, int]] = deque()
 
     def send(self, peer: int, slab: Array) -> None:
-        """Pack if needed, and start the message."""
+        """Pack if needed, start the message, and wait for an older one if there are many."""
         packed = self._contiguous(slab)
         if packed is not slab:
             copy_now(packed, slab)
@@ -117,7 +98,7 @@ class _Messages(_Carrier):
         return self._room.take(slab.shape, slab.dtype)
 
 
-class _StagingSlots(_Carrier):
+class _StagingSlots:
     """Slots in shared memory between this rank and one other, used in turn.
 
     An empty message says that a slot is full, another one back that it is free.
@@ -134,17 +115,15 @@ class _StagingSlots(_Carrier):
         """Pack the slab when a slot is free."""
         if len(self._unread) == len(self._slots):
             self._await(self._unread.popleft())
-        number, slot = self._next(slab)
-        copy_now(slot, slab)
-        self._publish(peer, number)
+        copy_now(self._slot(slab), slab)
+        self._publish(peer)
         self._unread.append(peer)
 
     def recv(self, peer: int, slab: Array, whole: int) -> None:
         """Wait for the slab and unpack it."""
         self._await(peer)
-        number, slot = self._next(slab)
-        copy_now(slab, slot, whole)
-        self._publish(peer, number)
+        copy_now(slab, self._slot(slab), whole)
+        self._publish(peer)
 
     def finish(self) -> None:
         """Wait until all slots are free."""
@@ -152,13 +131,13 @@ class _StagingSlots(_Carrier):
             self._await(self._unread.popleft())
         wait_all(self._sent)
 
-    def _next(self, slab: Array) -> tuple[int, Array]:
+    def _slot(self, slab: Array) -> Array:
+        return _view(self._slots[self._moved % len(self._slots)], slab.shape, slab.dtype)
+
+    def _publish(self, peer: int) -> None:
+        fence()
         number = self._moved % len(self._slots)
         self._moved += 1
-        return number, _view(self._slots[number], slab.shape, slab.dtype)
-
-    def _publish(self, peer: int, number: int) -> None:
-        fence()
         # The peer has used the slot since, so it has received the last message about it.
         wait_all([self._sent[number]])
         self._sent[number] = self._comm.Isend(bytearray(), peer, TAG)
@@ -166,6 +145,10 @@ class _StagingSlots(_Carrier):
     def _await(self, peer: int) -> None:
         timed("wait", self._comm.Recv, bytearray(), peer, TAG)
         fence()
+
+
+# Slots in shared memory of every rank on this node, once they were made; None without room.
+_kept_slots = Attribute(list["list[Bytes] | None"])
 
 
 class SlabStream:
@@ -182,12 +165,18 @@ class SlabStream:
     ) -> None:
         self._topology = topology
         self._root = root
-        self._slots = _kept_slots(topology).make(topology) if through_slots else None
-        self._messages = _Messages(topology.comm, room)
+        self._blocks: list[Bytes] | None = None
+        if through_slots:
+            kept = _kept_slots(topology)
+            if not kept:
+                blocks = topology.shared.allocate_each(SLOTS * SLOT_BYTES)
+                kept.append(None if topology.any_of([blocks is None])[0] else blocks)
+            self._blocks = kept[0]
+        self._messages = _SlabMessages(topology.comm, room)
         self._staged: dict[int, _StagingSlots] = {}
 
     def send(self, peer: int, slab: Array) -> None:
-        """Send a slab to `peer`."""
+        """Send a slab to `peer`, or wait until there is room to begin."""
         self._carrier(peer).send(peer, slab)
 
     def recv(self, peer: int, slab: Array, whole: int = 0) -> None:
@@ -199,42 +188,20 @@ class SlabStream:
 
     def finish(self) -> None:
         """Wait until all slabs have been sent, or received."""
-        for carrier in (*self._staged.values(), self._messages):
-            carrier.finish()
+        for slots in self._staged.values():
+            slots.finish()
+        self._messages.finish()
 
-    def _carrier(self, peer: int) -> _Carrier:
-        if self._slots is None or peer not in self._topology.on_node:
+    def _carrier(self, peer: int) -> _SlabMessages | _StagingSlots:
+        topology = self._topology
+        if self._blocks is None or peer not in topology.on_node:
             return self._messages
-        slots_of_peer = self._staged.get(peer)
-        if slots_of_peer is None:
+        if peer not in self._staged:
             # Those of the other rank than root, whose slots are its own.
-            owner = peer if self._topology.rank == self._root else self._topology.rank
-            slots = np.split(self._slots.of(owner), SLOTS)
-            slots_of_peer = self._staged[peer] = _StagingSlots(self._topology.comm, slots)
-        return slots_of_peer
-
-
-class _Slots:
-    """Slots in shared memory of every rank on this node, or of none on any node."""
-
-    def __init__(self) -> None:
-        self._made = False
-        self._segment: Segment | None = None
-
-    def make(self, topology: Topology) -> Segment | None:
-        """Allocate them the first time; None on all ranks if a node has no room. *Collective*."""
-        if not self._made:
-            self._made = True
-            segment = Segment.allocate(topology, SLOTS * SLOT_BYTES)
-            self._segment = None if topology.any_of([segment is None])[0] else segment
-        return self._segment
-
-    def clear(self) -> None:
-        """Release the memory."""
-        self._segment = None
-
-
-_kept_slots = Attribute(_Slots)
+            owner = peer if topology.rank == self._root else topology.rank
+            slots = np.split(self._blocks[topology.on_node[owner]], SLOTS)
+            self._staged[peer] = _StagingSlots(topology.comm, slots)
+        return self._staged[peer]
 
 
 def bcast_array(comm: MPI.Intracomm, array: Array, root: int) -> None:

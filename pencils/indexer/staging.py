@@ -20,7 +20,6 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.comm.memory import aligned_empty, array_at
 from pencils.comm.rows import Ints
-from pencils.comm.staging import Segment
 from pencils.comm.topology import Attribute, Topology
 
 CHUNK = 8192  # points
@@ -206,12 +205,8 @@ def _allocate(topology: Topology, words: int) -> list[Ints]:
     """
     if topology.comm.size == 1:
         return [aligned_empty(WORD * words).view(np.int64)]
-    segment = Segment.allocate(topology, WORD * words)
-    if segment is None:
-        return []
-    found = [segment.of(rank).view(np.int64) for rank in range(topology.comm.size)]
-    found[topology.rank] = segment.own.view(np.int64)  # it holds the memory
-    return found
+    blocks = topology.shared.allocate_each(WORD * words)
+    return [block.view(np.int64) for block in blocks or ()]
 
 
 def _lines(words: int) -> int:

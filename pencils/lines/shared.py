@@ -9,9 +9,7 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import array_at
-from pencils.comm.pack import no_op
-from pencils.comm.shared_memory import Buffers, synchronize
-from pencils.comm.staging import (
+from pencils.comm.methods.shared import (
     IN_PLACE,
     OFFSET,
     STRIDES,
@@ -19,6 +17,8 @@ from pencils.comm.staging import (
     AddressTable,
     SharedMemoryGroup,
 )
+from pencils.comm.pack import no_op
+from pencils.comm.shared_memory import Buffers, synchronize
 from pencils.lines.methods import AtOnce, Bound, LineMethod, Lines, Solve
 from pencils.lines.system import WholeLines
 

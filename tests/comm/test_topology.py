@@ -22,8 +22,8 @@ from mpi_helpers import (
 import pencils
 from pencils import graph
 from pencils.comm.agree import agreed
+from pencils.comm.methods.shared import SharedMemoryGroup
 from pencils.comm.shared_memory import Buffers
-from pencils.comm.staging import SharedMemoryGroup
 from pencils.comm.topology import congruent, private_class, topology_of, translate, user_comm
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid

@@ -43,7 +43,7 @@ class _PreparedAlltoallv(PreparedMethod):
 
         def complete() -> None:
             for each in finish:
-                each()
+                each.complete()
 
         return Started(complete, [request for each in finish for request in each.requests])
 

@@ -159,7 +159,7 @@ class _PreparedBundles(PreparedMethod):
             return self._messages.start()
         method = self._method
         node = method.plan.topology.node
-        receive = self._large.start()
+        large = self._large.start()
         method.busy = True
         self._packs[0]()
         fence()
@@ -172,9 +172,9 @@ class _PreparedBundles(PreparedMethod):
                 self._carry(node)
             finally:
                 method.busy = False
-            receive()
+            large.complete()
 
-        return Started(complete, [meeting, *receive.requests])
+        return Started(complete, [meeting, *large.requests])
 
     def _carry(self, node: MPI.Intracomm) -> None:
         """Send each stage, and pack the next one; unpack each that has come."""

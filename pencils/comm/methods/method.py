@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from pencils.comm.topology import Topology
 from pencils.layout import Traffic
 
 Array = NDArray[Any]
+Arrays = Sequence[Array]
 T = TypeVar("T")
 
 
@@ -33,11 +34,11 @@ class ChunkPlan(NamedTuple):
     buffers: Buffers
     unpack: Unpacker  # how received blocks are written to the targets
 
-    def sends_of(self, arrays: Sequence[Array]) -> list[tuple[PackPlan, Array]]:
+    def sends_of(self, arrays: Arrays) -> list[tuple[PackPlan, Array]]:
         """Pair the sources of a call with their pack plans."""
         return list(zip(one_each(self.sends, arrays), arrays, strict=True))
 
-    def recvs_of(self, arrays: Sequence[Array]) -> list[tuple[PackPlan, Array]]:
+    def recvs_of(self, arrays: Arrays) -> list[tuple[PackPlan, Array]]:
         """Pair the targets of a call with their pack plans."""
         return list(zip(one_each(self.recvs, arrays), arrays, strict=True))
 
@@ -57,7 +58,7 @@ class ChunkPlan(NamedTuple):
         return self._replace(sends=some(self.sends, sends), recvs=some(self.recvs, recvs or sends))
 
 
-def one_each(values: Sequence[T], arrays: Sequence[Array]) -> Sequence[T]:
+def one_each(values: Sequence[T], arrays: Arrays) -> Sequence[T]:
     """Return a value for each array: there is one for each, or one for all."""
     return list(values) * len(arrays) if len(values) == 1 else values
 
@@ -96,10 +97,6 @@ class Started(NamedTuple):
     complete: Callable[[], None]
     requests: Sequence[MPI.Request] = ()
 
-    def __call__(self) -> None:
-        """Receive and unpack. *Collective*."""
-        self.complete()
-
 
 class PreparedMethod(ABC):
     """A method for the arrays of one call: views are sliced once, so that starting is fast."""
@@ -107,23 +104,21 @@ class PreparedMethod(ABC):
     nbytes = 0  # bytes of the larger one of the buffers to send from and to receive in
 
     @abstractmethod
-    def __init__(
-        self, method: Any, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
-    ) -> None:
+    def __init__(self, method: Any, sources: Arrays, targets: Arrays, *, aliased: bool) -> None:
         """Prepare `method`; local. `aliased`: some target shares memory with some source."""
 
     @abstractmethod
     def start(self) -> Started:
-        """Pack and send; calling the result receives and unpacks. *Collective*."""
+        """Pack and send; completing the result receives and unpacks. *Collective*."""
 
     def reserve(self) -> None:  # noqa: B027 - shared memory needs little of it
         """Allocate what `start` needs; local. Ranks can still agree that one of them failed."""
 
     def run(self, own: Callable[[], None]) -> None:
         """Start, call `own` while data are on their way, and complete. *Collective*."""
-        complete = timed("pack", self.start, calls=0)
+        started = timed("pack", self.start, calls=0)
         own()
-        complete()
+        started.complete()
 
     def run_open(self, own: Callable[[], None]) -> MPI.Intracomm | None:
         """Run, but return the ranks that may still read sources of this one, if any. *Collective*.
@@ -150,9 +145,7 @@ class Method(ABC):
         """Make a method for each chunk. *Collective*."""
         return [cls(plan) for plan in plans]
 
-    def prepare(
-        self, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
-    ) -> PreparedMethod:
+    def prepare(self, sources: Arrays, targets: Arrays, *, aliased: bool) -> PreparedMethod:
         """Prepare to move ``sources[i]`` to ``targets[i]``; local."""
         return self.prepared(self, sources, targets, aliased=aliased)
 
@@ -179,35 +172,30 @@ class Method(ABC):
         """Free MPI objects; local."""
 
 
-def publish_starts(
-    first: NDArray[np.int64],
-    sends: Sequence[PackPlan],
-    bases: Iterable[int],
-    ranks: Mapping[int, int] | Sequence[int],
-) -> None:
-    """Set in a row for each rank where its blocks begin in the staging block of this rank.
-
-    There is a column for each of `sends`, which begins at its base; `ranks` has the row of a peer.
-    """
-    for number, (plan, base) in enumerate(zip(sends, bases, strict=False)):
-        for peer, start in reversed(list(zip(plan.peers, plan.starts, strict=True))):
-            first[ranks[peer], number] = base + start  # those for one peer are consecutive
-
-
 def find_starts(
+    comm: MPI.Intracomm,
+    sends: Sequence[PackPlan],
     recvs: Sequence[PackPlan],
-    ahead: NDArray[np.int64],
+    bases: Sequence[int],
     ranks: Mapping[int, int] | Sequence[int],
-) -> list[list[int]]:
-    """Return where blocks begin in the staging blocks of their senders.
+) -> tuple[list[list[int]], list[int]]:
+    """Find where blocks begin in the staging blocks of their senders, and where those end.
 
-    `ahead` has what `publish_starts` has set on other ranks, in a row for each of them.
+    Those of each of `sends` begin at its base in the staging block of this rank, which ends at the
+    last of `bases`; `ranks` has the rank of a peer in `comm`. *Collective*.
     """
+    mine = np.zeros((comm.size, len(sends) + 1), np.int64)
+    mine[:, -1] = bases[-1]
+    for number, plan in enumerate(sends):
+        for peer, start in reversed(list(zip(plan.peers, plan.starts, strict=True))):
+            mine[ranks[peer], number] = bases[number] + start  # those for one peer are consecutive
+    theirs = np.empty_like(mine)
+    comm.Alltoall(mine, theirs)
     found = []
     for number, plan in enumerate(recvs):
-        at, starts = ahead[:, number].tolist(), []
+        at, starts = theirs[:, number].tolist(), []
         for peer, nbytes in zip(plan.peers, plan.room, strict=True):
             starts.append(at[ranks[peer]])
             at[ranks[peer]] += nbytes
         found.append(starts)
-    return found
+    return found, theirs[:, -1].tolist()

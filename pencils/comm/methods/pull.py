@@ -17,20 +17,12 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from pencils.comm.agree import raise_noticed, waiting
+from pencils.comm.agree import agreed, waiting
 from pencils.comm.exchange import Handle
 from pencils.comm.memory import Bytes
-from pencils.comm.methods.method import (
-    Array,
-    find_starts,
-    one_each,
-    own_blocks,
-    pack_plans,
-    publish_starts,
-)
-from pencils.comm.pack import MessageSpec, Pairs, no_op, prepare_ordered_copies
+from pencils.comm.methods.method import Arrays, find_starts, one_each, own_blocks, pack_plans
+from pencils.comm.pack import MessageSpec, PackPlan, Pairs, no_op, prepare_ordered_copies
 from pencils.comm.recording import current, timed
-from pencils.comm.staging import Segment
 from pencils.comm.topology import Attribute, Topology
 
 T = TypeVar("T")
@@ -40,42 +32,34 @@ MOST_STAGED = 2**19
 TURNS = 2
 
 
-class _Staging:
+class _StagingBlocks:
     """The staging blocks of all ranks of a communicator, which all exchanges of it share."""
 
     def __init__(self) -> None:
         self.turn = 0  # equal on all ranks between two calls
         self.meet: Callable[[], object] = no_op  # wait for all ranks
-        self.segment: Segment | None = None  # None if there is no room
+        self.blocks: list[list[Bytes]] = []  # of each rank, by turn; none if there is no room
         self._made = False
-        self._blocks: dict[int, list[Bytes]] = {}  # by rank: those that were needed
 
     def make(self, topology: Topology) -> bool:
         """Allocate the blocks, unless they exist; False if there is no room. *Collective*."""
         if not self._made:
             self._made = True
             self.meet = waiting(topology.comm)
-            self.segment = Segment.allocate(topology, TURNS * MOST_STAGED)
-        return self.segment is not None
-
-    def blocks(self, rank: int) -> list[Bytes]:
-        """Return the blocks of a rank, by turn; local."""
-        found = self._blocks.get(rank)
-        if found is None:
-            assert self.segment is not None
-            found = self._blocks[rank] = np.split(self.segment.of(rank), TURNS)
-        return found
+            blocks = topology.shared.allocate_each(TURNS * MOST_STAGED)
+            self.blocks = [np.split(block, TURNS) for block in blocks or ()]
+        return bool(self.blocks)
 
     def clear(self) -> None:
         """Release the blocks."""
-        self.segment, self._blocks = None, {}
+        self.blocks = []
 
 
-_staging = Attribute(_Staging)
+_staging = Attribute(_StagingBlocks)
 
 
 class Pull:
-    """Plan of an exchange by staging blocks. Making it is *Collective*, preparing it local.
+    """Plan of an exchange by staging blocks; made by `find`. Preparing it is local.
 
     There is a spec for each array, or a single one for any number of arrays.
     """
@@ -90,40 +74,29 @@ class Pull:
         plans = [pack_plans(spec, rank, size) for spec in specs]
         self._sends = [sends for (sends,), _ in plans]
         self._recvs = [recvs for _, (recvs,) in plans]
+        self.single = len(specs) == 1
         self.sent = sum(sum(sends.nbytes) for sends in self._sends)  # for one array of each spec
         self.received = sum(sum(recvs.nbytes) for recvs in self._recvs)
-        # Where the blocks of each array begin in the staging block of this rank, and where they
-        # end. That of every rank, and where blocks for this rank begin there, by array.
+        # Where blocks of each spec begin: in the staging block of this rank, and, for those that it
+        # receives, in that of their sender. Where the staging block of every rank ends.
         self._bases = np.cumsum([0, *(sends.packed for sends in self._sends)]).tolist()
+        bases = zip(self._sends, self._bases, strict=False)
+        self._send_starts = [[base + start for start in sends.starts] for sends, base in bases]
+        self._recv_starts: list[list[int]] = []
         self._ends = [0] * size
-        self._starts: list[list[int]] = []
 
     @classmethod
     def find(cls, topology: Topology, specs: Sequence[MessageSpec]) -> Pull | None:
         """Make the plan; None on all ranks if this method is not for the exchange. *Collective*."""
-        size = topology.comm.size
-        if size > 1 and (topology.nodes > 1 or not _staging(topology).make(topology)):
+        comm = topology.comm
+        if comm.size > 1 and (topology.nodes > 1 or not _staging(topology).make(topology)):
             return None
-        error, pull = None, None
-        try:
+        with agreed(comm, "pull"):
             pull = cls(topology, specs)
-        except Exception as mistake:  # noqa: BLE001 - raised below, on all ranks
-            error = mistake
-        first = np.full((size, len(specs) + 1), -1, np.int64)
-        ahead = np.empty_like(first)
-        if pull is not None:
-            publish_starts(first, pull._sends, pull._bases, range(size))
-            first[:, -1] = pull._bases[-1]
-        topology.comm.Alltoall(first, ahead)
-        ends = ahead[:, -1].tolist()
-        if min(ends) < 0:
-            raise_noticed(topology.comm, "pull", error)
-        assert pull is not None
-        pull._ends = ends
-        pull._starts = find_starts(pull._recvs, ahead, range(size))
-        if not pull.fits(1):
-            return None
-        return pull
+        pull._recv_starts, pull._ends = find_starts(
+            comm, pull._sends, pull._recvs, pull._bases, range(comm.size)
+        )
+        return pull if pull.fits(1) else None
 
     @property
     def sends_any(self) -> bool:
@@ -135,66 +108,44 @@ class Pull:
         return arrays * max(self._ends) <= MOST_STAGED
 
     def prepare(
-        self,
-        sources: Sequence[Array],
-        targets: Sequence[Array],
-        *,
-        aliased: bool = False,
-        after: Pairs = (),
+        self, sources: Arrays, targets: Arrays, *, aliased: bool = False, after: Pairs = ()
     ) -> PreparedPull:
         """Prepare to move ``sources[i]`` to ``targets[i]``, then to copy the pairs `after`; local.
 
         `aliased`: some target shares memory with some source that is not sent before.
         """
-        packed: list[tuple[Array, Array]] = []
-        kept = [
-            (target[into], source[key])
-            for source, target, keys in zip(
-                sources, targets, one_each(self._own, targets), strict=True
-            )
-            for key, into in keys
-        ]
+        own = zip(sources, targets, one_each(self._own, targets), strict=True)
+        kept = [(target[into], source[key]) for source, target, keys in own for key, into in keys]
+        saved: Pairs = []
         if aliased:
-            saved = [np.empty(source.shape, source.dtype) for _, source in kept]
-            packed = [(room, source) for room, (_, source) in zip(saved, kept, strict=True)]
-            kept = [(target, room) for room, (target, _) in zip(saved, kept, strict=True)]
-        turns = range(TURNS)
-        packs = [
-            prepare_ordered_copies([*packed, *self._packing(turn, sources)], read_elsewhere=True)
-            for turn in turns
-        ]
-        pulls = [
-            prepare_ordered_copies([*self._pulling(turn, targets), *kept, *after]) for turn in turns
-        ]
-        times = len(sources) if len(self._sends) == 1 else 1
-        return PreparedPull(self, packs, pulls, kept, times)
+            saved = [(np.empty(source.shape, source.dtype), source) for _, source in kept]
+            kept = [(target, room) for (room, _), (target, _) in zip(saved, kept, strict=True)]
+        packs, pulls = [], []
+        for turn in range(TURNS):
+            sent = self._staged(turn, self._sends, self._send_starts, sources, self.topology.rank)
+            packs.append(prepare_ordered_copies([*saved, *sent], read_elsewhere=True))
+            received = self._staged(turn, self._recvs, self._recv_starts, targets)
+            pulled = [(view, window) for window, view in received]
+            pulls.append(prepare_ordered_copies([*pulled, *kept, *after]))
+        return PreparedPull(self, packs, pulls, kept, len(sources) if self.single else 1)
 
-    def _packing(self, turn: int, sources: Sequence[Array]) -> Pairs:
-        """Pair blocks of the sources with their room in the staging block of this rank."""
+    def _staged(
+        self,
+        turn: int,
+        plans: Sequence[PackPlan],
+        starts: list[list[int]],
+        arrays: Arrays,
+        owner: int | None = None,
+    ) -> Pairs:
+        """Pair the room of each block in the staging block of its sender with the block itself."""
         pairs = []
-        rank = self.topology.rank
-        for number, source in enumerate(sources):
-            single = len(self._sends) == 1
-            sends = self._sends[0 if single else number]
-            base = number * self._bases[-1] if single else self._bases[number]
-            for block, view in enumerate(sends.views(source)):
-                mine = self.staging.blocks(rank)[turn]
-                pairs.append((sends.window(mine, block, base + sends.starts[block]), view))
-        return pairs
-
-    def _pulling(self, turn: int, targets: Sequence[Array]) -> Pairs:
-        """Pair blocks of the targets with where they are in the staging blocks of the peers."""
-        pairs = []
-        for number, target in enumerate(targets):
-            single = len(self._recvs) == 1
-            recvs = self._recvs[0 if single else number]
-            starts = self._starts[0 if single else number]
-            for block, view in enumerate(recvs.views(target)):
-                peer, start = recvs.peers[block], starts[block]
-                if single:
-                    start += number * self._ends[peer]
-                theirs = self.staging.blocks(peer)[turn]
-                pairs.append((view, recvs.window(theirs, block, start)))
+        for number, array in enumerate(arrays):
+            spec = 0 if self.single else number
+            plan, before = plans[spec], number if self.single else 0
+            for block, view in enumerate(plan.views(array)):
+                sender = plan.peers[block] if owner is None else owner
+                start = starts[spec][block] + before * self._ends[sender]
+                pairs.append((plan.window(self.staging.blocks[sender][turn], block, start), view))
         return pairs
 
 
@@ -240,16 +191,9 @@ class PreparedPull:
         topology = self.plan.topology
         if topology.under_way:
             topology.complete()
-        if current.recorder is not None:
-            self.pack()
-            timed("wait", self.staging.meet)
-            self.finish()
-            return
-        turn = self.staging.turn
-        self.packs[turn]()
-        self.staging.meet()
-        self.staging.turn = 1 - turn
-        self.pulls[turn]()
+        self.pack()
+        timed("wait", self.staging.meet)
+        self.finish()
 
     def run_open(self) -> None:
         """Run; no rank reads the sources afterwards. *Collective*."""

@@ -7,51 +7,172 @@ read after a barrier, so ranks need not agree which arrays are shared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from itertools import islice
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, array_at, fence
 from pencils.comm.methods.messages import Messages
 from pencils.comm.methods.method import (
     Array,
+    Arrays,
     ChunkPlan,
     Method,
     PreparedMethod,
     Started,
     find_starts,
     one_each,
-    publish_starts,
 )
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import MessageBlock, PackPlan, no_op, prepare_copies
 from pencils.comm.recording import timed
-from pencils.comm.shared_memory import synchronize
-from pencils.comm.staging import (
-    IN_PLACE,
-    NEEDS_STAGING,
-    STAGED,
-    STATE,
-    AddressTable,
-    SharedMemoryGroup,
-)
+from pencils.comm.shared_memory import Buffers, SharedPool, synchronize
+from pencils.comm.topology import Topology, split
 from pencils.layout import Traffic
+
+# Divisions of a node into groups that are kept for each communicator; the number of communicators
+# of MPI libraries is limited.
+MOST_GROUPS = 16
+
+# State of a source: it needs a staging block, can be read in place, or was packed in a staging
+# block.
+NEEDS_STAGING, IN_PLACE, STAGED = range(3)
+# Columns of an address table; strides follow.
+STATE, WINDOW, OFFSET, STRIDES = range(4)
+
+
+@dataclass(slots=True, eq=False)
+class AddressTable:
+    """Where the sources of all ranks of a group are: a row for each rank and array.
+
+    The rows are the same memory on all ranks, kept alive by `block`, in window number `window`.
+    """
+
+    rows: NDArray[np.int64]
+    block: Bytes
+    window: int
+    staging: Bytes | None = None  # of this rank, for the exchange under way
+    writer: object = None  # token of the contents of this rank's rows
+
+
+class SharedMemoryGroup:
+    """Ranks of a node that exchange blocks, with their address tables and staging blocks.
+
+    It is the whole node, unless the node divides into groups in which every rank exchanges blocks
+    with every other one: the rows, or columns, of a process grid. Then barriers are of the group.
+    Making one is *Collective* over the node; `peers` are ranks on it that this rank sends to or
+    receives from, `numbers` some numbers, as many on every rank. `comm` is the private communicator
+    of the group, `pool` the memory that it shares, `ranks` the rank in the group of each member, by
+    rank in the topology, and `most` the largest of each of the numbers in the group.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        peers: Iterable[int],
+        axes: int,
+        buffers: Buffers,
+        numbers: Sequence[int] = (),
+    ) -> None:
+        self.topology = topology
+        self.stages = False  # whether ranks need staging blocks; equal on all ranks
+        self._columns = STRIDES + axes
+        self._buffers = buffers
+        self._idle: dict[int, list[AddressTable]] = {}  # by number of arrays
+        node, on_node = topology.node, topology.on_node
+        members = sorted({topology.rank, *peers})
+        mine = np.array([members[0], _digest(members), *numbers], np.int64)
+        table = np.empty((node.size, len(mine)), np.int64)
+        node.Allgather(mine, table)
+        first, key = table[:, 0], table[:, 0].tobytes()
+        divided = _is_divided(table, on_node)
+        if divided and key not in topology.groups and len(topology.groups) < MOST_GROUPS:
+            with suppress(MemoryError):  # on this node: the others do not wait
+                comm = split(node, members[0])
+                topology.groups[key] = comm, SharedPool(comm, len(np.unique(first)))
+        self.comm, self.pool, self.ranks = node, topology.shared, on_node
+        if divided and key in topology.groups:
+            self.comm, self.pool = topology.groups[key]
+            self.ranks = {member: number for number, member in enumerate(members)}
+            table = table[first == members[0]]
+        self.most: list[int] = table[:, 2:].max(0).tolist()
+
+    def take_table(self, arrays: int) -> AddressTable | None:
+        """Return an idle address table. *Collective* over the group if there is none.
+
+        None on every rank if there is no room for one.
+        """
+        idle = self._idle.get(arrays)
+        if idle:
+            return idle.pop()
+        return self._table(arrays, self.pool.allocate_common(self._nbytes(arrays)))
+
+    def give_table(self, table: AddressTable) -> None:
+        """Take back an address table, and its staging block."""
+        if table.staging is not None:
+            self._buffers.give_shared(self.pool, table.staging)
+            table.staging = None
+        self._idle.setdefault(table.rows.shape[1], []).append(table)
+
+    def take_staging(self, nbytes: int) -> Bytes | None:
+        """Return a block of at least `nbytes`, the same number on all ranks. *Collective*."""
+        return self._buffers.take_shared(self.pool, nbytes)
+
+    def has_room(self) -> bool:
+        """Whether all ranks of the topology have shared memory. *Collective*.
+
+        To be called once, before any table is taken.
+        """
+        slot, made = self.pool.slot(self._columns, self._nbytes(1))
+        table = self._table(1, slot)
+        if table is not None:
+            self.give_table(table)
+        # On one node `made` is the same on all ranks.
+        if self.topology.nodes == 1 and not made:
+            return True
+        room = not self.topology.any_of([table is None])[0]
+        if not room:  # somewhere: all ask for it again the next time
+            self.pool.forget_slots(self._columns)
+        return room
+
+    def _nbytes(self, arrays: int) -> int:
+        return self.comm.size * arrays * self._columns * np.dtype(np.int64).itemsize
+
+    def _table(self, arrays: int, made: tuple[Bytes, Bytes] | None) -> AddressTable | None:
+        """Make a table in common memory, which is that of the first rank; local."""
+        if made is None:
+            return None
+        block, common = made
+        found = self.pool.find(block)
+        assert found is not None
+        rows = common.view(np.int64).reshape(self.comm.size, arrays, self._columns)
+        return AddressTable(rows, block, found[0])
+
+
+def _is_divided(table: NDArray[np.int64], on_node: Iterable[int]) -> bool:
+    """Whether ranks with the same first member, of several, have exactly each other as members."""
+    ranks, firsts = np.array(list(on_node)), np.unique(table[:, 0])
+    for first in firsts:
+        together = table[:, 0] == first
+        if (table[together, 1] != _digest(sorted(ranks[together].tolist()))).any():
+            return False
+    return len(firsts) > 1
+
+
+def _digest(members: list[int]) -> int:
+    return int.from_bytes(blake2b(np.array(members, np.int64).tobytes(), digest_size=7).digest())
 
 
 class _PreparedShared(PreparedMethod):
-    def __init__(
-        self,
-        method: Shared,
-        sources: Sequence[Array],
-        targets: Sequence[Array],
-        *,
-        aliased: bool,
-    ) -> None:
-        pool = method.plan.topology.shared
+    def __init__(self, method: Shared, sources: Arrays, targets: Arrays, *, aliased: bool) -> None:
         self._method = method
         self._group = method.group
         self._arrays = sources, targets
@@ -59,12 +180,13 @@ class _PreparedShared(PreparedMethod):
         self._far: PreparedMethod | None = None
         if method.far is not None:
             self._far = method.far.prepare(sources, targets, aliased=aliased)
-        self._places = [None if aliased else pool.find(source) for source in sources]
-        self._number = len(self._places)
-        self._sends = method.plan.sends_of(sources)
-        # Where the staging block of each array begins in that of all of them, and where that ends.
+        # Of each source: where it begins in the staging block of all of them, and its place in
+        # shared memory, if peers can read it there.
         sizes = one_each(method.staging_bytes, sources)
-        self._bases = np.cumsum([0, *sizes]).tolist()
+        *bases, self._staged_bytes = np.cumsum([0, *sizes]).tolist()
+        pool = method.plan.topology.shared
+        places = [None if aliased else pool.find(source) for source in sources]
+        self._sources = list(zip(bases, places, method.plan.sends_of(sources), strict=True))
         self._token = object()  # identifies the contents of the rows of this rank
         # Valid while the table has the contents for which they were made.
         self._seen = b""
@@ -88,8 +210,8 @@ class _PreparedShared(PreparedMethod):
     def run_open(self, own: Callable[[], None]) -> MPI.Intracomm | None:
         """Run, but without the last barrier if peers read the sources in place."""
         readers = None
-        receive = None if self._far is None else timed("pack", self._far.start, calls=0)
-        table = self._group.take_table(self._number)
+        far = None if self._far is None else timed("pack", self._far.start, calls=0)
+        table = self._group.take_table(len(self._sources))
         if table is None:
             self._prepared_fallback().run(own)
         else:
@@ -97,27 +219,27 @@ class _PreparedShared(PreparedMethod):
             timed("pack", self._publish, table, calls=0)
             synchronize(self._group.comm)
             readers = self._finish(table)
-        if receive is not None:
-            receive()
+        if far is not None:
+            far.complete()
         return readers
 
     def start(self) -> Started:
         """Send messages, pack and publish addresses; completing waits for the peers."""
-        receive = Started(no_op) if self._far is None else self._far.start()
-        table = self._group.take_table(self._number)
+        far = Started(no_op) if self._far is None else self._far.start()
+        table = self._group.take_table(len(self._sources))
         if table is None:
-            copy_from_peers = self._prepared_fallback().start()
+            near = self._prepared_fallback().start()
         else:
             self._publish(table)
             fence()
             arrival = self._group.comm.Ibarrier()
-            copy_from_peers = Started(partial(self._wait, arrival, table), [arrival])
+            near = Started(partial(self._wait, arrival, table), [arrival])
 
         def complete() -> None:
-            copy_from_peers()
-            receive()
+            near.complete()
+            far.complete()
 
-        return Started(complete, [*copy_from_peers.requests, *receive.requests])
+        return Started(complete, [*near.requests, *far.requests])
 
     def _wait(self, request: MPI.Request, table: AddressTable) -> None:
         wait_all([request])
@@ -132,11 +254,11 @@ class _PreparedShared(PreparedMethod):
     def _publish(self, table: AddressTable) -> None:
         """Take a staging block if needed, pack sources into it, and write the rows of this rank."""
         if self._group.stages and table.staging is None:
-            self._method.find_starts()
-            table.staging = self._group.take_staging(self._bases[-1])
+            self._take_staging(table)
         if table.staging is not self._staging:
-            self._staging = table.staging
-            self._pack = self._prepare_packing(table.staging)
+            self._staging, self._pack = table.staging, no_op
+            if table.staging is not None:
+                self._pack = prepare_copies(list(self._packing(table.staging)))
             self._token = object()
         self._pack()
         if table.writer is not self._token:
@@ -144,24 +266,21 @@ class _PreparedShared(PreparedMethod):
             rows = np.array(list(self._rows(table)), np.int64)
             table.rows[self._group.comm.rank] = rows.reshape(table.rows.shape[1:])
 
-    def _prepare_packing(self, staging: Bytes | None) -> Callable[[], None]:
-        """Prepare to pack the blocks of each source that other ranks cannot read."""
-        if staging is None:
-            return no_op
-        pairs = []
-        for base, place, (sends, source) in self._sources():
+    def _packing(self, staging: Bytes) -> Iterator[tuple[Array, Array]]:
+        """Pair the blocks that other ranks cannot read with their room in a staging block."""
+        for base, place, (sends, source) in self._sources:
             for number, view in enumerate(sends.views(source) if place is None else []):
-                pairs.append((sends.window(staging, number, base + sends.starts[number]), view))
-        return prepare_copies(pairs)
+                yield sends.window(staging, number, base + sends.starts[number]), view
 
-    def _sources(self) -> Iterator[tuple[int, tuple[int, int] | None, tuple[PackPlan, Array]]]:
-        """Offset in the staging block, place in shared memory if any, and each source itself."""
-        return zip(self._bases[:-1], self._places, self._sends, strict=True)
+    def _take_staging(self, table: AddressTable) -> None:
+        """Take a staging block, of which the starts are known, if there is room. *Collective*."""
+        self._method.find_starts()
+        table.staging = self._group.take_staging(self._staged_bytes)
 
     def _rows(self, table: AddressTable) -> Iterator[tuple[int, ...]]:
         """Yield the row of each source."""
         staging = None if table.staging is None else self._group.pool.find(table.staging)
-        for base, place, (sends, source) in self._sources():
+        for base, place, (sends, source) in self._sources:
             strides = (*source.strides, *(0,) * (self._method.plan.axes - source.ndim))
             if not sends.packed:
                 yield STAGED, table.window, 0, *strides  # not read by any rank
@@ -191,9 +310,16 @@ class _PreparedShared(PreparedMethod):
     def _prepare_unpacking(self, table: AddressTable) -> Callable[[], None]:
         """Find the blocks in the memory of the peers, after a change of the table."""
         method = self._method
-        if (table.rows[..., STATE] == NEEDS_STAGING).any() and not self._stage(table):
-            prepared = self._prepared_fallback()
-            return lambda: prepared.run(no_op)
+        if (table.rows[..., STATE] == NEEDS_STAGING).any():
+            # One needs a staging block: all take one, or send messages if there is no room.
+            self._take_staging(table)
+            if table.staging is None:
+                prepared = self._prepared_fallback()
+                return lambda: prepared.run(no_op)
+            self._group.stages = True
+            timed("wait", self._group.comm.Barrier)  # all have read the table; now it may change
+            self._publish(table)
+            synchronize(self._group.comm)
         pairs = []
         targets = self._arrays[1]
         starts = one_each(method.starts, targets)
@@ -222,18 +348,6 @@ class _PreparedShared(PreparedMethod):
         start = offset + sum(i * stride for i, stride in steps)
         return array_at(memory, shape, recvs.dtype, start, strides)
 
-    def _stage(self, table: AddressTable) -> bool:
-        """Take staging blocks on all ranks, because one needs it; False if there is no room."""
-        self._method.find_starts()
-        table.staging = self._group.take_staging(self._bases[-1])
-        if table.staging is None:
-            return False
-        self._group.stages = True
-        timed("wait", self._group.comm.Barrier)  # all have read the table; now it may change
-        self._publish(table)
-        synchronize(self._group.comm)
-        return True
-
 
 class Shared(Method):
     """For blocks between ranks of one node only, unless messages for other ones are given as `far`.
@@ -247,10 +361,7 @@ class Shared(Method):
     prepared = _PreparedShared
 
     def __init__(
-        self,
-        plan: ChunkPlan,
-        group: SharedMemoryGroup,
-        staging_bytes: Sequence[int],
+        self, plan: ChunkPlan, group: SharedMemoryGroup, staging_bytes: Sequence[int]
     ) -> None:
         super().__init__(plan)
         self.group = group
@@ -273,7 +384,10 @@ class Shared(Method):
     def find_starts(self) -> None:
         """Set `starts`, unless they are known. *Collective* over the group."""
         if not self.starts:
-            self.starts = _starts_at_peers(self.plan, self.group)
+            plan, bases = self.plan, [0] * (len(self.plan.sends) + 1)
+            self.starts, _ = find_starts(
+                self.group.comm, plan.sends, plan.recvs, bases, self.group.ranks
+            )
 
     def off_node(self) -> Traffic:
         """Count what this rank sends to other nodes: messages only go there."""
@@ -306,27 +420,17 @@ class Hybrid(Shared):
     @classmethod
     def for_chunks(cls, plans: Sequence[ChunkPlan]) -> Sequence[Shared]:
         """Make a method for each chunk. *Collective*."""
-        methods = super().for_chunks([_part(plan, near=True) for plan in plans])
+
+        def part(plan: ChunkPlan, *, near: bool) -> ChunkPlan:
+            on_node = plan.topology.on_node
+            return plan.select(lambda block: is_near(block, on_node) == near)
+
+        methods = super().for_chunks([part(plan, near=True) for plan in plans])
         for method, plan in zip(methods, plans, strict=True):
-            method.far = cls.between(_part(plan, near=False))
+            method.far = cls.between(part(plan, near=False))
         return methods
 
 
 def is_near(block: MessageBlock, on_node: Collection[int]) -> bool:
     """Whether `Hybrid` moves a block through shared memory."""
     return block.peer in on_node and not block.contiguous
-
-
-def _part(plan: ChunkPlan, *, near: bool) -> ChunkPlan:
-    """Plan of the blocks that are moved through shared memory, or of the other ones."""
-    on_node = plan.topology.on_node
-    return plan.select(lambda block: is_near(block, on_node) == near)
-
-
-def _starts_at_peers(plan: ChunkPlan, group: SharedMemoryGroup) -> list[list[int]]:
-    """Where blocks begin in the staging blocks of their senders. *Collective*."""
-    first = np.zeros((group.comm.size, len(plan.sends)), np.int64)
-    publish_starts(first, plan.sends, [0] * len(plan.sends), group.ranks)
-    ahead = np.empty_like(first)
-    group.comm.Alltoall(first, ahead)
-    return find_starts(plan.recvs, ahead, group.ranks)
