@@ -1,10 +1,7 @@
 """All ranks agree before a collective starts, or all of them raise the same error.
 
-Every agreement, whatever it is about, is the same collective with rows of the same form, so that
-ranks that call different verbs meet in it, too, and find that they differ. A row is eight integers:
-whether this rank has failed, a digest of what must be equal, a digest of the element type, flags,
-and 32 bytes of a value of the rank. Up to `MOST_GATHERED` ranks gather the rows; more ranks combine
-them, without the values.
+Every agreement is the same collective with rows of 64 bytes of the same form, so that ranks that
+call different verbs meet in it, too, and find that they differ.
 """
 
 from __future__ import annotations
@@ -27,13 +24,13 @@ from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreemen
 
 T = TypeVar("T")
 
-# With more ranks, rows are combined: what each rank receives must not grow with their number.
+# Up to this many ranks gather their rows; more combine them, without values, so that what each rank
+# receives does not grow with their number.
 MOST_GATHERED = 64
-# Bytes of a row, of its part that is not a value, and of the other part.
+# Bytes of a row; of its head: whether this rank has failed, a digest of what must be equal, one of
+# the element type, and flags; and of the rest: a value of the rank.
 ROW, HEAD, VALUES = 64, 32, 32
 _NUMBERS = Struct("=4q")
-_NO_VALUES = bytes(VALUES)
-_WORDS = HEAD // 8
 _SOUND = bytes(8)  # begins a row of a rank that has not failed
 # Number and text of a value, as other ranks can compare and show it.
 _Described = tuple[int, str]
@@ -65,18 +62,10 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
 
     __slots__ = ("_dtype", "_row", "_values", "carried", "deferred", "flagged")
 
-    def __init__(self, comm: MPI.Intracomm, call: str) -> None:
-        self._begin(PreparedAgreement(comm, call))
-
-    @classmethod
-    def of(cls, row: PreparedAgreement) -> agreed:
-        """Return a block whose values are those of a row, and others that it records."""
-        block = object.__new__(cls)
-        block._begin(row)
-        return block
-
-    def _begin(self, row: PreparedAgreement) -> None:
-        self._row = row
+    def __init__(
+        self, comm: MPI.Intracomm, call: str, row: PreparedAgreement | None = None
+    ) -> None:
+        self._row = row = PreparedAgreement(comm, call) if row is None else row
         self._values: dict[str, object] = {}
         self._dtype = row.dtype
         self.carried: NDArray[Any] | None = None
@@ -136,7 +125,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         except Exception as odd:  # noqa: BLE001 - a value that cannot be compared is an error, too
             error = error or odd
         mine = self.flagged * FLAGGED + self.deferred * DEFERRED
-        flags = meeting.meet(head(failed=error is not None, call=call, dtype=dtype, flags=mine))
+        flags = meeting.meet(_NUMBERS.pack(error is not None, call, dtype, mine))
         if flags is None:
             self._row.raise_together(error, self._values, self._dtype)
         self.flagged, self.deferred = bool(flags & FLAGGED), bool(flags & DEFERRED)
@@ -202,7 +191,7 @@ class PreparedAgreement:
         mine = self._heads.get(flags) if error is None else None
         if mine is None:
             call, dtype = self.digest_with({}), _digest_of(self.dtype)
-            mine = head(failed=error is not None, call=call, dtype=dtype, flags=flags)
+            mine = _NUMBERS.pack(error is not None, call, dtype, flags)
             if error is None:
                 self._heads[flags] = mine
         found = meeting.meet(mine)
@@ -230,7 +219,7 @@ class PreparedAgreement:
 
     def block(self) -> agreed:
         """Return a ``with`` block for checks; it may record further values."""
-        return agreed.of(self)
+        return agreed(self.meeting.comm, self.call, self)
 
     def digest_with(self, values: dict[str, object]) -> int:
         """Digest of the call, of its values and of further ones."""
@@ -259,19 +248,34 @@ class PreparedAgreement:
                 described[name] = shown_value
         dtype = self.dtype if dtype is None else dtype
         fault = None if error is None else Fault.of(error)
-        report = _Report(described, None if dtype is None else _describe(dtype), fault)
-        _raise_together(self.meeting.comm, self.call, report, error)
+        mine = _Report(described, None if dtype is None else _describe(dtype), fault)
+        reports: list[_Report] = self.meeting.comm.allgather(mine)
+        # An error of one rank is often caused by an argument that differs there. Such ranks may lack
+        # some values.
+        for name in dict.fromkeys(name for report in reports for name in report.values):
+            seen = {
+                rank: report.values.get(name, (-1, "nothing"))
+                for rank, report in enumerate(reports)
+                if name in report.values or report.fault is None
+            }
+            difference = _difference(seen)
+            if difference is not None:
+                raise RankDisagreementError(
+                    f"{self.call}: ranks disagree on {name}: {difference}; all ranks must make the "
+                    "same call"
+                ) from error
+        types = {rank: report.dtype for rank, report in enumerate(reports) if report.dtype}
+        difference = _difference(types)
+        if difference is not None:
+            raise TypeDisagreementError(
+                f"{self.call}: ranks pass data of different types: {difference}"
+            ) from error
+        if error is not None and all(report.fault == fault for report in reports):
+            raise error  # the same mistake on all ranks: no rank is to blame
+        for rank, report in enumerate(reports):
+            if report.fault is not None:
+                raise report.fault.error(rank) from error
         raise AssertionError("ranks met, and found no difference")
-
-
-def raise_noticed(comm: MPI.Intracomm, call: str, error: Exception | None) -> None:
-    """Raise an error on all ranks, which have all noticed that one of them has any. *Collective*.
-
-    For collectives of `call` that move a mark of failure with their data, and need no agreement.
-    """
-    with agreed(comm, call):
-        if error is not None:
-            raise error
 
 
 class _Report(NamedTuple):
@@ -289,6 +293,17 @@ def _describe(value: object) -> _Described | None:
         return None
 
 
+def _difference(seen: Mapping[int, _Described]) -> str | None:
+    """Show the values of the first rank, and of the first one that differs from it."""
+    for rank, (number, text) in seen.items():
+        first = next(iter(seen))
+        first_number, first_text = seen[first]
+        if number != first_number:
+            other = text if text != first_text else "another one that looks like it"
+            return f"rank {first} has {first_text}, rank {rank} has {other}"
+    return None
+
+
 def token(value: object) -> int:
     """Make a number that is the same for equal values, and for no others."""
     return _digest(encoded(value))
@@ -304,60 +319,10 @@ def _digest_of(dtype: np.dtype[Any] | None) -> int:
     return 0 if dtype is None else token(dtype) or 1
 
 
-def _raise_together(comm: MPI.Intracomm, call: str, mine: _Report, error: Exception | None) -> None:
-    reports: list[_Report] = comm.allgather(mine)
-    # An error of one rank is often caused by an argument that differs there.
-    difference = _first_difference(reports)
-    if difference is not None:
-        raise RankDisagreementError(
-            f"{call}: ranks disagree on {difference}; all ranks must make the same call"
-        ) from error
-    types = [(rank, report.dtype) for rank, report in enumerate(reports) if report.dtype]
-    difference = _difference(types)
-    if difference is not None:
-        raise TypeDisagreementError(
-            f"{call}: ranks pass data of different types: {difference}"
-        ) from error
-    if error is not None and all(report.fault == mine.fault for report in reports):
-        raise error  # the same mistake on all ranks: no rank is to blame
-    for rank, report in enumerate(reports):
-        if report.fault is not None:
-            raise report.fault.error(rank) from error
-
-
-def _first_difference(reports: list[_Report]) -> str | None:
-    """Name the first value on which ranks differ; ranks with an error may lack some values."""
-    for name in dict.fromkeys(name for report in reports for name in report.values):
-        seen = [
-            (rank, report.values.get(name, (-1, "nothing")))
-            for rank, report in enumerate(reports)
-            if name in report.values or report.fault is None
-        ]
-        difference = _difference(seen)
-        if difference is not None:
-            return f"{name}: {difference}"
-    return None
-
-
-def _difference(seen: list[tuple[int, _Described]]) -> str | None:
-    """Show the values of the first rank, and of the first one that differs from it."""
-    for rank, (number, text) in seen:
-        first, (first_number, first_text) = seen[0]
-        if number != first_number:
-            other = text if text != first_text else "another one that looks like it"
-            return f"rank {first} has {first_text}, rank {rank} has {other}"
-    return None
-
-
-def head(*, failed: bool, call: int, dtype: int, flags: int) -> bytes:
-    """Return the part of a row that is not a value; `dtype` is 0 on a rank without a type."""
-    return _NUMBERS.pack(failed, call, dtype, flags)
-
-
 def waiting(comm: MPI.Intracomm) -> Callable[[], object]:
     """Return a function that waits for all ranks. *Collective*.
 
-    For few ranks it gathers rows, like an agreement: MPI libraries do this faster than a barrier.
+    For few ranks it gathers rows: MPI libraries do this faster than a barrier.
     """
     if comm.size > MOST_GATHERED:
         return comm.Barrier
@@ -383,7 +348,7 @@ class AgreementBuffer:
         if not self.gathers:
             # Each number that must be equal, and its complement: if any bit differs between two
             # ranks, it is set in both results.
-            self._combined = np.zeros((2, 1 + _WORDS + 1), np.int64)
+            self._combined = np.zeros((2, 6), np.int64)
             return
         self._mine, self._rows = bytearray(ROW), bytearray(ROW * size)
         self._sent = [self._mine, ROW, MPI.BYTE]
@@ -416,8 +381,12 @@ class AgreementBuffer:
         """
         if not self.gathers:
             return self._combine(mine)
-        if mine is not self._head:
-            self._write(mine)
+        if mine is not self._head:  # it stays for further calls
+            self._mine[:HEAD] = self._head = mine
+            sound = mine.startswith(_SOUND)
+            self._same_rows = (mine + bytes(VALUES)) * self.size if sound else b""
+            self._same_heads = (mine,) * self.size if sound else None
+            self._flags = _NUMBERS.unpack(mine)[3]
         recorder = current.recorder
         if recorder is None:
             self.comm.Allgather(self._sent, self._received)
@@ -429,19 +398,11 @@ class AgreementBuffer:
         if heads == self._same_heads:
             return self._flags
         numbers = np.frombuffer(b"".join(heads), np.int64)
-        failed, calls, kinds, flags = numbers.reshape(-1, _WORDS).T
+        failed, calls, kinds, flags = numbers.reshape(-1, 4).T
         known = kinds[kinds != 0]
         if failed.any() or (calls != calls[0]).any() or (known != known[:1]).any():
             return None
         return int(np.bitwise_or.reduce(flags))
-
-    def _write(self, head: bytes) -> None:
-        """Write the head of this rank, which stays for further calls."""
-        self._mine[:HEAD] = self._head = head
-        sound = head.startswith(_SOUND)
-        self._same_rows = (head + _NO_VALUES) * self.size if sound else b""
-        self._same_heads = (head,) * self.size if sound else None
-        self._flags = _NUMBERS.unpack(head)[3]
 
     def _combine(self, mine: bytes) -> int | None:
         sent, received = self._combined

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from math import inf
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.agree import agreed, raise_noticed
+from pencils.comm.agree import agreed
 from pencils.comm.fault import Fault
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import compiled
@@ -25,13 +25,14 @@ T = TypeVar("T")
 _INTEGERS = "bhilqBHILQ"
 _FLOATS = "fdg"
 _COMPLEX = "FDG"
+_NUMBERS = _INTEGERS + _FLOATS + _COMPLEX
 _DOUBLE = np.dtype(float)
 EXTREMA = frozenset({np.maximum, np.minimum, np.fmax, np.fmin})  # without neutral element
 # Operations of MPI that have the results of NumPy, and the types for which they have. The MPI
 # standard defines no extrema of NaN, and no half precision.
 _NATIVE: dict[np.ufunc, tuple[str, str]] = {
-    np.add: ("SUM", _INTEGERS + _FLOATS + _COMPLEX),
-    np.multiply: ("PROD", _INTEGERS + _FLOATS + _COMPLEX),
+    np.add: ("SUM", _NUMBERS),
+    np.multiply: ("PROD", _NUMBERS),
     np.maximum: ("MAX", _INTEGERS),
     np.minimum: ("MIN", _INTEGERS),
     np.fmax: ("MAX", _INTEGERS),
@@ -62,10 +63,24 @@ def reducer(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
     """Allocate what `allreduce` needs; local. Call the result once, with the communicator."""
     if not array.dtype.isnative:  # MPI has no such types, and NumPy's results are native, too
         array = array.astype(native(array.dtype))
+    name, chars = _NATIVE.get(ufunc, ("", ""))
     if ufunc in EXTREMA and array.dtype.char in _FLOATS:
         reduce = _extremum(array, ufunc)
+    elif array.dtype.char in chars:
+        total, op = np.array(array, order="C"), getattr(MPI, name)
+
+        def reduce(comm: MPI.Intracomm) -> Array:
+            timed("wait", comm.Allreduce, MPI.IN_PLACE, total, op)
+            return total
     else:
-        reduce = _combination(array, ufunc)
+
+        def join(one: Array, other: Array) -> Array:
+            with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
+                return np.asarray(ufunc(one, other))
+
+        def reduce(comm: MPI.Intracomm) -> Array:
+            return np.asarray(combine(comm, array, join))
+
     return lambda comm: array if comm.size == 1 else reduce(comm)
 
 
@@ -87,33 +102,13 @@ def block_reducer(
 
     if kernels is None or ufunc is not np.add or dtype is not _DOUBLE:
         return by_numpy
-    total: Callable[[Array], float | None] = kernels.total
 
     def compiled_sum(block: Array) -> Any:
-        found = total(block) if block.dtype is _DOUBLE else None
+        found: float | None = kernels.total(block) if block.dtype is _DOUBLE else None
         # NumPy warns of what is not finite.
         return found if found is not None and -inf < found < inf else by_numpy(block)
 
     return compiled_sum
-
-
-def _combination(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
-    name, chars = _NATIVE.get(ufunc, ("", ""))
-    if array.dtype.char not in chars:
-        return lambda comm: np.asarray(combine(comm, array, partial(_quietly, ufunc)))
-    total, op = np.array(array, order="C"), getattr(MPI, name)
-
-    def reduce(comm: MPI.Intracomm) -> Array:
-        timed("wait", comm.Allreduce, MPI.IN_PLACE, total, op)
-        return total
-
-    return reduce
-
-
-def _quietly(ufunc: np.ufunc, one: Array, other: Array) -> Array:
-    """Combine two arrays without warnings: only some ranks might take them for errors."""
-    with np.errstate(all="ignore"):
-        return np.asarray(ufunc(one, other))
 
 
 def fold(rows: Array, ufunc: np.ufunc) -> Array:
@@ -122,7 +117,7 @@ def fold(rows: Array, ufunc: np.ufunc) -> Array:
     The result is the same on every rank that has the same rows. Nothing warns of overflow, as in
     MPI: only some ranks might take warnings for errors.
     """
-    values = _FOLDS.get((ufunc, rows.dtype.char))
+    values = folder(ufunc, rows.dtype)
     if values is not None and rows.shape[1] == 1:
         return np.array([values(rows.ravel().tolist())], rows.dtype)
     with np.errstate(all="ignore"):
@@ -202,11 +197,10 @@ def combine(comm: MPI.Intracomm, value: T, join: Callable[[T, T], T]) -> T:
     """
 
     def joined_or_fault(one: T | Fault, other: T | Fault) -> T | Fault:
-        for each in (one, other):
-            if isinstance(each, Fault):
-                return each
+        if isinstance(one, Fault) or isinstance(other, Fault):
+            return one if isinstance(one, Fault) else other
         try:
-            return join(cast("T", one), cast("T", other))
+            return join(one, other)
         except Exception as error:  # noqa: BLE001 - sent to all ranks instead of the value
             return Fault.of(error)
 
@@ -312,28 +306,20 @@ class ReduceOp(Enum):
             self.ufunc(flat, values.astype(out.dtype, copy=False), out=flat)
 
 
-def _largest(dtype: np.dtype[Any]) -> Any:
-    return {"b": True, "f": np.inf}.get(dtype.kind) or np.iinfo(_as_integer(dtype)).max
-
-
-def _smallest(dtype: np.dtype[Any]) -> Any:
-    if dtype.kind == "b":
-        return False
-    # The smallest integer means "not a time".
-    return -np.inf if dtype.kind == "f" else np.iinfo(_as_integer(dtype)).min + (dtype.kind in "mM")
-
-
-def _as_integer(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type of the integers that store times, or `dtype` itself."""
-    return np.dtype(np.int64) if dtype.kind in "mM" else dtype
+def _extreme(dtype: np.dtype[Any], *, largest: bool) -> Any:
+    if dtype.kind in "bf":
+        return {"b": largest, "f": np.inf if largest else -np.inf}[dtype.kind]
+    times = dtype.kind in "mM"  # stored as integers; the smallest one means "not a time"
+    bounds = np.iinfo(np.int64 if times else dtype)
+    return bounds.max if largest else bounds.min + times
 
 
 # Function, kinds of element types as NumPy abbreviates them, and neutral element of a type.
 _OPERATIONS: dict[ReduceOp, tuple[np.ufunc, str, Callable[[np.dtype[Any]], Any]]] = {
     ReduceOp.SUM: (np.add, "biufcm", lambda _: 0),
     ReduceOp.PROD: (np.multiply, "biufc", lambda _: 1),
-    ReduceOp.MIN: (np.minimum, "biufmM", _largest),
-    ReduceOp.MAX: (np.maximum, "biufmM", _smallest),
+    ReduceOp.MIN: (np.minimum, "biufmM", partial(_extreme, largest=True)),
+    ReduceOp.MAX: (np.maximum, "biufmM", partial(_extreme, largest=False)),
     ReduceOp.LAND: (np.logical_and, "biufc", lambda _: True),
     ReduceOp.LOR: (np.logical_or, "biufc", lambda _: False),
     ReduceOp.BAND: (np.bitwise_and, "biu", lambda dtype: ~dtype.type(0)),
@@ -384,7 +370,9 @@ def reduce_together(
         numbers[0] = 1
     timed("wait", comm.Allreduce, MPI.IN_PLACE, numbers, op)
     if numbers[0]:
-        raise_noticed(comm, call, error)
+        with agreed(comm, call):
+            if error is not None:
+                raise error
     return numbers[1:]
 
 

@@ -1,40 +1,29 @@
-"""Private communicators: one duplicate per user communicator, and the sub-communicators of grids.
+"""Private communicators: an attribute of a user's one, found by every pencil, and freed with it.
 
-The library never sends on a communicator of the user, so its messages cannot match theirs. The
-duplicate is an MPI attribute of the user's communicator: made once, found by every pencil, and
-freed with it. Higher layers keep their caches in it by an `Attribute`.
-
-What a simulated rank has for itself is a `PerProcess`. The choice of kernels in `pencils.comm.pack`
-is of the machine.
+Messages of the library never match those of the user; the caches of higher layers are in it, too.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial, reduce
 from itertools import count
 from operator import or_
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pencils.comm.agree import agreed
 from pencils.comm.failure import Guarded
 from pencils.comm.mpi import MPI, OTHER_MPI, PerProcess, is_foreign, is_simulated, values
 from pencils.comm.shared_memory import SharedPool
 from pencils.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from numpy.typing import NDArray
-
-    from pencils.layout import ProcessGrid
-
+from pencils.layout import ProcessGrid
 
 V = TypeVar("V")
 
