@@ -179,7 +179,7 @@ def _show(args: argparse.Namespace, rank: int) -> None:
     from pencils.errors import PencilsError
     from pencils.io.file_access import open_to_read
     from pencils.io.show import describe_file
-    from pencils.transposition.tune import describe_results
+    from pencils.tools.planning.tuning import describe_results
 
     if args.picture and len(args.file) > 1:
         sys.exit("error: --picture names one file, but several are to be drawn; leave it out")

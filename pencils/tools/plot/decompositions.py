@@ -17,6 +17,7 @@ from pencils.layout import Box, Layout, redistribution
 from pencils.layout.halo import ghost_box
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
+from pencils.tools.planning.tuning import Tuning
 from pencils.tools.plot.figures import (
     SOLID,
     Color,
@@ -27,7 +28,6 @@ from pencils.tools.plot.figures import (
     new_axes,
     new_pair,
 )
-from pencils.transposition.tune import Tuning
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
