@@ -28,7 +28,7 @@ from pencils.halo.exchange import (
     measured_way,
     values_of,
 )
-from pencils.halo.schedule import HaloOptions, HaloSpec, PreparedHalo
+from pencils.halo.schedule import HaloOptions, HaloSpec, PreparedHalo, make_ready
 from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers
 
 _SLOT = "_kept_halo"  # of fields, for their `_Call` of `exchange_halo`
@@ -165,8 +165,7 @@ class _Call(KeptCall[_KeptPlans]):
 
     def _reserve(self) -> None:
         for halo in self._found:
-            halo.reserve()
-            halo.pack()
+            make_ready(halo)
 
 
 class _Halos(KeptVerb[_KeptPlans, list[PreparedHalo]]):
@@ -181,7 +180,7 @@ class _Halos(KeptVerb[_KeptPlans, list[PreparedHalo]]):
     def signature(self, agree: Agreement) -> PlanKey:
         """Check the fields, and whether any is private."""
         self._fields = fields = as_fields(self._given)
-        key = specs, corners = _key_of(fields, corners=bool(self._corners))
+        specs, corners = key = tuple(map(HaloSpec.of, fields)), bool(self._corners)
         if self._task == ADD:
             check_numeric(specs)
         agree(**values_of(fields, specs, corners=corners))
@@ -227,7 +226,7 @@ def _find_call(verb: str, given: Any, *, corners: bool) -> _Call | None:
     """Prepare a call if the plans for it exist and nothing is wrong; local."""
     try:
         fields = as_fields(given)
-        key = _key_of(fields, corners=bool(corners))
+        key = tuple(map(HaloSpec.of, fields)), bool(corners)
         kept = kept_plans(fields[0].pencil.topology).get(key)
         if kept is None:
             return None
@@ -239,10 +238,6 @@ def _find_call(verb: str, given: Any, *, corners: bool) -> _Call | None:
         return _Call(verb, fields, kept.key, [each for each in found if each])
     except Exception:  # noqa: BLE001 - raised again where all ranks agree
         return None
-
-
-def _key_of(fields: Sequence[PencilArray], *, corners: bool) -> PlanKey:
-    return PlanKey((tuple([HaloSpec.of(u) for u in fields]), corners))
 
 
 def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> None:

@@ -105,7 +105,7 @@ class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
         agree(source=u.pencil, target=pencil, **spec.signature)
         check_pair(u.pencil, pencil)
         check_out(out, pencil, spec)
-        return PlanKey((u.pencil, pencil, spec))
+        return u.pencil, pencil, spec
 
     def make(self) -> Transposition:
         """Make the plan. *Collective*."""
