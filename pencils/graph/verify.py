@@ -18,9 +18,12 @@ from pencils.comm.agree import agreed
 from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
-from pencils.graph.errors import (
+from pencils.graph.messages import (
+    CommunicationOpIdentifier,
     CycleError,
     DistributedPartitionVerificationError,
+    DistributedRecv,
+    DistributedSend,
     DuplicateRecvError,
     DuplicateSendError,
     MessageMismatchError,
@@ -28,7 +31,6 @@ from pencils.graph.errors import (
     MissingSendError,
     PartitionInducedCycleError,
 )
-from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
 from pencils.graph.partition import (
     DistributedGraphPart,
     DistributedGraphPartition,

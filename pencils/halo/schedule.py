@@ -93,6 +93,13 @@ class HaloByPhases:
 # An exchange of ghosts of given fields, prepared.
 PreparedHalo: TypeAlias = PreparedPull | HaloByPhases
 
+
+def make_ready(halo: PreparedHalo) -> None:
+    """Do what comes before the agreement on a call; local. No ghost changes."""
+    halo.reserve()
+    halo.pack()
+
+
 Key = tuple[slice, ...]
 
 # Bytes of a padded block whose periodic copies are made at once; the lines touched are fewer.
