@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from pencils import graph
-from pencils.comm.machine import time_in_turn
+from pencils.comm.topology import time_in_turn
 
 COMM = MPI.COMM_WORLD
 NEXT, LAST = (COMM.rank + 1) % COMM.size, (COMM.rank - 1) % COMM.size

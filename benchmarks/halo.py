@@ -21,7 +21,7 @@ from mpi4py import MPI
 
 import pencils
 from pencils.comm import pack
-from pencils.comm.machine import time_in_turn
+from pencils.comm.topology import time_in_turn
 
 try:
     from petsc4py import PETSc

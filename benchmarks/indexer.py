@@ -20,7 +20,7 @@ from mpi4py import MPI
 import pencils
 from pencils import GlobalIndexer
 from pencils.comm import pack
-from pencils.comm.machine import time_in_turn
+from pencils.comm.topology import time_in_turn
 from pencils.indexer import ReduceOp
 
 try:

@@ -250,8 +250,8 @@ class PreparedAgreement:
         fault = None if error is None else Fault.of(error)
         mine = _Report(described, None if dtype is None else _describe(dtype), fault)
         reports: list[_Report] = self.meeting.comm.allgather(mine)
-        # An error of one rank is often caused by an argument that differs there. Such ranks may lack
-        # some values.
+        # An error of one rank is often caused by an argument that differs there. Such a rank may
+        # lack some values.
         for name in dict.fromkeys(name for report in reports for name in report.values):
             seen = {
                 rank: report.values.get(name, (-1, "nothing"))

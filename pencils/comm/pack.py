@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.memory import LINE, Bytes, fence, restrided, round_up
+from pencils.comm.memory import Bytes, fence, restrided, round_up
 from pencils.errors import ArgumentError
 
 Array = NDArray[Any]
@@ -81,17 +81,13 @@ class PackPlan:
         self.shapes = [(*lead, *(s.stop - s.start for s in block.key)) for block in blocks]
         self.nbytes = [prod(shape) * dtype.itemsize for shape in self.shapes]
         # In one buffer, each beginning at a cache line.
-        *self.starts, self.packed = (LINE * offset for offset in self.offsets())
         self.room = [round_up(nbytes) for nbytes in self.nbytes]
+        *self.starts, self.packed = accumulate(self.room, initial=0)
 
     def views(self, array: Array) -> list[Array]:
         """Every block of an array."""
         keys: list[Any] = [(..., *block.key) for block in self.blocks]
         return [array[key] for key in keys]
-
-    def offsets(self, unit: int = LINE) -> list[int]:
-        """Start of every block and the end of the last, as multiples of `unit` bytes."""
-        return list(accumulate((-(-nbytes // unit) for nbytes in self.nbytes), initial=0))
 
     def window(self, buffer: Bytes, number: int, start: int) -> Array:
         """Bytes of block `number`, which begins at byte `start`, as an array of its shape."""

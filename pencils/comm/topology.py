@@ -12,6 +12,8 @@ from contextlib import suppress
 from functools import partial, reduce
 from itertools import count
 from operator import or_
+from statistics import median
+from time import perf_counter
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
@@ -71,12 +73,8 @@ class Topology:
         # Numbers of plans, and of graphs: equal on all ranks, which draw them in the same order.
         self.plan_numbers = count()
         self.graph_numbers = count()
-        self._nodes: int | None = None
-        self._crowded: bool | None = None
-        self._scattered: bool | None = None
-        self._on_node: dict[int, int] | None = None
-        self._node_of: NDArray[np.int64] | None = None
         self._shared: SharedPool | None = None
+        self._found: dict[str, Any] = {}  # by ranks together, once
         self.groups: dict[bytes, tuple[MPI.Intracomm, SharedPool]] = {}
         self._made: dict[object, MPI.Intracomm] = {  # all other communicators, by use
             "node": made_together(
@@ -128,36 +126,36 @@ class Topology:
         """Communicator of the ranks on this node."""
         return self._made["node"]
 
-    @property
-    def nodes(self) -> int:
-        """Number of nodes. *Collective* the first time."""
-        found = self.known_nodes
-        if found is None:
-            found = self._nodes = self.comm.allreduce(int(self.node.rank == 0), op=MPI.SUM)
+    def _once(self, name: str, find: Callable[[], V]) -> V:
+        if name not in self._found:
+            self._found[name] = find()
+        found: V = self._found[name]
         return found
-
-    @property
-    def known_nodes(self) -> int | None:
-        """Number of nodes; None on all ranks if it takes them all to count; local."""
-        return 1 if self.node.size == self.comm.size else self._nodes
 
     @property
     def on_node(self) -> dict[int, int]:
         """Rank on this node of every rank that is on it."""
-        # No cached_property: before Python 3.12 it holds a lock, which all simulated ranks share.
-        if self._on_node is None:
-            ranks = translate(self.node, self.comm)
-            assert ranks is not None
-            self._on_node = {rank: number for number, rank in enumerate(ranks)}
-        return self._on_node
+        ranks = partial(translate, self.node, self.comm)
+        return self._once("on_node", lambda: {rank: i for i, rank in enumerate(ranks() or ())})
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes. *Collective* the first time."""
+        if self.node.size == self.comm.size:
+            return 1
+        first = int(self.node.rank == 0)
+        return self._once("nodes", lambda: int(self.comm.allreduce(first, op=MPI.SUM)))
+
+    @property
+    def known_nodes(self) -> int | None:
+        """Number of nodes; None on all ranks if it takes them all to count; local."""
+        return 1 if self.node.size == self.comm.size else self._found.get("nodes")
 
     @property
     def node_of(self) -> NDArray[np.int64]:
         """Lowest rank on the node of each rank. *Collective* the first time."""
-        if self._node_of is None:
-            self._node_of = np.empty(self.comm.size, np.int64)
-            self.comm.Allgather(np.array([min(self.on_node)], np.int64), self._node_of)
-        return self._node_of
+        lowest = min(self.on_node)
+        return self._once("node_of", lambda: np.array(self.comm.allgather(lowest), np.int64))
 
     @property
     def by_node(self) -> MPI.Intracomm | None:
@@ -165,13 +163,12 @@ class Topology:
 
         None if they do here. *Collective* the first time.
         """
-        if self._scattered is None:
-            ranks = list(self.on_node)
-            self._scattered = self.any_of([ranks[-1] - ranks[0] >= len(ranks)])[0]
-        if not self._scattered:
+        here = list(self.on_node)
+        scattered = here[-1] - here[0] >= len(here)
+        if not self._once("scattered", lambda: self.any_of([scattered])[0]):
             return None
         # Ranks that pass the same place keep their order.
-        return self._kept("by node", lambda: split(self.comm, 0, min(self.on_node)))
+        return self._kept("by node", lambda: split(self.comm, 0, here[0]))
 
     @property
     def crowded(self) -> bool:
@@ -179,10 +176,12 @@ class Topology:
 
         A barrier of many ranks then waits for each to get its turn on a core.
         """
-        if self._crowded is None:
+
+        def find() -> bool:
             crowded = not is_simulated() and self.node.size > _cores(self.node)
-            self._crowded = self.any_of([crowded])[0]
-        return self._crowded
+            return self.any_of([crowded])[0]
+
+        return self._once("crowded", find)
 
     @property
     def shared(self) -> SharedPool:
@@ -388,12 +387,7 @@ class _Owner:
             self.topology.free()
 
 
-def _new_keyval() -> int:
-    return MPI.Comm.Create_keyval()
-
-
-_keyval = PerProcess(_new_keyval)
-
+_keyval = PerProcess(lambda: MPI.Comm.Create_keyval())  # noqa: PLW0108 - as MPI is then
 
 # Bytes that MPI libraries allocate to make a communicator, and for each of its ranks: MPICH 2 MiB
 # for the first one of a node.
@@ -426,3 +420,26 @@ def made_together(comm: MPI.Intracomm, make: Callable[[], MPI.Comm]) -> MPI.Intr
         np.empty(_ROOM + _ROOM_OF_RANK * comm.size, np.uint8)  # is free again
     with agreed(comm, "communicator"):
         return as_private(make())
+
+
+def time_in_turn(
+    comm: MPI.Intracomm, calls: Sequence[Callable[[], object]], repeat: int
+) -> list[float]:
+    """Time calls in turn, so that a disturbance affects all of them. *Collective*.
+
+    Each call runs once before, to allocate what it needs. Returns, for each call, the median over
+    the repetitions of the time of the slowest rank, in seconds; the same on all ranks. On simulated
+    ranks, where times mean nothing and a run must not depend on them, all are one second.
+    """
+    for call in calls:
+        call()
+    if is_simulated():
+        return [1.0] * len(calls)
+    samples: list[list[float]] = [[] for _ in calls]
+    for _ in range(repeat):
+        for call, seconds in zip(calls, samples, strict=True):
+            comm.Barrier()
+            start = perf_counter()
+            call()
+            seconds.append(comm.allreduce(perf_counter() - start, op=MPI.MAX))
+    return [median(seconds) for seconds in samples]

@@ -13,10 +13,10 @@ import numpy as np
 from pencils.array.allocation import Array, memory_axes
 from pencils.array.operands import FieldSpec
 from pencils.comm.agree import agreed
-from pencils.comm.machine import time_in_turn
 from pencils.comm.memory import same_view
 from pencils.comm.pack import no_op
 from pencils.comm.progress import poll, under_way
+from pencils.comm.topology import time_in_turn
 from pencils.errors import ArgumentError
 from pencils.fft.kernels import (
     FFTWKernel,

@@ -20,10 +20,9 @@ from pencils.array.operands import check_type, common_pencil, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle
-from pencils.comm.machine import time_in_turn
 from pencils.comm.methods import METHODS
 from pencils.comm.shared_memory import Buffers
-from pencils.comm.topology import Topology
+from pencils.comm.topology import Topology, time_in_turn
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.halo.schedule import (
     ROUTES,

@@ -239,9 +239,9 @@ def _info() -> Iterator[tuple[str, str]]:
     """Yield names and values of what pencils runs on. *Collective*."""
     import h5py
 
-    from pencils.comm.machine import describe_machine
     from pencils.comm.pack import available, kernels
     from pencils.comm.pool import VARIABLE, memory
+    from pencils.tools.machine import describe_machine
 
     machine = describe_machine()
     yield "pencils", __version__

@@ -78,11 +78,11 @@ class Transposition(Plan[Move]):
         "shared": ranks of a node read from each other through shared memory. "hybrid": the same,
         with messages between nodes. "gathered": the same, with all small pieces from one node to
         another in one message. "messages": point-to-point messages between the ranks that share
-        points. "alltoallv", "alltoallw": one collective, packed or with datatypes. "auto": the
-        method that `tune` found fastest for these pencils, else shared memory between ranks of one
-        node and messages between nodes. Small fields on one node are then packed, and pulled by
-        the ranks that need them ("pull"), which takes one synchronization of all ranks instead of
-        two. `start` without checks uses the other method, because it waits for nobody.
+        points. "alltoallw": one collective with datatypes of MPI. "auto": the method that `tune`
+        found fastest for these pencils, else shared memory between ranks of one node and messages
+        between nodes. Small fields on one node are then packed, and pulled by the ranks that need
+        them ("pull"), which takes one synchronization of all ranks instead of two. `start` without
+        checks uses the other method, because it waits for nobody.
     max_buffer_bytes : int, optional
         Most bytes that each rank packs at once; data are then moved in several chunks. Default: no
         bound, which needs memory for all data that the rank sends, and for messages also for all

@@ -6,7 +6,7 @@ from cases import case, each, methods
 import pencils
 from pencils import Pencil, Transposition
 
-METHODS = methods("auto", "messages", "hybrid", "alltoallv", "alltoallw")
+METHODS = methods("auto", "messages", "hybrid", "alltoallw")
 
 
 @each({"new": False, "out": True})

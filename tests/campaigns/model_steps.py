@@ -208,7 +208,7 @@ def make_plan(p):
     v, pen = p.choose(), p.choose_pencil()
     if v is None or len(p.plans) >= model.PLANS:
         return False
-    method = p.rng.choice(("auto", "messages", "hybrid", "alltoallv", "alltoallw"))
+    method = p.rng.choice(("auto", "messages", "hybrid", "alltoallw"))
     options = _same_kind(v.u)
     more = {"method": method, "check": p.rng.random() < 0.7}
     if p.rng.random() < 0.2:

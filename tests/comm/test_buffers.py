@@ -269,10 +269,9 @@ def test_a_new_source_over_the_same_memory(comm, method):
 @ways
 def test_what_is_remembered_does_not_keep_fields_alive(comm, method):
     pair = pair_on(comm)
-    plan = Transposition(*pair, method=method)
+    plan = Transposition(*pair, method=method, check=False)
     u, v = pencils.zeros(pair[0]), pencils.zeros(pair[1])
     plan(u, v)
-    plan.batch([u], [v])
     assert len(plan._remembered) == 1
     gone = weakref.ref(u), weakref.ref(v)
     u = v = None
@@ -281,7 +280,7 @@ def test_what_is_remembered_does_not_keep_fields_alive(comm, method):
     assert not plan._remembered
     held = [(pencils.zeros(pair[0]), pencils.zeros(pair[1])) for _ in range(40)]
     for u, v in held:
-        plan.batch([u], [v])
+        plan(u, v)
     assert 0 < len(plan._remembered) <= 16
     plan.free()
     assert not plan._remembered

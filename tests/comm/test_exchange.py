@@ -138,17 +138,18 @@ def test_strides_may_differ_between_ranks_and_from_call_to_call(comm, method):
     plan.free()
 
 
-@pytest.mark.parametrize("method", ["alltoallv", "alltoallw"])
-def test_collectives_over_all_ranks_copy_arrays_that_are_alike(method):
+def test_collectives_over_all_ranks_copy_arrays_that_are_alike():
     comm = on_nodes("real nodes")
     spec = MessageSpec([], [], (), np.dtype(float))
     for specs, rest in (([spec, spec], {}), ([spec], {"unpack": prepare_additions})):
         raise_together(
             comm,
             ArgumentError,
-            method,
+            "alltoallw",
             "use another one",
-            call=lambda c=specs, r=rest: Exchange(topology_of(comm), c, axes=1, method=method, **r),
+            call=lambda c=specs, r=rest: Exchange(
+                topology_of(comm), c, axes=1, method="alltoallw", **r
+            ),
         )
 
 
@@ -249,9 +250,6 @@ def test_counts_beyond_what_one_call_can_move(comm, method, most, monkeypatch):
         target = there(np.zeros_like(source))
         move(plan, source, target)
         assert everywhere(comm, same(target, expected))
-    if method == "alltoallv":
-        counts = plan._methods[0].send_counts[0]
-        assert everywhere(comm, counts.sum() <= comm.size + 2)
     if method == "messages":
         assert everywhere(comm, all(nbytes <= most for _, nbytes in spy.sent))
         assert everywhere(comm, bool(spy.sent) == (comm.size > 1))

@@ -533,7 +533,7 @@ def test_different_fields_on_one_rank_are_named(comm, pen):
         {"route": "pigeons"},
         {"route": None},
         {"method": "pigeons"},
-        {"method": "alltoallv"},
+        {"method": "alltoallw"},
         {"method": []},
     ],
     ids=str,

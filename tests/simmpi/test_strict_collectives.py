@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 import pencils
-from pencils.comm.machine import time_in_turn
+from pencils.comm.topology import time_in_turn
 from simmpi.errors import MismatchError, UsageError
 
 

@@ -18,15 +18,15 @@ from pencils.array.operands import FieldSpec, as_pencils, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.bars import shown
 from pencils.comm.agree import agreed
-from pencils.comm.machine import describe_machine, time_in_turn
 from pencils.comm.methods import METHODS
-from pencils.comm.topology import Topology
+from pencils.comm.topology import Topology, time_in_turn
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout.build import factorizations
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 from pencils.plans import set_fastest
 from pencils.tables import text_table
+from pencils.tools.machine import describe_machine
 from pencils.transposition.plan import Transposition
 from pencils.transposition.sides import method_key
 
@@ -125,7 +125,7 @@ def tune(
     >>> import pencils
     >>> rows = pencils.Pencil((16, 16), decomp=0)
     >>> found = pencils.tune([rows, rows.with_(decomp=1)], show=False)
-    >>> found.methods[0] in ("shared", "messages", "alltoallv", "alltoallw")
+    >>> found.methods[0] in ("shared", "messages", "alltoallw")
     True
     """
     topology = topology_among(pencils)
@@ -251,7 +251,7 @@ def _measure(
     """Time every method on every step of every chain. *Collective*."""
     topology = chains[0][0].topology
     near = ["shared"] if topology.nodes == 1 else ["hybrid", "gathered"]
-    names = [*near, "messages", "alltoallv", "alltoallw"]
+    names = [*near, "messages", "alltoallw"]
     steps = [(*pair, step) for chain in chains for step, pair in enumerate(pairwise(chain))]
     with shown("tune", len(steps), rank=topology.rank, unit="step") as done:
         for source, target, step in steps:

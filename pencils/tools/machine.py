@@ -1,14 +1,11 @@
-"""Where the processes run, and how long collective calls take there."""
+"""Where the processes of a communicator run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
-from time import perf_counter
 
-from pencils.comm.mpi import MPI, is_simulated
+from pencils.comm.mpi import MPI
 from pencils.comm.topology import topology_of
 
 
@@ -50,28 +47,3 @@ def _shared_memory() -> tuple[int, int] | None:
     except Exception:  # noqa: BLE001 - on Windows, or on macOS; the other ranks wait
         return None
     return disk.f_frsize * disk.f_blocks, disk.f_frsize * disk.f_bavail
-
-
-def time_in_turn(
-    comm: MPI.Intracomm, calls: Sequence[Callable[[], object]], repeat: int
-) -> list[float]:
-    """Time calls in turn, so that a disturbance affects all of them. *Collective*.
-
-    Each call runs once before, to allocate what it needs. Returns, for each call, the median over
-    the repetitions of the time of the slowest rank, in seconds; the same on all ranks. On simulated
-    ranks, where times mean nothing and a run must not depend on them, all are one second.
-    """
-    for call in calls:
-        call()
-    if is_simulated():
-        return [1.0] * len(calls)
-    rounds = [[_slowest(comm, call) for call in calls] for _ in range(repeat)]
-    return [median(samples) for samples in zip(*rounds, strict=True)]
-
-
-def _slowest(comm: MPI.Intracomm, call: Callable[[], object]) -> float:
-    comm.Barrier()
-    start = perf_counter()
-    call()
-    seconds: float = comm.allreduce(perf_counter() - start, op=MPI.MAX)
-    return seconds
