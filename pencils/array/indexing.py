@@ -21,7 +21,7 @@ from pencils.array.operands import (
 )
 from pencils.array.signatures import Indices, Mask, Operand
 from pencils.comm.agree import agreed
-from pencils.comm.fault import shown
+from pencils.comm.failure import shown
 from pencils.comm.memory import same_view
 from pencils.comm.reduce import native
 from pencils.comm.stream import bcast_array

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.canonical import encoded, encoded_call
-from pencils.comm.fault import Fault, shown
+from pencils.comm.failure import Fault, shown
 from pencils.comm.mpi import MPI, OTHER_MPI, is_foreign
 from pencils.comm.recording import current, timed
 from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError

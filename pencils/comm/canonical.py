@@ -1,8 +1,7 @@
 """Encode values as bytes that are the same for equal values, and for no others.
 
-Numbers are equal by value, as in Python: ``1``, ``1.0``, ``True`` and ``np.int64(1)`` are equal,
-0.0 and -0.0 are equal, and NaN equals NaN. Tuples and lists are sequences, mappings and sets have
-no order, a path is its text. Arrays are equal if their shapes, types and elements are.
+Numbers are equal by value, also NaN; tuples and lists are sequences, mappings and sets have no
+order, a path is its text; arrays are equal if their shapes, types and elements are.
 """
 
 from __future__ import annotations
@@ -151,10 +150,6 @@ def _name(value: Any) -> str:
     return f"{getattr(value, '__module__', None)}.{name}"
 
 
-def _function(value: Any) -> Plain:
-    return "name", _name(value)
-
-
 # Functions that convert instances of a class; the first class that fits counts.
 _FORMS: dict[type, Callable[[Any], Plain]] = {
     NoneType: lambda value: value,
@@ -166,12 +161,10 @@ _FORMS: dict[type, Callable[[Any], Plain]] = {
     float: _float,
     np.longdouble: _long,
     np.floating: lambda value: _float(value.item()),
-    complex: _complex,
-    np.complexfloating: _complex,
+    **dict.fromkeys((complex, np.complexfloating), _complex),
     bytes: lambda value: bytes(memoryview(value)),
     bytearray: bytes,
-    tuple: _sequence,
-    list: _sequence,
+    **dict.fromkeys((tuple, list), _sequence),
     Enum: lambda value: ("member", _name(type(value)), value.name),
     np.dtype: _dtype,
     np.ndarray: _array,
@@ -184,10 +177,9 @@ _FORMS: dict[type, Callable[[Any], Plain]] = {
     range: _range,
     slice: lambda value: ("slice", *map(plain, (value.start, value.stop, value.step))),
     EllipsisType: lambda _: ("...",),
-    type: _function,
-    np.ufunc: _function,
-    type(encoded): _function,
-    type(len): _function,
+    **dict.fromkeys(
+        (type, np.ufunc, type(encoded), type(len)), lambda value: ("name", _name(value))
+    ),
     partial: lambda value: ("partial", *map(plain, (value.func, value.args, value.keywords))),
     os.PathLike: lambda value: plain(os.fspath(value)),
 }

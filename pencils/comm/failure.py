@@ -1,19 +1,15 @@
-"""Processes that die: communicators on which all survivors notice it.
+"""Errors of one rank that others raise, too, as data and at the end of a block; and dead processes.
 
-An MPI library with User-Level Failure Mitigation (ULFM) reports a process that has died as an error
-of the calls that need it. Other survivors may wait for a rank that has had this error and has left.
-So the first error on a rank revokes every communicator of the rank that is `guarded`: whatever
-waits in one of them has the error, too, and revokes its own. By and by no survivor waits any more.
-
-Any method of a communicator may be the first that notices a death, so that classes of guarded ones
-are derived with all methods wrapped. Only communicators of `pencils.recovery.recover` are: others
-cost nothing. A rank that leaves the program by another error revokes them, too. Everything that
-waits for other ranks is a call of MPI, shared memory included.
+An MPI library with User-Level Failure Mitigation (ULFM) reports a death as an error of the calls
+that need the process: only communicators of `pencils.recovery.recover` are guarded, to notice it.
 """
 
 from __future__ import annotations
 
+import pickle
+import sys
 import weakref
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,13 +17,201 @@ from dataclasses import dataclass, field
 from functools import wraps
 from inspect import getattr_static
 from time import monotonic, sleep
-from typing import Any, NoReturn, TypeVar
+from types import TracebackType
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
-from pencils.comm.mpi import MPI, PerProcess
+import numpy as np
+
+from pencils.comm.mpi import MPI, PerProcess, Uncopied, at_exit, is_simulated
 from pencils.comm.recording import timed
 from pencils.errors import RanksLostError
 
 T = TypeVar("T", bound="MPI.Comm")
+
+# Most characters of the text of an error, and of a value.
+MOST_TEXT = 10_000
+MOST_SHOWN = 2_000
+# Modules whose errors every rank can import.
+_HOMES = "builtins.", "pencils.", "simmpi."
+
+
+class Fault(NamedTuple):
+    """An error that other ranks can raise; `number` is the `errno` of a system error."""
+
+    kind: type[Exception]
+    text: str
+    number: int | None
+
+    @classmethod
+    def of(cls, error: Exception) -> Fault:
+        """Describe an error by the nearest base class that is known on every rank; never raises."""
+        kind = next(base for base in type(error).__mro__ if _can_be_sent(base))
+        with suppress(BaseException):  # attributes of the error may be anything
+            if isinstance(error, OSError) and type(error.errno) is int:
+                where = "" if error.filename is None else f": {_text(repr, error.filename)}"
+                return cls(kind, f"{_text(str, error.strerror)}{where}", error.errno)
+        return cls(kind, _text(str, error), None)
+
+    def error(self, rank: int | None = None) -> Exception:
+        """Make the error again; its text names the rank, if that is known."""
+        text = self.text if rank is None else f"rank {rank}: {self.text}"
+        return self.kind(text) if self.number is None else self.kind(self.number, text)
+
+
+def shown(value: object) -> str:
+    """Return the text of a value for error messages; never raises."""
+    return _text(repr, value, MOST_SHOWN)
+
+
+def _text(text_of: Callable[[object], str], value: object, most: int = MOST_TEXT) -> str:
+    try:
+        text = str.__str__(text_of(value))
+    except BaseException as why:  # noqa: BLE001 - else this rank misses the next collective
+        return f"{type(value).__name__}, whose text cannot be made: {type(why).__name__}"
+    return text if len(text) <= most else f"{text[:most]} ..."
+
+
+def _can_be_sent(kind: type) -> bool:
+    """Whether a class is an exception that all ranks find by its name, and takes a single text."""
+    module: object = kind.__module__  # classes of users may have any value here
+    if not isinstance(module, str) or not f"{module}.".startswith(_HOMES):
+        return False
+    if getattr(sys.modules.get(module), kind.__qualname__, None) is not kind:
+        return False
+    try:
+        kind("")
+    except Exception:  # noqa: BLE001 - it takes something else
+        return False
+    return issubclass(kind, Exception)
+
+
+# ---- Blocks with a collective end. ----
+
+# Bytes of a message, and how many of them share an integer with the position of the rank.
+_BYTES, _EACH = 1024, 4
+# Most bytes of the text of an error, so that a message has room for it.
+_MOST = 600
+# Seconds that a process waits at exit until its messages are received, and between two looks.
+_PATIENCE, _LOOK = 5.0, 0.002
+
+
+class CollectiveBlock(Uncopied, ABC):
+    """A ``with`` block that all ranks use, and whose end is collective.
+
+    If the body fails on some ranks only, these raise their own error and do not wait: others may
+    wait for them anywhere in their blocks. The other ranks raise one of the same type, which names
+    the first rank that failed, at the end of the block. Then no rank executes the end of the block.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _block_comm(self) -> MPI.Intracomm | None:
+        """Private communicator of the ranks; None if the end of the block is local. Local."""
+
+    @abstractmethod
+    def _end_block(self) -> None:
+        """Do what the end of the block requires. *Collective*."""
+
+    @abstractmethod
+    def _give_up(self, error: BaseException, /) -> None:
+        """Do what this rank can do alone after an error on any rank. Local."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        comm = self._block_comm()
+        fault: BaseException | None = error
+        if comm and comm.size > 1:  # COMM_NULL is false
+            if error is None:
+                fault = _receive_error(comm)
+            else:
+                _start_message(comm, error)
+        if fault is None:
+            self._end_block()
+            return
+        self._give_up(fault)
+        if error is None:
+            raise fault
+
+
+def _receive_error(comm: MPI.Intracomm) -> Exception | None:
+    """Wait for all ranks; return the error of the first that failed, if any did. *Collective*."""
+    numbers = np.zeros(_BYTES // _EACH, np.int64)
+    # MPI matches nonblocking collectives with nonblocking ones only.
+    wait_all([comm.Iallreduce(MPI.IN_PLACE, numbers, op=MPI.MAX)])
+    place = int(numbers[0]) >> 8 * _EACH
+    if place == 0:
+        return None
+    text = (numbers & (2 ** (8 * _EACH) - 1)).astype("<u4").tobytes()
+    fault: Fault = pickle.loads(text)  # noqa: S301 - from a rank of the same program
+    return fault.error(comm.size - place)
+
+
+def _start_message(comm: MPI.Intracomm, error: BaseException) -> None:
+    """Start a message to the ranks that reach the end of the block; does not wait for them."""
+    _progress()
+    if isinstance(error, Exception):
+        fault = Fault.of(error)
+    else:  # what ends a process, as KeyboardInterrupt, does not end other ones
+        fault = Fault(RuntimeError, f"left the block by {shown(error)}", None)
+    text = fault.text.encode(errors="replace")
+    if len(text) > _MOST:
+        fault = fault._replace(text=f"{text[:_MOST].decode(errors='ignore')} ...")
+    # MPI may need the memory after the interpreter has ended.
+    memory: Any = MPI.Alloc_mem(8 * _BYTES // _EACH)
+    numbers = np.frombuffer(memory, np.int64)
+    numbers[:] = np.frombuffer(pickle.dumps(fault).ljust(_BYTES, b"\0"), "<u4")
+    # The maximum is the message of the first rank: the high bits of all its integers are largest.
+    numbers += (comm.size - comm.rank) << 8 * _EACH
+    _started().append((comm.Iallreduce(MPI.IN_PLACE, numbers, op=MPI.MAX), memory))
+
+
+def _progress() -> None:
+    """Let MPI progress, and free messages that all other ranks have."""
+    under_way = []
+    for request, memory in _started():
+        try:
+            complete = request.Test()
+        except MPI.Exception:  # a rank has died
+            complete = True
+        if complete:
+            MPI.Free_mem(memory)
+        else:
+            under_way.append((request, memory))
+    _started()[:] = under_way
+
+
+def _no_messages() -> list[tuple[MPI.Request, MPI.buffer]]:
+    at_exit(_progress if is_simulated() else _wait)
+    return []
+
+
+# Messages that this rank has started, until all other ranks have them.
+_started = PerProcess(_no_messages)
+
+
+def _wait() -> None:
+    """Wait a while at exit for ranks that are late, because MPI does not."""
+    end = monotonic() + _PATIENCE
+    while _started() and monotonic() < end and not MPI.Is_finalized():
+        _progress()
+        sleep(_LOOK)
+
+
+# ---- Processes that die. ----
+
+# Survivors may wait for a rank that has had the error of a death and has left. So the first error
+# on a rank revokes every guarded communicator of the rank: whatever waits in one of them has the
+# error, too, and revokes its own. By and by no survivor waits any more. A rank that leaves the
+# program by another error revokes them, too. Any method of a communicator may be the first that
+# notices a death, so that guarded ones have classes with all methods wrapped; others cost nothing.
 
 # Open MPI crashes on a rank that still makes a communicator when another rank revokes it. So ranks
 # meet on a new one. If they cannot, they have this many seconds to make it after the first one.
@@ -52,18 +236,18 @@ class _Entry:
     complete: bool = False  # whether all of its ranks have made it
 
 
-class _State:
+@dataclass
+class _Guards:
     """The guarded communicators of this process."""
 
-    def __init__(self) -> None:
-        self.entries: list[_Entry] = []
-        self.pending: list[MPI.Request] = []
-        self.lost = False  # all communicators are revoked
-        self.kinds: dict[type[MPI.Comm], Any] = {}  # guarded classes, by their bases
-        self.handler: MPI.Errhandler | None = None
+    entries: list[_Entry] = field(default_factory=list)
+    pending: list[MPI.Request] = field(default_factory=list)
+    lost: bool = False  # all communicators are revoked
+    kinds: dict[type[MPI.Comm], Any] = field(default_factory=dict)  # guarded classes, by bases
+    handler: MPI.Errhandler | None = None
 
 
-_state = PerProcess(_State)
+_guards = PerProcess(_Guards)
 
 
 class Guarded:
@@ -75,18 +259,42 @@ def guard(comm: T) -> T:
 
     It may not be used before `meet`.
     """
-    state = _state()
+    state = _guards()
     if state.handler is None:
         state.handler = MPI.Comm.Create_errhandler(_notice)
     found, kind = comm, type(comm)
     if not issubclass(kind, Guarded):
         if kind not in state.kinds:
-            state.kinds[kind] = type(kind.__name__, (Guarded, kind), _methods(kind))
+            names = [name for name in dir(kind) if name[0].isalpha()]
+            methods = {
+                name: _guarding(getattr(kind, name))
+                for name in names
+                if not name.startswith(_PLAIN) and callable(getattr_static(kind, name))
+            }
+            state.kinds[kind] = type(kind.__name__, (Guarded, kind), methods)
         found = state.kinds[kind](comm)
     found.Set_errhandler(state.handler)
     state.entries = [each for each in state.entries if each.comm()]  # a freed one is false
     state.entries.append(_Entry(weakref.ref(found)))
     return found
+
+
+def _guarding(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Guard what a method makes, and give its errors one class."""
+
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = method(*args, **kwargs)
+        except MPI.Exception as error:
+            raise_lost(error)
+        if not isinstance(result, MPI.Comm) or not result:
+            return result
+        made = guard(result)
+        meet(made)
+        return made
+
+    return call
 
 
 def meet(comm: MPI.Comm) -> None:
@@ -98,10 +306,14 @@ def meet(comm: MPI.Comm) -> None:
         If a rank has died, or could not make it because another one has.
     """
     # Open MPI does not report a death to a barrier if it had the news while it made `comm`.
-    entries, cause = _state().entries, None
+    entries, cause = _guards().entries, None
+
+    def all_live() -> bool:
+        made = [each for each in (entry.comm() for entry in entries) if each]
+        return not any(each.Is_revoked() for each in made)
+
     try:
-        request = comm.Iagree(array("i", [1]))
-        complete = wait_while(request, lambda: not any(map(_is_revoked, entries)))
+        complete = wait_while(comm.Iagree(array("i", [1])), all_live)
     except MPI.Exception as error:
         complete, cause = False, error
     if not complete:
@@ -112,14 +324,9 @@ def meet(comm: MPI.Comm) -> None:
             entry.complete = True
 
 
-def _is_revoked(entry: _Entry) -> bool:
-    comm = entry.comm()
-    return comm is not None and bool(comm) and comm.Is_revoked()
-
-
 def wait_while(request: MPI.Request, goes_on: Callable[[], bool]) -> bool:
     """Wait for a request as long as `goes_on` is true; return whether it is complete."""
-    pending = _state().pending
+    pending = _guards().pending
     pending.append(request)  # MPI may still write to its memory after this rank stops waiting
     while not request.Test():
         if not goes_on():
@@ -131,12 +338,12 @@ def wait_while(request: MPI.Request, goes_on: Callable[[], bool]) -> bool:
 
 def lost() -> bool:
     """Whether this process has noticed that one of a guarded communicator is lost; local."""
-    return _state().lost
+    return _guards().lost
 
 
 def revoke() -> None:
     """Revoke all guarded communicators, once; local."""
-    state = _state()
+    state = _guards()
     if state.lost:
         return
     state.lost = True
@@ -151,20 +358,14 @@ def revoke() -> None:
 
 def forget() -> list[MPI.Comm]:
     """Guard no communicator any more, and return those that lived; local."""
-    state = _state()
+    state = _guards()
     found = [comm for comm in (entry.comm() for entry in state.entries) if comm]
     state.entries, state.lost = [], False
     return found
 
 
 def wait_all(requests: Sequence[MPI.Request]) -> None:
-    """Wait for requests.
-
-    Raises
-    ------
-    RanksLostError
-        If a process that takes part has died.
-    """
+    """Wait for requests; raise `RanksLostError` if a process that takes part has died."""
     try:
         timed("wait", MPI.Request.Waitall, requests)
     except MPI.Exception as error:
@@ -186,29 +387,3 @@ def _notice(_: MPI.Comm, code: int) -> None:
 
 def _is_death(kind: int) -> bool:
     return kind in [getattr(MPI, name, None) for name in _NAMES]
-
-
-def _methods(kind: type[MPI.Comm]) -> dict[str, Callable[..., Any]]:
-    """Methods of a guarded class: what they make is guarded, and errors have one class."""
-    names = [name for name in dir(kind) if name[0].isalpha() and not name.startswith(_PLAIN)]
-    return {
-        name: _guarding(getattr(kind, name))
-        for name in names
-        if callable(getattr_static(kind, name))
-    }
-
-
-def _guarding(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            result = method(*args, **kwargs)
-        except MPI.Exception as error:
-            raise_lost(error)
-        if not isinstance(result, MPI.Comm) or not result:
-            return result
-        made = guard(result)
-        meet(made)
-        return made
-
-    return call

@@ -1,8 +1,4 @@
-"""One file that all ranks write to or read from together, as raw bytes.
-
-Every rank moves its own runs of bytes by calls of the operating system. These need no other rank,
-so that no rank waits for one that fails.
-"""
+"""One file that all ranks write to or read from, each its own runs of bytes, without others."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import errno
 import os
 from collections.abc import Callable
 from ctypes import CDLL, c_int64
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,15 +24,7 @@ HINT_BYTES = 2**23
 # Linux only. A hint: `sync` reports the errors of the disk.
 _sync_file_range = getattr(CDLL(None), "sync_file_range", None)
 _START = 2  # SYNC_FILE_RANGE_WRITE
-
-
-@cache
-def _boot() -> str:
-    """Return what identifies this run of the operating system; empty if it does not say."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+_BOOT = Path("/proc/sys/kernel/random/boot_id")  # of this run of the operating system
 
 
 class SharedFile:
@@ -62,11 +49,7 @@ class SharedFile:
         return self._try(verb, work) if self._fault is None else None
 
     def write(self, offset: int, data: Array) -> None:
-        """Write the bytes of a C-contiguous array at position `offset` of the file. Local.
-
-        Now and then the system is asked to start writing to the disk, so that `sync` takes less
-        time.
-        """
+        """Write the bytes of a C-contiguous array at position `offset` of the file. Local."""
         self._move("write", os.pwritev, offset, data)
         if _sync_file_range is None or self._fault is not None:
             return
@@ -90,16 +73,15 @@ class SharedFile:
             raise self._fault
 
     def place(self) -> tuple[str, int, int] | None:
-        """Return what is the same only for an open file in the memory of the same system. Local.
+        """Identify the file in the memory of this system; None if that is not possible. Local.
 
-        None if that cannot be told. Then, and if it differs between two ranks, each of them has to
-        call `sync` for what it has written.
+        Ranks that do not have the same identity each call `sync` for what they have written.
         """
         try:
-            found = os.fstat(self._file)
+            found, boot = os.fstat(self._file), _BOOT.read_text().strip()
         except OSError:
             return None
-        return (boot, found.st_dev, found.st_ino) if (boot := _boot()) else None
+        return (boot, found.st_dev, found.st_ino) if boot else None
 
     def sync(self) -> None:
         """Wait until written data are on disk; errors are kept. Local."""
@@ -127,10 +109,7 @@ class SharedFile:
         self.attempt(lambda: timed("I/O", move, nbytes=data.nbytes), verb)
 
     def _try(self, verb: str, work: Callable[[], T]) -> T | None:
-        """Do something; keep its error, of whatever type, if it is the first. Local.
-
-        An error that left a method would keep this rank from the next meeting of all ranks.
-        """
+        """Do something; keep its error if it is the first: this rank still meets all ranks."""
         try:
             return work()
         except Exception as error:  # noqa: BLE001 - see `raise_error`

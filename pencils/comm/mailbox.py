@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from time import sleep
 from typing import Any
@@ -25,6 +26,7 @@ MOST_AT_ONCE = 64  # messages that one call of MPI tests
 _yield = getattr(os, "sched_yield", partial(sleep, 0))
 
 
+@dataclass(slots=True, eq=False)
 class Receive:
     """A receive that is posted, or has completed; its message fills the contiguous `array`.
 
@@ -32,14 +34,11 @@ class Receive:
     true, and the array is not filled.
     """
 
-    __slots__ = ("array", "failed", "key", "source", "tag")
-
-    def __init__(self, key: Any, array: Array, source: int, tag: int) -> None:
-        self.key = key
-        self.array = array
-        self.source = source
-        self.tag = tag
-        self.failed = False
+    key: Any
+    array: Array
+    source: int
+    tag: int
+    failed: bool = False
 
 
 class Mailbox:
@@ -90,9 +89,8 @@ class Mailbox:
     def poll(self) -> list[Receive]:
         """Let MPI progress, and return the receives that have completed.
 
-        Each call tests some of many messages, and the next call tests others: MPI moves little in
-        each call, and the cost of testing all of them each time would grow quadratically. Of the
-        pieces of a message, which arrive in order, the last one is tested first.
+        Each call tests others of many messages: to test all of them each time would cost their
+        square. Of the pieces of a message, which arrive in order, the last one is tested first.
         """
         arrived, self._arrived = self._arrived, []
         tested = [self.requests.popleft() for _ in range(min(MOST_AT_ONCE, len(self.requests)))]
@@ -100,7 +98,13 @@ class Mailbox:
             completed = MPI.Request.Testsome([each[-1] for each, _ in tested], self._statuses)
             for index, status in zip(completed or (), self._statuses, strict=False):
                 requests, receive = tested[index]
-                if _all_complete(requests, receive, status) and receive is not None:
+                while True:  # drop the last request, and those before it that are complete, too
+                    requests.pop()
+                    if receive is not None and status.Get_count(MPI.BYTE) == 0:
+                        receive.failed = True
+                    if not requests or not requests[-1].Test(status):
+                        break
+                if receive is not None and not requests:
                     arrived.append(receive)
         except MPI.Exception as error:
             raise_lost(error)
@@ -129,18 +133,6 @@ class Mailbox:
         return byte_chunks(array, None if peer in self._on_node else memory.EAGER)
 
 
-def _all_complete(requests: list[MPI.Request], receive: Receive | None, status: MPI.Status) -> bool:
-    """Drop the last request, which is complete, and those before it that are, too."""
-    while True:
-        requests.pop()
-        if receive is not None and status.Get_count(MPI.BYTE) == 0:
-            receive.failed = True
-        if not requests:
-            return True
-        if not requests[-1].Test(status):
-            return False
-
-
 def largest_tag() -> int:
     """Return the largest tag of a message that MPI permits."""
     # Some libraries set the attribute on the world only; MPI guarantees 32767.
@@ -164,12 +156,8 @@ def sparse_exchange(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Int
     >>> sparse_exchange(MPI.COMM_SELF, np.array([0]), np.array([3]))
     (array([0]), array([3]))
     """
-    find = _by_table if comm.size <= MOST_DENSE else _by_consensus
-    return find(comm, peers, counts)
-
-
-def _by_table(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Exchange a count with every rank, mostly 0."""
+    if comm.size > MOST_DENSE:
+        return _by_consensus(comm, peers, counts)
     mine = np.zeros(comm.size, np.int64)
     mine[peers] = counts
     theirs = np.empty_like(mine)
@@ -184,11 +172,8 @@ def _by_consensus(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints,
     A synchronous send is complete when it was received. A rank whose sends are complete enters a
     barrier, and receives until all ranks have entered it (Hoefler, Siebert and Lumsdaine, 2010).
     """
-    own = np.array(counts, np.int64)
-    sends = [
-        comm.Issend(own[number : number + 1], peer, TAG)
-        for number, peer in enumerate(peers.tolist())
-    ]
+    own = np.array(counts, np.int64).reshape(-1, 1)
+    sends = [comm.Issend(one, peer, TAG) for one, peer in zip(own, peers.tolist(), strict=True)]
     status, count = MPI.Status(), np.empty(1, np.int64)
     found: dict[int, int] = {}
     barrier: MPI.Request | None = None
@@ -200,5 +185,5 @@ def _by_consensus(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints,
             barrier = comm.Ibarrier()
     # No rank may send again while a slow one still receives messages of this call.
     comm.Barrier()
-    ranks = sorted(found)
-    return np.array(ranks, np.int64), np.array([found[rank] for rank in ranks], np.int64)
+    ranks, amounts = zip(*sorted(found.items()), strict=True) if found else ((), ())
+    return np.array(ranks, np.int64), np.array(amounts, np.int64)

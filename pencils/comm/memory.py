@@ -1,12 +1,8 @@
-"""Addresses of memory, views of memory by address, alignment, and the order of memory accesses.
-
-Everything that NumPy does not check is in this file: another array library needs another one.
-Nothing here communicates.
-"""
+"""Addresses, views by address, alignment, order of accesses: what NumPy does not check; local."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from threading import Lock
@@ -43,16 +39,14 @@ LINE = 64
 _lock = Lock()
 
 
-def _found_address(array: Array) -> int:
+def address(array: Array) -> int:
     """Address of the first element of an array."""
     found: int = array.__array_interface__["data"][0]
     return found
 
 
-# Address of the first element of an array; NumPy's dictionary takes a microsecond more.
-address: Callable[[Array], int] = _found_address
-with suppress(ImportError):  # there was no compiler when pencils was installed
-    address = import_module("pencils.comm._kernels").address
+with suppress(ImportError):  # else there was no compiler when pencils was installed
+    address = import_module("pencils.comm._kernels").address  # takes a microsecond less
 
 
 def byte_range(array: Array) -> tuple[int, int]:
@@ -144,8 +138,6 @@ def fence() -> None:
 
     Ranks that read what others store call this on both sides of a barrier.
     """
-    # Releasing a lock, and acquiring it again, orders memory on any processor.
-    with _lock:
-        pass
-    with _lock:
-        pass
+    for _ in range(2):  # to release a lock, and acquire it again, orders memory on any processor
+        with _lock:
+            pass

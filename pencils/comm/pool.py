@@ -1,13 +1,7 @@
-"""Memory of fields that is used again: what one field gives back, the next of its size gets.
+"""Memory of fields that is used again, because the system sets new pages to zero.
 
-Memory that comes from the system is set to zero page by page when it is first written, which takes
-longer than to compute with it. Programs make fields of few sizes over and over, so that blocks of
-fields that are gone wait for the next ones, up to a bound. ``PENCILS_POOL`` sets it: a number of
-bytes, such as ``512M`` or ``2 GiB``, or 0 for none. The default is a quarter of the memory that the
-machine has for each of its processors, at most 1 GiB: as many ranks leave most of it to others.
-
-What waits was in use before, so that a loop whose steps make the same fields needs no more memory
-with the pool than at its peak without. Without the compiled kernels nothing is kept.
+``PENCILS_POOL`` is a bound of what waits, such as ``512M`` or ``2 GiB``, or 0 for none. The default
+is a quarter of the memory of the machine for each of its processors, at most 1 GiB.
 """
 
 from __future__ import annotations
@@ -91,16 +85,14 @@ new_block: Callable[[int, int], Any] = _kernels.pool_block if _kernels else _new
 
 def empty_bytes(nbytes: int) -> Bytes:
     """Allocate private bytes that begin at a cache line."""
-    if nbytes < LEAST or not _kernels:
-        return aligned_empty(nbytes)
-    return np.ndarray(nbytes, np.uint8, new_block(nbytes, 0))
+    small = nbytes < LEAST or not _kernels
+    return aligned_empty(nbytes) if small else np.ndarray(nbytes, np.uint8, new_block(nbytes, 0))
 
 
 def zero_bytes(nbytes: int) -> Bytes:
     """Allocate private zeros that begin at a cache line."""
-    if nbytes < LEAST or not _kernels:
-        return aligned_zeros(nbytes)
-    return np.ndarray(nbytes, np.uint8, new_block(nbytes, 1))
+    small = nbytes < LEAST or not _kernels
+    return aligned_zeros(nbytes) if small else np.ndarray(nbytes, np.uint8, new_block(nbytes, 1))
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -1,10 +1,7 @@
-"""Progress of messages while a program computes.
+"""Progress of messages while a program computes: MPI libraries move them inside of their calls.
 
-MPI libraries move large messages only inside of their calls. While an exchange is under way, the
-library's own loops and elementwise functions therefore call `poll`, and programs may call
-`progress`: each looks for a message that does not exist. No rank waits for another one there, and
-errors of a connection are left to the call that completes the exchange. Between hosts, this hides
-most of an exchange behind work that takes as long: ``benchmarks/overlap.py`` measures it.
+Loops of the library call `poll` while an exchange is under way, programs may call `progress`: each
+looks for a message that does not exist; ``benchmarks/overlap.py`` measures what this hides.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What a rank records while `pencils.profile` is on: counts, bytes and seconds of each phase.
-
-`current.recorder` is None unless a profile records. Places that cost little themselves look at it;
-others call `timed`. Recording is local.
-"""
+"""Counts, bytes and seconds of each phase, which a rank records while `pencils.profile` is on."""
 
 from __future__ import annotations
 
@@ -23,39 +19,27 @@ PHASES = ("agree", "pack", "wait", "copy", "unpack", "I/O")
 # Numbers of an event: the phase, its start and duration in seconds, and its bytes.
 NUMBERS = 4
 
-current = SimpleNamespace(recorder=None)
+current = SimpleNamespace(recorder=None)  # None unless a profile records
 keep_apart(vars(current), "recorder")
 
 
 class Recorder:
     """Totals of each phase, and at most `most` events; later ones are only counted.
 
-    A phase inside of another one counts for the inner one only. What other threads do is not
-    recorded.
-
-    Attributes
-    ----------
-    calls, nbytes, seconds : dict
-        By phase.
-    events : array.array
-        `NUMBERS` for each event; the start counts from that of the recorder.
-    omitted : int
-        Number of events that were not kept.
-    started : float
-        When the recorder was made, in seconds since the epoch.
+    A phase inside of another one counts for the inner one only; other threads are not recorded.
     """
 
     def __init__(self, most: int) -> None:
         self.calls = dict.fromkeys(PHASES, 0)
         self.nbytes = dict.fromkeys(PHASES, 0)
         self.seconds = dict.fromkeys(PHASES, 0.0)
-        self.events = array("d")
-        self.omitted = 0
-        self.whole = 0.0
+        self.events = array("d")  # `NUMBERS` for each; the start counts from that of the recorder
+        self.omitted = 0  # events that were not kept
+        self.whole = 0.0  # seconds, set by `stop`
         self._most = NUMBERS * most
         self._thread = get_ident()
         self._inner = 0.0  # seconds of phases inside of the one that runs
-        self.started, self._start = time(), perf_counter()
+        self.started, self._start = time(), perf_counter()  # since the epoch; of this process
 
     def stop(self) -> None:
         """Set `whole`, the seconds since the recorder was made."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.agree import agreed
-from pencils.comm.fault import Fault
+from pencils.comm.failure import Fault
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import compiled
 from pencils.comm.recording import timed

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from pencils.comm.agree import agreed
-from pencils.comm.fault import CollectiveBlock
+from pencils.comm.failure import CollectiveBlock
 from pencils.errors import ArgumentError
 from pencils.io.checkpoint_files import check_file, nothing_good, open_files, read_newest
 from pencils.io.commit import LOG

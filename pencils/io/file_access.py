@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from pencils.comm.agree import agreed
-from pencils.comm.fault import Fault
+from pencils.comm.failure import Fault
 from pencils.errors import CheckpointError, PencilsError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pencils.array.allocation import Array, HaloLike, as_halo
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.fault import CollectiveBlock
+from pencils.comm.failure import CollectiveBlock
 from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.fault import CollectiveBlock
+from pencils.comm.failure import CollectiveBlock
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
 from pencils.io.chunked import check_filters

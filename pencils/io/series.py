@@ -22,7 +22,7 @@ from pencils.array.allocation import Array
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.fault import CollectiveBlock
+from pencils.comm.failure import CollectiveBlock
 from pencils.comm.file import SharedFile
 from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid

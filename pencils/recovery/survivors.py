@@ -24,7 +24,7 @@ from typing import NoReturn, TypeVar
 
 from pencils.comm import failure, progress
 from pencils.comm.agree import agreed
-from pencils.comm.fault import Fault, shown
+from pencils.comm.failure import Fault, shown
 from pencils.comm.mpi import MPI, PerProcess, is_simulated
 from pencils.comm.topology import abandon, as_comm, topology_of
 from pencils.errors import RanksLostError

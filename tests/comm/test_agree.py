@@ -10,7 +10,7 @@ from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
 import simmpi
 from pencils.comm import agree
 from pencils.comm.agree import DEFERRED, FLAGGED, PreparedAgreement, agreed
-from pencils.comm.fault import Fault
+from pencils.comm.failure import Fault
 from pencils.errors import (
     ArgumentError,
     NotLocalError,

@@ -132,7 +132,7 @@ def test_blocks_within_each_other(lab, mpi_tmp_path):
 
 
 def test_many_failures_leave_no_messages(lab, mpi_tmp_path):
-    from pencils.comm import fault
+    from pencils.comm import failure
 
     pencils.TimeSeries(mpi_tmp_path / "out", comm=lab.comm).close()
     for number in range(20):
@@ -142,7 +142,7 @@ def test_many_failures_leave_no_messages(lab, mpi_tmp_path):
             if mine:
                 raise mine
     lab.comm.barrier()
-    assert len(fault._started()) <= 2
+    assert len(failure._started()) <= 2
 
 
 def test_what_a_failed_block_leaves(lab, mpi_tmp_path):
