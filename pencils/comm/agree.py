@@ -46,12 +46,10 @@ _FREED = "the communicator was freed; make a new pencil on one that lives"
 class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):``
     """Run checks that may fail on some ranks only, then continue on all ranks or on none.
 
-    The body contains checks and does not communicate. If it raises on any rank, every rank raises
-    an error of that type which names the rank. Values recorded by calling the object must be equal
-    on all ranks, as must `call`, the name of what is called. `comm` is a private communicator.
-
-    Leaving the block is *Collective*. It costs one small collective, and no pickled objects unless
-    something is wrong. What happens often is prepared as a `PreparedAgreement`.
+    The body does not communicate. If it raises on any rank, every rank raises an error of that type
+    which names the rank. Values recorded by calling the object must be equal on all ranks, as must
+    `call`, the name of what is called. `comm` is a private communicator. Leaving the block is
+    *Collective*: one small collective. What happens often is prepared as a `PreparedAgreement`.
 
     Examples
     --------
@@ -88,10 +86,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         self.flagged = up
 
     def defer(self, *, up: bool) -> None:
-        """Set a second flag that is OR-reduced; `deferred` has the result after the block.
-
-        Most callers mean that setup is needed: then ranks make what is missing, and agree again.
-        """
+        """Set a second flag, as that setup is needed; `deferred` has the result after the block."""
         self.deferred = up
 
     def carry(self, value: NDArray[Any]) -> None:
@@ -136,12 +131,7 @@ class PreparedAgreement:
 
     `comm` is a private communicator, `call` the name of what is called. The values must be equal on
     all ranks, and so must `dtype` on all ranks that do not pass None. They follow from what all
-    ranks know, or can be compared without an error.
-
-    Attributes
-    ----------
-    meeting : AgreementBuffer
-        Where the ranks meet; it has room for a value of each rank.
+    ranks know, or can be compared without an error. `meeting` has room for a value of each rank.
 
     Examples
     --------
@@ -174,13 +164,7 @@ class PreparedAgreement:
         self._heads: dict[int, bytes] = {}  # of a rank without error, by flags
 
     def meet(self, error: Exception | None = None, flags: int = 0) -> int:
-        """Agree, as at the end of a block in which `error` was raised. *Collective*.
-
-        Returns
-        -------
-        int
-            The flags that are set on any rank.
-        """
+        """Agree, as at the end of a block that raised `error`; OR-reduce flags. *Collective*."""
         meeting = self.meeting
         if not meeting.comm:
             raise ArgumentError(f"{self.call}: {_FREED}")
@@ -200,15 +184,7 @@ class PreparedAgreement:
         return found
 
     def attempt(self, prepare: Callable[[], T], flags: int = 0) -> tuple[T, int]:
-        """Prepare a call and agree on it: an error on one rank raises on all. *Collective*.
-
-        Returns
-        -------
-        prepared : object
-            What `prepare` has returned.
-        flags : int
-            The flags that are set on any rank.
-        """
+        """Prepare a call and agree on it; return its result and flags of any rank. *Collective*."""
         error = None
         try:
             prepared = prepare()
@@ -331,20 +307,12 @@ def waiting(comm: MPI.Intracomm) -> Callable[[], object]:
 
 
 class AgreementBuffer:
-    """Memory for agreements of all ranks of a communicator, one after the other.
-
-    Attributes
-    ----------
-    size : int
-        Number of ranks.
-    gathers : bool
-        Whether rows are gathered, so that there is room for values.
-    """
+    """Memory for agreements of all ranks of a communicator, one after the other."""
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self.comm = comm
         self.size = size = comm.size
-        self.gathers = size <= MOST_GATHERED
+        self.gathers = size <= MOST_GATHERED  # so that there is room for values
         if not self.gathers:
             # Each number that must be equal, and its complement: if any bit differs between two
             # ranks, it is set in both results.
@@ -372,12 +340,9 @@ class AgreementBuffer:
         return mine, rows
 
     def meet(self, mine: bytes) -> int | None:
-        """Compare the heads of all ranks. *Collective*.
+        """Compare the heads of all ranks, and OR-reduce their flags. *Collective*.
 
-        Returns
-        -------
-        int or None
-            The flags that are set on any rank; None if a rank has failed, or calls or types differ.
+        None if a rank has failed, or calls or types differ.
         """
         if not self.gathers:
             return self._combine(mine)

@@ -35,18 +35,8 @@ def scanner(
     first to the last one; on the first of `ranks`, and on those that are not among them, its values
     mean nothing then. Arrays have equal shape and dtype on all ranks. Each rank scans its share of
     the elements, so that nothing is larger than an array, and results do not depend on the MPI
-    library.
-
-    Parameters
-    ----------
-    array : ndarray
-        What this rank contributes; contiguous.
-    ufunc : ufunc
-        Combines two arrays, and keeps their type.
-    ranks : sequence of int
-        The ranks that count, in their order.
-    rank, size : int
-        Rank in the communicator, and its size.
+    library. The array is contiguous, `ufunc` keeps its type; `rank` and `size` are of the
+    communicator.
     """
     cuts = [number * array.size // size for number in range(size + 1)]
     nbytes = [(hi - lo) * array.itemsize for lo, hi in pairwise(cuts)]
@@ -80,19 +70,9 @@ def in_turn(
     """Do the parts of some work, each when the rank before has done it. *Collective*.
 
     While a rank does a part, the next one does that before it: with many more parts than ranks
-    this takes little longer than the work of one rank.
-
-    Parameters
-    ----------
-    comm : Intracomm
-        A private communicator.
-    ranks : sequence of int
-        The ranks that take part, in their order.
-    before, after : sequence of ndarray
-        For each part, what the rank before sends, and what this one sends to the next; contiguous,
-        and of one size on all ranks.
-    work : callable
-        Does the part of this number: `before` has arrived, and `after` is to be set.
+    this takes little longer than the work of one rank. Of each part, `before` is what the rank
+    before among `ranks` sends, and `after` what this one sends to the next, contiguous and of one
+    size on all ranks. ``work(number)`` does a part: `before` has arrived, it sets `after`.
     """
     if comm.rank not in ranks:
         return
@@ -120,21 +100,12 @@ def prepare_running_sums(
     after: Array | None = None,
     besides: int = 0,
 ) -> Sequence[Callable[[], object]]:
-    """Prepare to add up values along an axis; call the results in their order.
+    """Prepare to write the sums of values along an axis; call the results in their order.
 
-    Parameters
-    ----------
-    values, sums : ndarray
-        What is added up, and where the sums are written; float or complex, of one shape and type.
-        They share no memory.
-    axis : int
-        The axis; contiguous ones are last.
-    before, after : ndarray, optional
-        A plane of what comes before the first values, read when the results are called; and one
-        that becomes a copy of the last sums.
-    besides : int, optional
-        Bytes that other calls write before these sums are read. If all are too many for the cache,
-        sums are written past it.
+    Both arrays are float or complex, of one shape and type, and share no memory; contiguous axes
+    are last. `before` is a plane that comes before the first values, read when the results are
+    called, and `after` becomes a copy of the last sums. Other calls write `besides` bytes before
+    these sums are read: if all are too many for the cache, sums are written past it.
     """
     kernels, last = compiled(), sums.ndim - 1
     floats = sums.dtype.char in "fdFD" and sums.dtype.isnative

@@ -1,11 +1,7 @@
 """Memory that the ranks of a node share, cut from a few large windows; and buffers of plans.
 
-A window is a file in memory that all ranks have mapped. Its name is removed at once, so nothing is
-left of it after the last process, even if a job is killed. Making a window takes long, and the
-number of mappings is limited, so blocks come from a pool: allocating a block is collective over the
-node. It is released locally, with the last NumPy view of it. A window that the pool has released
-lives as long as a block of it. Windows of MPI have neither property: freeing one is collective, and
-those of a job that is killed stay in memory.
+A window is a file in memory without a name, so that nothing is left of it after the last process,
+even if a job is killed: windows of MPI remain then, and to free one is collective.
 """
 
 from __future__ import annotations
@@ -44,6 +40,7 @@ T = TypeVar("T")
 class SharedPool:
     """Shared memory of the ranks of one node, whose private communicator is `node`.
 
+    To allocate a block is collective; it is released locally, with the last NumPy view of it.
     `pools` pools of ranks of the node, this one included, may ask for memory at once.
     """
 

@@ -31,10 +31,9 @@ V = TypeVar("V")
 
 
 class Attribute(Generic[V]):
-    """A value that each topology holds for a module of a higher layer, such as a cache.
+    """A value that each topology holds for another module, such as a cache, made on first use.
 
-    It is made on first use, and needs a method ``clear``, which is called before the communicators
-    are freed.
+    Its method ``clear`` is called before the communicators are freed.
 
     Examples
     --------
@@ -285,8 +284,7 @@ def abandon(comms: list[MPI.Comm]) -> None:
 def default_topology() -> Topology:
     """Topology of the world if it has one, else of this rank alone; local.
 
-    A rank whose arguments name no communicator agrees there with the other ranks, most of whose
-    pencils are on the world, that its call is wrong; else these would wait for it.
+    A rank whose arguments name no communicator agrees there that its call is wrong.
     """
     known = MPI.COMM_WORLD.Get_attr(_keyval()) is not None
     return topology_of(MPI.COMM_WORLD if known else MPI.COMM_SELF)
@@ -360,8 +358,7 @@ _queues = PerProcess(WeakValueDictionary[bytes, deque[Any]])
 def _queue(comm: MPI.Intracomm) -> deque[Any]:
     """Return the queue of exchanges under way among these processes; local.
 
-    Communicators of the same processes have one: those may wait for exchanges on several of them
-    in any order. Communicators that have only some processes in common do not wait for each other.
+    Communicators of the same processes have one: they may wait in any order of communicators.
     """
     ranks = translate(comm, MPI.COMM_WORLD)
     if ranks is None:  # processes that were started later
@@ -372,8 +369,7 @@ def _queue(comm: MPI.Intracomm) -> deque[Any]:
 class _Owner:
     """The attribute of a user's communicator: frees the topology when MPI deletes the attribute.
 
-    Nothing else refers to it. A callback of the attribute would get the communicator from mpi4py,
-    which first reads its attributes: MPICH may crash there, because it is deleting them.
+    MPICH may crash in a callback of the attribute, for which mpi4py reads the attributes.
     """
 
     def __init__(self, topology: Topology) -> None:
