@@ -47,7 +47,7 @@ class SharedPool:
     def __init__(self, node: MPI.Intracomm, pools: int = 1) -> None:
         self._node = node
         self._pools = pools
-        self._windows: list[_Window] = []
+        self._windows: list[_SharedWindow] = []
         # By kind of slot: a block, the common memory, and how many slots of it are taken.
         self._slots: dict[object, tuple[Bytes, Bytes, int]] = {}
 
@@ -159,11 +159,11 @@ class SharedPool:
                 with suppress(RuntimeWarning):  # as an error on one rank, others would wait for it
                     warnings.warn(msg, RuntimeWarning, stacklevel=4)
             return None
-        self._windows.append(_Window(memory, node, capacity))
+        self._windows.append(_SharedWindow(memory, node, capacity))
         return len(self._windows) - 1
 
 
-class _Window:
+class _SharedWindow:
     """Memory of a node, of which every rank manages its own segment."""
 
     def __init__(self, memory: mmap, node: MPI.Intracomm, capacity: int) -> None:

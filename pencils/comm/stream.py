@@ -33,7 +33,7 @@ SLOT_BYTES = 2**20
 TAG = 2
 
 
-class Room:
+class SlabRoom:
     """Memory for at most `slabs` slabs of `nbytes` on their way, allocated before the first."""
 
     def __init__(self, nbytes: int, slabs: int) -> None:
@@ -41,7 +41,7 @@ class Room:
         self._places = deque(np.empty(nbytes, np.uint8) for _ in range(min(slabs, WINDOW + 1)))
 
     @classmethod
-    def of(cls, nbytes: int, slabs: int) -> Room | None:
+    def of(cls, nbytes: int, slabs: int) -> SlabRoom | None:
         """Return the room for some slabs, or None if there are none."""
         return cls(nbytes, slabs) if slabs else None
 
@@ -55,7 +55,7 @@ class Room:
 class _SlabMessages:
     """Nonblocking messages; slabs that are not contiguous pass through `room`."""
 
-    def __init__(self, comm: MPI.Intracomm, room: Room | None) -> None:
+    def __init__(self, comm: MPI.Intracomm, room: SlabRoom | None) -> None:
         self._comm = comm
         self._room = room
         self._window = WIDE_WINDOW if room is None else WINDOW
@@ -161,7 +161,7 @@ class SlabStream:
     """
 
     def __init__(
-        self, topology: Topology, root: int, room: Room | None = None, *, through_slots: bool
+        self, topology: Topology, root: int, room: SlabRoom | None = None, *, through_slots: bool
     ) -> None:
         self._topology = topology
         self._root = root

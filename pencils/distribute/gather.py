@@ -14,7 +14,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.array.signatures import Indices
 from pencils.comm import pool
 from pencils.comm.agree import PreparedAgreement, agreed
-from pencils.comm.stream import Room, SlabStream, bcast_array, copy_now
+from pencils.comm.stream import SlabRoom, SlabStream, bcast_array, copy_now
 from pencils.distribute.slabs import Slabs
 from pencils.errors import ArgumentError
 from pencils.layout import Selection
@@ -168,7 +168,7 @@ class _Gather:
     def _send(self, u: PencilArray) -> Callable[[], None]:
         mine = u.local[self._mine]
         ranks = [self._topology.rank] if self._takes_part else []
-        room = Room.of(*self._slabs.room(mine, ranks, self._box.start))
+        room = SlabRoom.of(*self._slabs.room(mine, ranks, self._box.start))
 
         def send() -> None:
             stream = self._stream(room)
@@ -181,7 +181,7 @@ class _Gather:
     def _receive(self, u: PencilArray, found: Array) -> Callable[[], None]:
         if self._room is None:
             self._room = self._slabs.room(found, self._others)
-        room = Room.of(*self._room)
+        room = SlabRoom.of(*self._room)
 
         def receive() -> None:
             stream = self._stream(room)
@@ -193,7 +193,7 @@ class _Gather:
 
         return receive
 
-    def _stream(self, room: Room | None) -> SlabStream:
+    def _stream(self, room: SlabRoom | None) -> SlabStream:
         through_slots = self._slabs.through_slots
         return SlabStream(self._topology, self._root, room, through_slots=through_slots)
 

@@ -17,7 +17,7 @@ from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import VALUES, AgreementBuffer, PreparedAgreement
 from pencils.comm.memory import LINE, address
-from pencils.comm.stream import Room, SlabStream, copy_now
+from pencils.comm.stream import SlabRoom, SlabStream, copy_now
 from pencils.distribute.placement import (
     ArrayLike,
     Placement,
@@ -318,7 +318,7 @@ class _Scatter:
     def _receive(self, local: Array) -> Callable[[], None]:
         if self._room is None:  # fields of one kind lie in memory alike
             self._room = self._slabs.room(local, [self._pencil.rank], self._box.start)
-        room = Room.of(*self._room)
+        room = SlabRoom.of(*self._room)
 
         def receive() -> None:
             stream = self._stream(room)
@@ -331,7 +331,7 @@ class _Scatter:
     def _send(self, local: Array, data: Array) -> Callable[[], None]:
         if self._room is None or not self._header.contiguous:
             self._room = self._slabs.room(data, self._others)
-        room = Room.of(*self._room)
+        room = SlabRoom.of(*self._room)
 
         def send() -> None:
             stream = self._stream(room)
@@ -345,7 +345,7 @@ class _Scatter:
     def _read_and_send(self, local: Array, source: ArrayLike) -> Callable[[], Exception | None]:
         """Read one piece after the other, because each takes memory."""
         slabs, header = self._slabs, self._header
-        room = Room(*slabs.room(None, self._others))
+        room = SlabRoom(*slabs.room(None, self._others))
         most = max((slabs.box(rank).volume for rank in (*self._others, self._root)), default=0)
         garbage = np.empty(min(most, slabs.most_at_once), header.dtype)
         faults: list[Exception] = []
@@ -374,6 +374,6 @@ class _Scatter:
 
         return send
 
-    def _stream(self, room: Room | None) -> SlabStream:
+    def _stream(self, room: SlabRoom | None) -> SlabStream:
         through_slots = self._slabs.through_slots
         return SlabStream(self._pencil.topology, self._root, room, through_slots=through_slots)

@@ -126,7 +126,7 @@ class Slabs:
     def room(
         self, array: Array | None, ranks: Iterable[int], origin: tuple[int, ...] | None = None
     ) -> tuple[int, int]:
-        """Arguments of `Room` to pack those slabs of ranks that are not contiguous in `array`.
+        """Arguments of `SlabRoom` to pack those slabs of ranks that are not contiguous in `array`.
 
         `origin` is the global index of its first element. Only the first slab of each rank is
         checked, because there may be many. Without an array there is room for all of them.

@@ -119,7 +119,7 @@ def test_bundles_come_in_the_stage_in_which_they_are_sent(on_node, monkeypatch):
     nodes = topology.node_of.tolist()
     pieces = [{far: 8 for far in range(comm.size) if far not in topology.on_node}]
     sides = [
-        gathered._Side(topology, pieces * topology.node.size, sent=sent).stages
+        gathered._NodeBundles(topology, pieces * topology.node.size, sent=sent).stages
         for sent in (True, False)
     ]
     every = dict(zip(nodes, comm.allgather(sides), strict=True))
@@ -263,7 +263,7 @@ def test_halos(divided, periodic, route, unit, monkeypatch):
 
 
 @pytest.mark.mpiexec("changes functions of one rank")
-@pytest.mark.parametrize("step", ["_small", "_Side", "Requests"])
+@pytest.mark.parametrize("step", ["_small", "_NodeBundles", "Requests"])
 def test_one_rank_without_memory_for_bundles(divided, step, monkeypatch):
     comm = divided[0]
     source = Pencil((9, 8, 7), comm, decomp=(0, 1))

@@ -8,7 +8,7 @@ from mpi_helpers import DTYPES, NODES, everywhere, numbered, on_nodes, same
 
 from pencils.comm import memory
 from pencils.comm.shared_memory import SharedPool
-from pencils.comm.stream import SLOT_BYTES, SLOTS, Room, SlabStream, bcast_array
+from pencils.comm.stream import SLOT_BYTES, SLOTS, SlabRoom, SlabStream, bcast_array
 from pencils.comm.topology import topology_of
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -174,7 +174,7 @@ def test_the_sender_holds_a_window_of_slabs_at_most(comm, topology, through_slot
     tracemalloc.start()
     if comm.rank == 0:
         slabs = ((r, np.full(nbytes, r, np.uint8)) for _ in range(count) for r in others)
-        send_all(topology, slabs, Room(0, 1), through_slots=through_slots)
+        send_all(topology, slabs, SlabRoom(0, 1), through_slots=through_slots)
         peak = tracemalloc.get_traced_memory()[1]
         right = True
     else:

@@ -49,7 +49,7 @@ TOGETHER = 2**13
 STAGE = 2**17
 
 
-class _Side:
+class _NodeBundles:
     """The bundles that one node sends, or receives, in one block of shared memory.
 
     `every` has for each rank of the node the bytes for each rank of other nodes, or from it.
@@ -227,8 +227,8 @@ class Bundles(Method):
         every = topology.node.allgather((sends, recvs))
         with agreed(topology.comm, "Exchange"):  # one rank may have no memory
             sent, received = zip(*every, strict=True)
-            self.sends = _Side(topology, sent, sent=True)
-            self.recvs = _Side(topology, received, sent=False)
+            self.sends = _NodeBundles(topology, sent, sent=True)
+            self.recvs = _NodeBundles(topology, received, sent=False)
             end = round_up(self.sends.nbytes)
         room = topology.shared.allocate_common(end + self.recvs.nbytes)
         try:
@@ -267,7 +267,9 @@ class Bundles(Method):
         # Before the last meeting: afterwards other ranks may pack again.
         self._awaited[-1] = [*chain(*(each.all for each in self._sending)), *self._awaited[-1]]
 
-    def _carried(self, side: _Side, memory: Bytes) -> list[list[tuple[int, list[Array], bool]]]:
+    def _carried(
+        self, side: _NodeBundles, memory: Bytes
+    ) -> list[list[tuple[int, list[Array], bool]]]:
         """List by stage the bundles that this rank carries, and the carriers of other nodes."""
         topology = self.plan.topology
         node_of = topology.node_of
