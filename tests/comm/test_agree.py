@@ -96,25 +96,20 @@ def test_a_fault_on_one_rank_raises_its_type_everywhere(comm, error, kind):
         check(comm, a=1)
 
 
-def test_the_rank_at_fault_keeps_its_own_error_as_the_cause(comm):
+def test_whose_error_is_raised(comm):
     error = ValueError("mine") if comm.rank == comm.size - 1 else None
     with pytest.raises(ValueError, match="mine") as caught:
         check(comm, error)
     assert everywhere(comm, comm.size == 1 or caught.value.__cause__ is error)
-
-
-def test_of_different_faults_the_lowest_rank_speaks(comm):
+    # Of different errors that of the lowest rank; the same error of all ranks as it is.
     kind = IndexError if comm.rank == 0 else ValueError
     raise_together(
         comm, IndexError, named(comm, 0), call=lambda: check(comm, kind(f"of {comm.rank}"))
     )
-
-
-def test_a_mistake_of_everyone_is_raised_as_it_is(comm):
-    error = UnknownError("the", "same")
+    same = UnknownError("the", "same")
     with pytest.raises(UnknownError) as caught:
-        check(comm, error)
-    assert everywhere(comm, caught.value is error)
+        check(comm, same)
+    assert everywhere(comm, caught.value is same)
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
@@ -227,34 +222,21 @@ def claiming(module):
     return type("KeyError", (KeyError,), {"__module__": module})
 
 
+NO_TEXT = "whose text cannot be made"
+
+
 @pytest.mark.parametrize(
     ("make", "kind", "text"),
     [
-        (
-            lambda: WordlessError(ValueError("v")),
-            Exception,
-            "WordlessError, whose text cannot be made: ValueError",
-        ),
-        (
-            lambda: WordlessError(SystemExit(1)),
-            Exception,
-            "WordlessError, whose text cannot be made: SystemExit",
-        ),
-        (lambda: WordlessError(RecursionError()), Exception, "cannot be made: RecursionError"),
-        (lambda: NoTextError("t"), OSError, "NoTextError, whose text cannot be made: TypeError"),
-        (
-            lambda: ValueError(Odd()),
-            ValueError,
-            "ValueError, whose text cannot be made: RuntimeError",
-        ),
+        (lambda: WordlessError(ValueError("v")), Exception, f"WordlessError, {NO_TEXT}: ValueE"),
+        (lambda: WordlessError(SystemExit(1)), Exception, f"WordlessError, {NO_TEXT}: SystemExit"),
+        (lambda: WordlessError(RecursionError()), Exception, f"{NO_TEXT}: RecursionError"),
+        (lambda: NoTextError("t"), OSError, f"NoTextError, {NO_TEXT}: TypeError"),
+        (lambda: ValueError(Odd()), ValueError, f"ValueError, {NO_TEXT}: RuntimeError"),
         (lambda: ValueError("two", ["args", lambda: 0]), ValueError, "('two', ["),
-        (lambda: OSError(2, Odd()), FileNotFoundError, "Odd, whose text cannot be made"),
-        (
-            lambda: OSError(2, "gone", Odd()),
-            FileNotFoundError,
-            "gone: Odd, whose text cannot be made",
-        ),
-        (lambda: OSError(Odd(), "gone"), OSError, "whose text cannot be made"),
+        (lambda: OSError(2, Odd()), FileNotFoundError, f"Odd, {NO_TEXT}"),
+        (lambda: OSError(2, "gone", Odd()), FileNotFoundError, f"gone: Odd, {NO_TEXT}"),
+        (lambda: OSError(Odd(), "gone"), OSError, NO_TEXT),
         (lambda: StrangeError(2, "s"), OSError, "s"),
         (lambda: ValueError("v" * 10**6), ValueError, "vvv ..."),
         (lambda: ExceptionGroup("some", [ValueError("v")]), Exception, "some (1 sub-exception)"),
@@ -390,6 +372,8 @@ def test_rows_with_other_values_calls_or_types_are_disagreements(comm):
     ):
         raise_together(comm, RankDisagreementError, text, call=call)
         assert same.meet() == 0
+    fails = lambda: check(comm, IndexError("of 0"), root=0) if first else same.meet()  # noqa: E731
+    raise_together(comm, IndexError, named(comm, 0), call=fails)
     typed = PreparedAgreement(comm, "check", np.dtype("f4" if first else "f8"))
     raise_together(comm, TypeDisagreementError, "different types", call=typed.meet)
     assert PreparedAgreement(comm, "check", None if first else np.dtype("f8")).meet() == 0
@@ -416,20 +400,6 @@ def test_a_value_of_each_rank_rides_in_the_row(comm):
         row.meet()
         expected = np.add.outer(range(comm.size), range(count))
         assert everywhere(comm, np.array_equal(rows, expected) or comm.size == 1)
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_different_faults_and_no_fault_of_rows_and_blocks(comm):
-    row = PreparedAgreement(comm, "check", root=0)
-    first = comm.rank == 0
-
-    def mixed():
-        if first:
-            check(comm, IndexError("of 0"), root=0)
-        else:
-            row.meet()
-
-    raise_together(comm, IndexError, named(comm, 0), call=mixed)
 
 
 def test_errors_keep_their_types_on_other_ranks():

@@ -7,7 +7,6 @@ from itertools import chain
 import numpy as np
 import pytest
 from mpi_helpers import (
-    DTYPES,
     everywhere,
     numbered,
     on_nodes,
@@ -84,19 +83,6 @@ def lying(comm, array, memory):
         return array.copy()
     copy = shared_copy(comm, array)
     return copy if memory == "shared" or comm.rank % 2 else array.copy()
-
-
-@ways
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_element_type_arrives_byte_by_byte(comm, method, dtype):
-    for lead in ((), (2, 3)):
-        source = source_of(comm, comm.rank, dtype, lead)
-        target = numbered(source.shape, dtype)
-        expected = expected_on(comm, comm.rank, target, dtype, lead)
-        plan = all_to_all(comm, method, dtype=dtype, lead=lead)
-        assert plan.prepare([source], [target]).start("done").wait() == "done"
-        assert everywhere(comm, same(target, expected))
-        plan.free()
 
 
 @ways
@@ -277,19 +263,6 @@ def test_source_and_target_may_share_memory(comm, method, copies):
 
 @ways
 @memories
-def test_memory_may_be_shared_by_source_and_target_on_some_ranks_only(comm, method, memory):
-    plan = all_to_all(comm, method)
-    for alias in ({0}, {comm.size - 1}, set(range(0, comm.size, 2))):
-        source = lying(comm, source_of(comm, comm.rank), memory)
-        target = source if comm.rank in alias else np.zeros_like(source)
-        expected = expected_on(comm, comm.rank, target)
-        move(plan, source, target)
-        assert everywhere(comm, np.array_equal(target, expected))
-    plan.free()
-
-
-@ways
-@memories
 def test_in_place_where_only_some_ranks_keep_something_for_themselves(comm, method, memory):
     """Rank 0 sends to itself and to its neighbours; the others pass on all they have."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -317,13 +290,15 @@ def test_several_arrays_in_one_exchange(comm, method, memory):
     for count in (3, 1, 2, 3):
         sources = [lying(comm, f * source_of(comm, comm.rank), memory) for f in range(count)]
         targets = [np.zeros_like(source) for source in sources]
-        bound = plan.prepare(sources, targets)
-        for start in (False, True):
+        bound = plan.prepare(sources, targets)  # moves what the arrays hold then
+        for factor in (1, 2, 4):
             for target in targets:
                 target[...] = 0
-            bound.start(None).wait() if start else bound.run()
-            ok = all(np.array_equal(target, f * expected) for f, target in enumerate(targets))
-            assert everywhere(comm, ok)
+            bound.start(None).wait() if factor % 2 else bound.run()
+            right = [factor * f * expected for f in range(count)]
+            assert everywhere(comm, all(map(np.array_equal, targets, right)))
+            for source in sources:
+                source[...] *= 2
     plan.prepare([], []).run()
     plan.free()
 
@@ -363,20 +338,6 @@ def test_a_call_while_others_are_under_way_completes_them_first(comm, method):
     assert everywhere(comm, all(np.array_equal(target, expected) for target in targets))
     assert handle.wait() == "first"
     assert not topology_of(comm).under_way
-    plan.free()
-
-
-@ways
-def test_what_is_bound_once_moves_what_the_arrays_hold_then(comm, method):
-    plan = all_to_all(comm, method)
-    source = source_of(comm, comm.rank)
-    target = np.zeros_like(source)
-    expected = expected_on(comm, comm.rank, np.zeros_like(source))
-    bound = plan.prepare([source], [target])
-    for factor in range(1, 6):
-        source[...] = factor * source_of(comm, comm.rank)
-        bound.run() if factor % 2 else bound.start(None).wait()
-        assert everywhere(comm, np.array_equal(target, factor * expected))
     plan.free()
 
 
@@ -454,14 +415,6 @@ def test_ranks_that_have_nothing_to_say(comm, method):
     plan = all_to_all(comm, method, ranks=())
     move(plan, source, target)
     assert everywhere(comm, np.array_equal(target, expected))
-    plan.free()
-
-
-@ways
-def test_components_without_extent(comm, method):
-    plan = all_to_all(comm, method, lead=(0,))
-    source = np.zeros((0, comm.size, comm.size + 2))
-    move(plan, source, source.copy())
     plan.free()
 
 

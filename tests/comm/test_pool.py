@@ -29,38 +29,28 @@ def _as_before():
 
 def run(code, **variables):
     """Run a program of its own and return what it prints."""
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = [sys.executable, "-c", code]
+    found = subprocess.run(program, env=os.environ | variables, capture_output=True, text=True)  # noqa: PLW1510
     assert found.returncode == 0, found.stderr
     return found.stdout.strip()
 
 
 @pytest.mark.parametrize("nbytes", [1, 4096, pool.LEAST - 1, pool.LEAST, 3 * MIB + 1])
 def test_bytes_begin_at_a_line_and_zeros_are_zero(nbytes):
-    for _ in range(2):
-        block = pool.empty_bytes(nbytes)
+    for make in (pool.empty_bytes, pool.zero_bytes) * 2:
+        block = make(nbytes)
         assert block.shape == (nbytes,)
         assert address(block) % LINE == 0
+        assert make is pool.empty_bytes or not block.any()
         block[:] = 7
         del block
-        zeros = pool.zero_bytes(nbytes)
-        assert zeros.shape == (nbytes,)
-        assert address(zeros) % LINE == 0
-        assert not zeros.any()
-        del zeros
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3,), (40, 50, 60)])
 @pytest.mark.parametrize("dtype", ["f8", "c16", "V3", "?"])
 def test_arrays_are_writeable_and_in_c_order(shape, dtype):
     array = pool.empty(shape, np.dtype(dtype))
-    assert array.shape == shape
-    assert array.dtype == dtype
+    assert (array.shape, array.dtype) == (shape, dtype)
     assert array.flags.c_contiguous
     assert array.flags.writeable
 
@@ -126,27 +116,23 @@ def test_what_has_waited_longest_goes_first():
     pencils.memory().empty()
     assert pencils.memory().pooled == 0
     assert pencils.memory().bound == 4 * MIB
-
-
-@needs_pool
-def test_without_bound_nothing_waits():
     kernels.pool_keep(0)
     before = pencils.memory()
     pool.empty_bytes(MIB)
-    assert pencils.memory().pooled == 0
-    assert pencils.memory().made == before.made + 1
+    assert (pencils.memory().pooled, pencils.memory().made) == (0, before.made + 1)
 
 
 @needs_pool
 def test_wrong_arguments():
-    with pytest.raises(TypeError, match="a number of bytes and whether"):
-        kernels.pool_block(5)
-    with pytest.raises(TypeError):
-        kernels.pool_block("5", 0)
-    with pytest.raises(ValueError, match="-5 bytes"):
-        kernels.pool_block(-5, 0)
-    with pytest.raises(OverflowError):
-        kernels.pool_block(2**64, 0)
+    kinds = {
+        (TypeError, "a number of bytes and whether"): (5,),
+        (TypeError, "str"): ("5", 0),
+        (ValueError, "-5 bytes"): (-5, 0),
+        (OverflowError, "int"): (2**64, 0),
+    }
+    for (kind, text), arguments in kinds.items():
+        with pytest.raises(kind, match=text):
+            kernels.pool_block(*arguments)
     with pytest.raises(ValueError, match="keep -1 bytes"):
         kernels.pool_keep(-1)
     with pytest.raises(TypeError):
@@ -195,25 +181,13 @@ def test_blocks_die_in_other_threads():
     assert pencils.memory().live == before
 
 
-@pytest.mark.parametrize(
-    ("text", "nbytes"),
-    [
-        ("0", 0),
-        ("1000", 1000),
-        ("3k", 3072),
-        ("1.5 GiB", 3 * 2**29),
-        ("2TB", 2**41),
-        ("9" * 400, pool._MOST),
-    ],
-)
-def test_sizes_are_read(text, nbytes):
-    assert pool.read_bytes(text) == nbytes
-
-
-@pytest.mark.parametrize("text", ["", "much", "-1", "5X", "M"])
-def test_what_is_no_size_is_refused(text):
-    with pytest.raises(ArgumentError, match=f"PENCILS_POOL={text!r} must be a number of bytes"):
-        pool.read_bytes(text)
+def test_sizes_are_read():
+    sizes = {"0": 0, "1000": 1000, "3k": 3072, "1.5 GiB": 3 * 2**29, "2TB": 2**41}
+    for text, nbytes in (sizes | {"9" * 400: pool._MOST}).items():
+        assert pool.read_bytes(text) == nbytes
+    for text in ("", "much", "-1", "5X", "M"):
+        with pytest.raises(ArgumentError, match=f"PENCILS_POOL={text!r} must be a number of bytes"):
+            pool.read_bytes(text)
 
 
 @needs_pool

@@ -184,7 +184,7 @@ def find_starts(
     Those of each of `sends` begin at its base in the staging block of this rank, which ends at the
     last of `bases`; `ranks` has the rank of a peer in `comm`. *Collective*.
     """
-    mine = np.zeros((comm.size, len(sends) + 1), np.int64)
+    mine = np.zeros((comm.size, len(bases)), np.int64)
     mine[:, -1] = bases[-1]
     for number, plan in enumerate(sends):
         for peer, start in reversed(list(zip(plan.peers, plan.starts, strict=True))):

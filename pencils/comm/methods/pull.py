@@ -26,6 +26,7 @@ from pencils.comm.recording import current, timed
 from pencils.comm.topology import Attribute, Topology
 
 T = TypeVar("T")
+_Blocks = tuple[list[PackPlan], list[PackPlan], list[int]]
 
 # Bytes of a staging block. Larger exchanges gain more from reading arrays in place.
 MOST_STAGED = 2**19
@@ -91,11 +92,20 @@ class Pull:
         comm = topology.comm
         if comm.size > 1 and (topology.nodes > 1 or not _staging(topology).make(topology)):
             return None
-        with agreed(comm, "pull"):
+        pull, error = None, None
+        blocks: _Blocks = [], [], [-1] * (len(specs) + 1)
+        try:
             pull = cls(topology, specs)
-        pull._recv_starts, pull._ends = find_starts(
-            comm, pull._sends, pull._recvs, pull._bases, range(comm.size)
-        )
+            blocks = pull._sends, pull._recvs, pull._bases
+        except Exception as mistake:  # noqa: BLE001 - raised below, on all ranks
+            error = mistake
+        starts, ends = find_starts(comm, *blocks, range(comm.size))
+        if min(ends) < 0:
+            with agreed(comm, "pull"):
+                if error is not None:
+                    raise error
+        assert pull is not None
+        pull._recv_starts, pull._ends = starts, ends
         return pull if pull.fits(1) else None
 
     @property
