@@ -53,26 +53,46 @@ def _divided(request):
         comm.Free()
 
 
-def kind_of(case):
+stages = pytest.mark.parametrize("unit", [gathered.STAGE, 1])
+
+
+def pair_of(comm, case):
+    """Make two pencils of a case; also the kind of its fields, and global values."""
     shape, dtype, components, here, there = case
-    return shape, {"dtype": dtype, "components": components}, here, there
+    kind = {"dtype": dtype, "components": components}
+    pair = Pencil(shape, comm, **here), Pencil(shape, comm, **there)
+    return pair, kind, numbered((*components, *shape), dtype)
 
 
-@pytest.mark.parametrize("unit", [gathered.STAGE, 1])
+def slabs(comm, shape):
+    rows = Pencil(shape, comm, decomp=0)
+    return rows, rows.with_(decomp=1)
+
+
+def works(comm, plan, values):
+    """Whether a plan moves global values."""
+    return everywhere(comm, holds(plan(spread(plan.source, values)), values))
+
+
+def away_of(sent, nodes, rank):
+    """Bytes of the messages to other nodes."""
+    return [nbytes for peer, nbytes in sent if nodes[peer] != nodes[rank]]
+
+
+@stages
 @pytest.mark.parametrize("most", [2**13, 300, 0])
 @pytest.mark.parametrize("case", CASES)
 def test_pieces_of_any_size(divided, case, most, unit, monkeypatch):
     monkeypatch.setattr(gathered, "TOGETHER", most)
     monkeypatch.setattr(gathered, "STAGE", unit)
     comm = divided[0]
-    shape, kind, here, there = kind_of(case)
-    source, target = Pencil(shape, comm, **here), Pencil(shape, comm, **there)
-    data = [np.roll(numbered((*kind["components"], *shape), kind["dtype"]), n) for n in range(3)]
-    us = [spread(source, each) for each in data]
-    with Transposition(source, target, **kind, method="gathered") as plan:
+    pair, kind, values = pair_of(comm, case)
+    data = [np.roll(values, n) for n in range(3)]
+    us = [spread(pair[0], each) for each in data]
+    with Transposition(*pair, **kind, method="gathered") as plan:
         assert plan.method == "gathered"
-        for u, values in zip(us, data, strict=True):
-            assert everywhere(comm, holds(plan(u), values))
+        for u, each in zip(us, data, strict=True):
+            assert everywhere(comm, holds(plan(u), each))
         handles = [plan.start(u) for u in us]
         found = [handle.wait() for handle in reversed(handles)][::-1]
         assert everywhere(comm, all(map(holds, found, data)))
@@ -81,19 +101,17 @@ def test_pieces_of_any_size(divided, case, most, unit, monkeypatch):
             assert everywhere(comm, holds(back(found[1]), data[1]))
 
 
-@pytest.mark.parametrize("unit", [gathered.STAGE, 1])
+@stages
 def test_one_message_for_each_pair_of_nodes(divided, unit, monkeypatch):
     monkeypatch.setattr(gathered, "STAGE", unit)
     comm, nodes, sent = divided
     monkeypatch.setattr(memory, "EAGER", 16)  # of other messages
-    shape = (18, 17, 3)
-    source, target = Pencil(shape, comm, decomp=0), Pencil(shape, comm, decomp=1)
-    values = numbered(shape)
+    source, target = slabs(comm, (18, 17, 3))
     with Transposition(source, target, method="gathered") as plan:
         for _ in range(2):
-            assert everywhere(comm, holds(plan(spread(source, values)), values))
+            assert works(comm, plan, numbered(source.shape))
         counted = plan.off_node()
-        away = [nbytes for peer, nbytes in sent if nodes[peer] != nodes[comm.rank]]
+        away = away_of(sent, nodes, comm.rank)
         assert counted == tuple(np.sum(comm.allgather((len(away), sum(away))), axis=0))
         pairs = len(set(nodes)) * (len(set(nodes)) - 1)
         assert counted == (pairs, off_node(source.layout, target.layout, nodes, 8).nbytes)
@@ -104,9 +122,9 @@ def test_one_message_for_each_pair_of_nodes(divided, unit, monkeypatch):
     [(0, [7]), (7 * 2**16, [3, 4]), (7 * 2**18, [1, 2, 2, 2]), (2**30, [1] * 7)],
 )
 def test_more_bytes_are_sent_in_more_stages(nbytes, sizes):
-    stages = gathered.in_stages(range(7), nbytes)
-    assert [len(stage) for stage in stages] == sizes
-    assert [*chain(*stages)] == [*range(7)]
+    divided = gathered.in_stages(range(7), nbytes)
+    assert [len(stage) for stage in divided] == sizes
+    assert [*chain(*divided)] == [*range(7)]
     assert gathered.in_stages([], nbytes) == [[]]
 
 
@@ -151,10 +169,8 @@ def test_each_stage_is_sent_before_the_next_one_is_packed(divided, monkeypatch):
     prepare = gathered.prepare_copies
     monkeypatch.setattr(gathered, "prepare_copies", lambda pairs: noted("pack", prepare(pairs)))
     monkeypatch.setattr(gathered, "synchronize", noted("meet", gathered.synchronize))
-    rows = Pencil((12, 12), comm, decomp=0)
-    values = numbered(rows.shape)
-    with Transposition(rows, rows.with_(decomp=1), method="gathered") as plan:
-        assert everywhere(comm, holds(plan(spread(rows, values)), values))
+    with Transposition(*slabs(comm, (12, 12)), method="gathered") as plan:
+        assert works(comm, plan, numbered((12, 12)))
     others = len(set(nodes)) - 1
     first = [("pack",), ("send", 0)] if others else []
     sends = [[("pack",), ("meet",), ("send", stage)] for stage in range(1, others)]
@@ -162,18 +178,16 @@ def test_each_stage_is_sent_before_the_next_one_is_packed(divided, monkeypatch):
     assert everywhere(comm, calls == [*first, *chain(*sends, *waits)])
 
 
-@pytest.mark.parametrize("unit", [gathered.STAGE, 1])
+@stages
 @pytest.mark.parametrize("case", CASES)
 def test_fields_that_share_memory(divided, case, unit, monkeypatch):
     monkeypatch.setattr(gathered, "STAGE", unit)
     comm = divided[0]
-    shape, kind, here, there = kind_of(case)
-    source, target = Pencil(shape, comm, **here), Pencil(shape, comm, **there)
-    values = numbered((*kind["components"], *shape), kind["dtype"])
-    one, other = pencils.alias([source, target], **kind)
-    with Transposition(source, target, **kind, method="gathered") as plan:
+    pair, kind, values = pair_of(comm, case)
+    one, other = pencils.alias(pair, **kind)
+    with Transposition(*pair, **kind, method="gathered") as plan:
         for started in (False, True):
-            one.local[...] = spread(source, values).local
+            one.local[...] = spread(pair[0], values).local
             found = plan.start(one, other).wait() if started else plan(one, other)
             assert everywhere(comm, holds(found, values))
 
@@ -181,13 +195,12 @@ def test_fields_that_share_memory(divided, case, unit, monkeypatch):
 def test_large_pieces_travel_alone(divided, monkeypatch):
     comm, nodes, sent = divided
     monkeypatch.setattr(gathered, "TOGETHER", 0)
-    source, target = Pencil((9, 8, 7), comm, decomp=0), Pencil((9, 8, 7), comm, decomp=1)
-    values = numbered(source.shape)
+    source, target = slabs(comm, (9, 8, 7))
     with Transposition(source, target, method="gathered") as plan:
-        assert everywhere(comm, holds(plan(spread(source, values)), values))
+        assert works(comm, plan, numbered(source.shape))
         assert plan.off_node() == off_node(source.layout, target.layout, nodes, 8)
-        away = [nbytes for peer, nbytes in sent if nodes[peer] != nodes[comm.rank]]
-        assert sum(comm.allgather(len(away))) == plan.off_node().messages
+        count = sum(comm.allgather(len(away_of(sent, nodes, comm.rank))))
+        assert count == plan.off_node().messages
 
 
 @pytest.mark.parametrize("sizes", [{"ALONE": 16, "PIECE": 24}, {"EAGER": 20}])
@@ -196,22 +209,20 @@ def test_messages_travel_in_pieces_between_nodes(divided, case, sizes, monkeypat
     comm, nodes, sent = divided
     for name, size in sizes.items():
         monkeypatch.setattr(memory, name, size)
-    shape, kind, here, there = kind_of(case)
-    source, target = Pencil(shape, comm, **here), Pencil(shape, comm, **there)
-    values = numbered((*kind["components"], *shape), kind["dtype"])
+    (source, target), kind, values = pair_of(comm, case)
     with Transposition(source, target, **kind, method="messages") as plan:
-        assert everywhere(comm, holds(plan(spread(source, values)), values))
+        assert works(comm, plan, values)
         whole = plan.off_node()
-        itemsize = values.nbytes // np.prod(shape)
+        itemsize = values.nbytes // np.prod(source.shape)
         assert whole == off_node(source.layout, target.layout, nodes, itemsize)
-    away = [nbytes for peer, nbytes in sent if nodes[peer] != nodes[comm.rank]]
+    away = away_of(sent, nodes, comm.rank)
     near = [peer for peer, _ in sent if nodes[peer] == nodes[comm.rank]]
     assert everywhere(comm, len(near) == len(set(near)))
     if "EAGER" in sizes:
         assert everywhere(comm, max(away, default=0) <= sizes["EAGER"])
     messages, nbytes = np.sum(comm.allgather((len(away), sum(away))), axis=0)
     assert nbytes == whole.nbytes
-    if shape == (9, 8, 7):
+    if source.shape == (9, 8, 7):
         assert (messages > whole.messages) == (whole.messages > 0)
 
 
@@ -221,9 +232,7 @@ def test_every_rank_of_a_node_carries_for_some_other_node():
         apart = comm.Dup()
         number = comm.rank if comm.rank < comm.size - 2 else comm.size
         pretend_nodes(apart, number)  # two ranks on the last node
-        rows = Pencil((12, 12), apart, decomp=0)
-        with Transposition(rows, rows.with_(decomp=1), method="gathered"):
-            pass
+        Transposition(*slabs(apart, (12, 12)), method="gathered").free()
         apart.Free()
     carried = comm.allgather(len(sent))[-2:]
     assert max(carried) - min(carried) <= 1
@@ -231,19 +240,17 @@ def test_every_rank_of_a_node_carries_for_some_other_node():
 
 def test_messages_where_a_node_has_no_room(divided, monkeypatch):
     comm, nodes, _ = divided
-    rows = Pencil((6, 7), comm, decomp=0)
-    columns = rows.with_(decomp=1)
+    rows, columns = slabs(comm, (6, 7))
     Transposition(rows, columns, method="hybrid")  # there is room for tables
     if nodes[comm.rank] == nodes[-1]:
         monkeypatch.setattr(topology_of(comm).shared, "allocate_common", lambda _: None)
-    values = numbered(rows.shape)
     with Transposition(rows, columns, method="gathered") as plan:
         assert plan.method == "gathered"
         assert plan.off_node() == off_node(rows.layout, columns.layout, nodes, 8)
-        assert everywhere(comm, holds(plan(spread(rows, values)), values))
+        assert works(comm, plan, numbered(rows.shape))
 
 
-@pytest.mark.parametrize("unit", [gathered.STAGE, 1])
+@stages
 @pytest.mark.parametrize(("periodic", "route"), list(product([False, True], ["direct", "sweeps"])))
 def test_halos(divided, periodic, route, unit, monkeypatch):
     monkeypatch.setattr(gathered, "STAGE", unit)
@@ -266,34 +273,30 @@ def test_halos(divided, periodic, route, unit, monkeypatch):
 @pytest.mark.parametrize("step", ["_small", "_NodeBundles", "Requests"])
 def test_one_rank_without_memory_for_bundles(divided, step, monkeypatch):
     comm = divided[0]
-    source = Pencil((9, 8, 7), comm, decomp=(0, 1))
-    target = source.with_(decomp=(0, 2))
+    pair = pair_of(comm, CASES[0])[0]
 
     def fail(*_args, **_options):
         raise MemoryError("no memory for bundles")
 
-    with Transposition(source, target, method="gathered"):
-        pass
+    Transposition(*pair, method="gathered").free()
     if comm.rank == comm.size - 1:
         monkeypatch.setattr(gathered, step, fail)
     found = None
     try:
-        Transposition(source, target, method="gathered").free()
+        Transposition(*pair, method="gathered").free()
     except MemoryError as error:
         found = str(error)
     every = comm.allgather(found)
     assert len(set(every)) == 1 or all(every), every
     monkeypatch.undo()
-    with Transposition(source, target, method="gathered") as plan:
-        u = spread(source, numbered(source.shape))
-        assert everywhere(comm, holds(plan(u), numbered(source.shape)))
+    with Transposition(*pair, method="gathered") as plan:
+        assert works(comm, plan, numbered(pair[0].shape))
 
 
 @pytest.mark.mpiexec("changes functions of one rank")
 def test_calls_reserve_for_bundles_that_come_free(divided):
     comm = divided[0]
-    source = Pencil((9, 8, 7), comm, decomp=(0, 1))
-    target = source.with_(decomp=(0, 2))
+    source, target = pair_of(comm, CASES[0])[0]
     made, make = [], gathered.Bundles.__init__
 
     def noted(self, plan):

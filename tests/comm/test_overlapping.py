@@ -18,19 +18,23 @@ SHAPE = (6, 5, 4)
 TAG = 7
 
 
+def value(i, j, k):
+    return 100.0 * i + 10 * j + k
+
+
 def halo(comm, **options):
     """Plan of a halo exchange; functions that start one, make one, and look at what it did.
 
     Plans that check agree, so that ranks cannot start exchanges in a ring.
     """
     pen = Pencil(SHAPE, comm, decomp=(0, 1), grid=(1, comm.size), periodic=True)
-    u = pencils.from_function(pen, lambda i, j, k: 100.0 * i + 10 * j + k, halo=1)
+    u = pencils.from_function(pen, value, halo=1)
     plan = HaloExchange(u, check=False, **options)
 
     def good():
         indices = np.ogrid[tuple(slice(s.start - 1, s.stop + 1) for s in pen.local_slices)]
-        i, j, k = (index % extent for index, extent in zip(indices, SHAPE, strict=True))
-        return np.array_equal(u.padded, 100.0 * i + 10 * j + k)
+        wrapped = (index % extent for index, extent in zip(indices, SHAPE, strict=True))
+        return np.array_equal(u.padded, value(*wrapped))
 
     return plan, lambda: plan.start(u), lambda: plan(u), good
 
@@ -38,13 +42,12 @@ def halo(comm, **options):
 def swap(comm, **options):
     """Plan of a transposition, and the same functions."""
     pen, other = Pencil(SHAPE, comm, decomp=0), Pencil(SHAPE, comm, decomp=1)
-    u = pencils.from_function(pen, lambda i, j, k: 100.0 * i + 10 * j + k)
+    u = pencils.from_function(pen, value)
     v = pencils.zeros(other)
     plan = Transposition(pen, other, check=False, **options)
 
     def good():
-        expected = pencils.from_function(other, lambda i, j, k: 100.0 * i + 10 * j + k)
-        return np.array_equal(v.local, expected.local)
+        return np.array_equal(v.local, pencils.from_function(other, value).local)
 
     return plan, lambda: plan.start(u, v), lambda: plan(u, v), good
 
@@ -90,18 +93,15 @@ def test_pairs_in_a_ring_wait_in_another_order_than_they_start(comm, kind):
         pairs[number].Free()
 
 
-def call(pair):
-    plan, _, run, good = KINDS["halo"](pair)
+def call(pair, kind="halo"):
+    plan, _, run, good = KINDS[kind](pair)
     run()
     plan.free()
     return good()
 
 
 def sweep(pair):
-    plan, _, run, good = KINDS["halo by sweeps of messages"](pair)
-    run()
-    plan.free()
-    return good()
+    return call(pair, "halo by sweeps of messages")
 
 
 def verbs(pair):

@@ -68,17 +68,11 @@ def test_one_private_communicator_for_each_of_the_user(comm):
     assert private != one
     assert congruent(private, one)
     assert topology_of(None) is topology_of(MPI.COMM_WORLD)
-    one.Free()
-    two.Free()
-
-
-def test_a_duplicate_does_not_inherit_the_private_communicator(comm):
-    first = topology_of(comm)
-    second = comm.Dup()
-    assert topology_of(second) is not first
-    second.Free()
-    assert topology_of(comm) is first
-    assert works(comm)
+    again = one.Dup()  # inherits nothing
+    assert topology_of(again) is not topology_of(one)
+    for each in (again, one, two):
+        assert works(each)
+        each.Free()
 
 
 def test_lines_and_planes_of_a_grid(comm):
@@ -121,17 +115,6 @@ def test_communicators_lent_to_other_libraries(comm):
     assert all(each == MPI.COMM_NULL for each in (first, *rest))
 
 
-def test_ranks_on_this_node(comm):
-    private = comm.Dup()
-    topology = topology_of(private)
-    here = [rank for rank in range(comm.size) if REAL_NODES[rank] == REAL_NODES[comm.rank]]
-    assert everywhere(comm, topology.node.size == len(here))
-    assert topology.nodes == len(set(REAL_NODES))
-    assert everywhere(comm, topology.on_node == {rank: n for n, rank in enumerate(here)})
-    assert topology.node is topology.node
-    private.Free()
-
-
 @pytest.mark.mpiexec("asks the system for cores")
 @pytest.mark.parametrize("cores", [1, 6])
 def test_more_ranks_than_cores(comm, cores, monkeypatch):
@@ -154,6 +137,7 @@ def test_ranks_on_several_nodes(comm, nodes):
     assert everywhere(comm, list(topology.on_node) == here)
     assert everywhere(comm, list(topology.on_node.values()) == list(range(len(here))))
     assert topology.nodes == len(set(numbers))
+    assert topology.node_of.tolist() == [numbers.index(number) for number in numbers]
     assert everywhere(comm, topology.shared.allocate(8) is not None)
     private.Free()
 
@@ -292,18 +276,15 @@ def test_split_reordered_cartesian_and_single_communicators(comm):
         part.Free()
 
 
-def test_half_of_the_ranks_may_work_while_the_others_do_not(comm):
-    half = comm.Split(0 if comm.rank < (comm.size + 1) // 2 else MPI.UNDEFINED)
-    ok = half == MPI.COMM_NULL or all(works(half) for _ in range(3))
-    assert everywhere(comm, ok)
-    if half != MPI.COMM_NULL:
-        half.Free()
-
-
-def test_both_halves_may_work_at_their_own_pace(comm):
-    half = comm.Split(comm.rank % 2)
-    assert everywhere(comm, all(works(half) for _ in range(1 + 4 * (comm.rank % 2))))
-    half.Free()
+def test_halves_work_at_their_own_pace_or_alone(comm):
+    for color, times in (
+        (comm.rank % 2, 1 + 4 * (comm.rank % 2)),
+        (0 if comm.rank < (comm.size + 1) // 2 else MPI.UNDEFINED, 3),
+    ):
+        half = comm.Split(color)
+        assert everywhere(comm, half == MPI.COMM_NULL or all(works(half) for _ in range(times)))
+        if half != MPI.COMM_NULL:
+            half.Free()
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
@@ -323,12 +304,11 @@ def test_other_processes_or_another_order_do_not_match(comm):
 
 @pytest.mark.mpiexec("simulated ranks have no intercommunicators")
 def test_wrong_communicators(comm):
-    raise_together(
-        comm, TypeError, "intra-communicator", call=lambda: pencils.Pencil(SHAPE, "world")
-    )
-    raise_together(
-        comm, ArgumentError, "COMM_NULL", call=lambda: pencils.Pencil(SHAPE, MPI.COMM_NULL)
-    )
+    for wrong, kind, text in (
+        ("world", TypeError, "intra-communicator"),
+        (MPI.COMM_NULL, ArgumentError, "COMM_NULL"),
+    ):
+        raise_together(comm, kind, text, call=lambda wrong=wrong: pencils.Pencil(SHAPE, wrong))
     if comm.size > 1:
         half = comm.Split(comm.rank % 2)
         inter = half.Create_intercomm(0, comm, 1 - comm.rank % 2)

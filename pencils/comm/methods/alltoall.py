@@ -13,6 +13,7 @@ from pencils.comm.mpi import MPI
 from pencils.comm.pack import PackPlan, copy
 
 Strides = tuple[int, ...]
+_Blocks = tuple[list[int], list[int], list[MPI.Datatype]]
 
 # Sets of datatypes that a method keeps, one for each set of strides.
 MOST_SETS = 8
@@ -57,12 +58,10 @@ class _PreparedAlltoallw(PreparedMethod):
 
     def _start(self, source: Array, target: Array) -> MPI.Request:
         method = self._method
-        messages = []
-        for pack_plan, array in ((method.sends, source), (method.recvs, target)):
-            types = method.types(pack_plan, array.strides)
-            counts = [int(kind != MPI.BYTE) for kind in types]
-            messages.append([mpi_buffer(array), counts, [0] * len(types), types])
-        return method.plan.topology.comm.Ialltoallw(*messages)
+        return method.plan.topology.comm.Ialltoallw(
+            [mpi_buffer(source), *method.blocks(method.sends, source.strides)],
+            [mpi_buffer(target), *method.blocks(method.recvs, target.strides)],
+        )
 
 
 class Alltoallw(Method):
@@ -75,15 +74,16 @@ class Alltoallw(Method):
     def __init__(self, plan: ChunkPlan) -> None:
         super().__init__(plan)
         (self.sends,), (self.recvs,) = plan.sends, plan.recvs
-        self._made: dict[tuple[int, Strides], list[MPI.Datatype]] = {}
+        self._made: dict[tuple[int, Strides], _Blocks] = {}
 
-    def types(self, pack_plan: PackPlan, strides: Strides) -> list[MPI.Datatype]:
-        """Datatype of the blocks of an array for each rank."""
+    def blocks(self, pack_plan: PackPlan, strides: Strides) -> _Blocks:
+        """Return counts, starts and datatypes of the blocks of an array, by rank."""
         key = id(pack_plan), strides
         if key not in self._made:
             if len(self._made) >= MOST_SETS:
                 self._free(next(iter(self._made)))
-            self._made[key] = _types_by_rank(pack_plan, strides, self.plan.topology.comm.size)
+            types = _types_by_rank(pack_plan, strides, self.plan.topology.comm.size)
+            self._made[key] = [int(kind != MPI.BYTE) for kind in types], [0] * len(types), types
         self._made[key] = self._made.pop(key)  # the most recently used is freed last
         return self._made[key]
 
@@ -93,7 +93,7 @@ class Alltoallw(Method):
             self._free(key)
 
     def _free(self, key: tuple[int, Strides]) -> None:
-        for kind in self._made.pop(key):
+        for kind in self._made.pop(key)[2]:
             if kind != MPI.BYTE:
                 kind.Free()
 
