@@ -1,6 +1,7 @@
 """All ranks raise the same error, or none does."""
 
 import errno
+from functools import partial
 
 import numpy as np
 import pytest
@@ -103,9 +104,8 @@ def test_whose_error_is_raised(comm):
     assert everywhere(comm, comm.size == 1 or caught.value.__cause__ is error)
     # Of different errors that of the lowest rank; the same error of all ranks as it is.
     kind = IndexError if comm.rank == 0 else ValueError
-    raise_together(
-        comm, IndexError, named(comm, 0), call=lambda: check(comm, kind(f"of {comm.rank}"))
-    )
+    call = partial(check, comm, kind(f"of {comm.rank}"))
+    raise_together(comm, IndexError, named(comm, 0), call=call)
     same = UnknownError("the", "same")
     with pytest.raises(UnknownError) as caught:
         check(comm, same)
@@ -116,43 +116,24 @@ def test_whose_error_is_raised(comm):
 def test_disagreement_names_the_value_and_the_ranks(comm):
     for rank in ranks_at_fault(comm):
         mine = 7 if comm.rank == rank else 5
-        other = 1 if rank == 0 else rank
-        raise_together(
-            comm,
-            RankDisagreementError,
-            "gather: ranks disagree on root: rank 0 has",
-            f"rank {other} has",
-            "5",
-            "7",
-            call=lambda mine=mine: check(comm, call="gather", shape=(1,), root=mine),
-        )
+        texts = "gather: ranks disagree on root: rank 0 has", f"rank {1 if rank == 0 else rank} has"
+        call = partial(check, comm, call="gather", shape=(1,), root=mine)
+        raise_together(comm, RankDisagreementError, *texts, "5", "7", call=call)
         check(comm, root=1)
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_different_calls_and_missing_values_are_disagreements(comm):
     last = comm.rank == comm.size - 1
-    call = "gather" if last else "transpose"
-    raise_together(
-        comm,
-        RankDisagreementError,
-        "call: rank 0 has transpose",
-        "has gather",
-        call=lambda: check(comm, call=call),
-    )
-    values = {} if last else {"root": 0}
-    raise_together(
-        comm, RankDisagreementError, "root", "nothing", call=lambda: check(comm, **values)
-    )
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_a_fault_that_follows_from_a_disagreement_is_told_as_one(comm):
-    last = comm.rank == comm.size - 1
-    error = TypeError("data is None") if last else None
-    raise_together(
-        comm, RankDisagreementError, "root", call=lambda: check(comm, error, root=int(last))
-    )
+    error, data = TypeError("data is None") if last else None, np.zeros(10_000)
+    data[5000] = last
+    for call, *texts in (
+        (
+            partial(check, call="gather" if last else "transpose"),
+            "call: rank 0 has transp",
+            "has g",
+        ),
+        (partial(check, **({} if last else {"root": 0})), "root", "nothing"),
+        (partial(check, error=error, root=int(last)), "root"),  # from which the error follows
+        (partial(check, data=data), "data: rank 0 has array(", "like it"),
+    ):
+        raise_together(comm, RankDisagreementError, *texts, call=partial(call, comm))
 
     def early():  # the rank at fault never gets as far as recording the value
         with agreed(comm, "check") as same:
@@ -170,20 +151,6 @@ def test_equal_values_agree_whatever_their_spelling(comm):
     check(comm, attrs={"b": 1, "a": 2} if last else {"a": 2, "b": 1}, names={"x", "y", "z"})
     with np.printoptions(legacy="1.13" if last else False):
         check(comm, data=np.arange(3) / 3, at=np.float64(0.1))
-
-
-def test_values_that_look_alike_may_differ(comm):
-    if comm.size == 1:
-        return
-    data = np.zeros(10_000)
-    data[5000] = comm.rank == comm.size - 1
-    raise_together(
-        comm,
-        RankDisagreementError,
-        "data: rank 0 has array(",
-        "like it",
-        call=lambda: check(comm, data=data),
-    )
 
 
 class WordlessError(Exception):
@@ -267,10 +234,8 @@ def test_values_that_cannot_be_told_or_compared(comm):
     endless.append(endless)
     for value, kind in ((Odd(), RuntimeError), (endless, RecursionError)):
         for rank in ranks_at_fault(comm):
-            mine = value if comm.rank == rank else 1
-            raise_together(
-                comm, kind, named(comm, rank), call=lambda mine=mine: check(comm, a=mine)
-            )
+            call = partial(check, comm, a=value if comm.rank == rank else 1)
+            raise_together(comm, kind, named(comm, rank), call=call)
         with pytest.raises(kind):
             check(comm, a=value)
         check(comm, a=1)
@@ -283,9 +248,8 @@ def test_values_that_cannot_be_told_or_compared(comm):
 def test_a_freed_communicator_is_told(comm):
     private = comm.Dup()
     private.Free()
-    raise_together(
-        comm, ArgumentError, "gather", "freed", call=lambda: check(private, call="gather")
-    )
+    call = partial(check, private, call="gather")
+    raise_together(comm, ArgumentError, "gather", "freed", call=call)
 
 
 def test_keyboard_interrupts_pass():
@@ -314,18 +278,12 @@ def test_types_must_be_equal_where_there_are_any(comm):
 @pytest.mark.parallel([2, 3, 4, 6])
 def test_different_types_are_told(comm):
     for rank in ranks_at_fault(comm):
-        mine = ">f8" if comm.rank == rank else "f8"
-        raise_together(
-            comm,
-            TypeDisagreementError,
-            "ranks pass data of different types: rank 0 has dtype(",
-            call=lambda mine=mine: agree_on_type(comm, mine),
-        )
-    silent = None if comm.rank == 0 else "f8"
-    error = ValueError("v") if comm.rank == 0 else None
-    raise_together(
-        comm, ValueError, named(comm, 0), call=lambda: agree_on_type(comm, silent, error)
-    )
+        call = partial(agree_on_type, comm, ">f8" if comm.rank == rank else "f8")
+        text = "ranks pass data of different types: rank 0 has dtype("
+        raise_together(comm, TypeDisagreementError, text, call=call)
+    first = comm.rank == 0
+    call = partial(agree_on_type, comm, *((None, ValueError("v")) if first else ("f8", None)))
+    raise_together(comm, ValueError, named(comm, 0), call=call)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, None])
@@ -361,10 +319,7 @@ def test_rows_meet_blocks_with_the_same_values(comm):
 @pytest.mark.parallel([2, 3, 4, 6])
 def test_rows_with_other_values_calls_or_types_are_disagreements(comm):
     first = comm.rank == 0
-    same, other = (
-        PreparedAgreement(comm, "check", root=0),
-        PreparedAgreement(comm, "check", root=int(first)),
-    )
+    same, other = (PreparedAgreement(comm, "check", root=n) for n in (0, int(first)))
     for call, text in (
         (other.meet, "root: rank 0 has 1, rank 1 has 0"),
         (lambda: check(comm, call="other") if first else same.meet(), "call: rank 0 has other"),

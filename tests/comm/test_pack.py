@@ -237,21 +237,15 @@ def test_copies_of_columns_are_made_one_after_the_other(name, dtype):
 
 @implementations
 def test_what_does_not_fit_raises(name):
-    whole = np.zeros((3, 4))
-    fixed = np.zeros((3, 4))
+    whole, fixed = np.zeros((3, 4)), np.zeros((3, 4))
     fixed.flags.writeable = False
+    wrong = [(whole, np.zeros(shape)) for shape in ((4, 3), 12, (1, 4))]
     with pack.using(name):
-        for target, source in (
-            (whole, np.zeros((4, 3))),
-            (whole, np.zeros(12)),
-            (whole, np.zeros((1, 4))),
-            (whole, np.zeros((3, 4), "f4")),
-            (fixed, whole),
-        ):
+        for pair in (*wrong, (whole, np.zeros((3, 4), "f4")), (fixed, whole)):
             with pytest.raises(ValueError, match=r"shape|read-only"):
-                pack.copy(target, source)
+                pack.copy(*pair)
             with pytest.raises(ValueError, match=r"shape|read-only"):
-                pack.prepare_copies([(whole, whole.copy()), (target, source)])
+                pack.prepare_copies([(whole, whole.copy()), pair])
     assert not whole.any()
 
 
@@ -293,24 +287,17 @@ def test_blocks_of_threads_end_in_any_order():
 
 
 def test_an_unknown_implementation_raises():
-    with (
-        pytest.raises(ArgumentError, match=r"'abacus' are not available.* numpy"),
-        pack.using("abacus"),
-    ):
+    message = r"'abacus' are not available.* numpy"
+    with pytest.raises(ArgumentError, match=message), pack.using("abacus"):
         pass
     assert pack.available()[-1] == "numpy"
 
 
 @pytest.mark.parametrize("name", [*pack.available(), "abacus"])
 def test_the_environment_chooses(name):
-    code = "from pencils.comm import pack; print(pack.kernels())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {pack.VARIABLE: name},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = [sys.executable, "-c", "from pencils.comm import pack; print(pack.kernels())"]
+    variables = os.environ | {pack.VARIABLE: name}
+    done = subprocess.run(program, env=variables, capture_output=True, text=True, check=False)
     if name in pack.available():
         assert done.stdout.split() == [name]
     else:
