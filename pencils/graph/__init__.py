@@ -7,6 +7,17 @@ nodes, too. This folder may import all layers up to `indexer`. Begin reading wit
 """
 
 from pencils.graph.array import Array, Call, DataWrapper, ImplStored, Placeholder, Tag
+from pencils.graph.errors import (
+    CycleError,
+    DistributedPartitionVerificationError,
+    DuplicateRecvError,
+    DuplicateSendError,
+    ExecutionError,
+    MessageMismatchError,
+    MissingRecvError,
+    MissingSendError,
+    PartitionInducedCycleError,
+)
 from pencils.graph.execute import execute_distributed_partition, generate_code_for_partition
 from pencils.graph.fields import halo_exchange, take, transpose
 from pencils.graph.find import find_distributed_partition
@@ -15,19 +26,10 @@ from pencils.graph.messages import (
     CommTagType,
     CommunicationDepGraph,
     CommunicationOpIdentifier,
-    CycleError,
     DictOfNamedArrays,
-    DistributedPartitionVerificationError,
     DistributedRecv,
     DistributedSend,
     DistributedSendRefHolder,
-    DuplicateRecvError,
-    DuplicateSendError,
-    ExecutionError,
-    MessageMismatchError,
-    MissingRecvError,
-    MissingSendError,
-    PartitionInducedCycleError,
     ShapeType,
     call,
     full,

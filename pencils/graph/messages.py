@@ -1,4 +1,4 @@
-"""Nodes of an expression graph that send and receive, identifiers of messages, and their errors."""
+"""Nodes of an expression graph that send and receive, and the identifier of a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from pencils.array.allocation import as_dtype
 from pencils.array.operands import check_type
-from pencils.errors import ArgumentError, PencilsError
+from pencils.errors import ArgumentError
 from pencils.graph.array import NO_TAGS, Array, Call, DataWrapper, Placeholder, Tags, filled
 from pencils.graph.rules import DType, Shape, is_node, name_of
 from pencils.layout.integers import as_ints, to_int
@@ -400,39 +400,3 @@ def read_shape(shape: Any) -> Shape:
     if any(n < 0 for n in extents):
         raise ArgumentError(f"shape {extents} must not have negative extents")
     return extents
-
-
-class DistributedPartitionVerificationError(PencilsError, ValueError):
-    """The messages in the graphs of all ranks do not match."""
-
-
-class DuplicateSendError(DistributedPartitionVerificationError):
-    """Several sends have the same source, destination and tag."""
-
-
-class DuplicateRecvError(DistributedPartitionVerificationError):
-    """Several receives that differ otherwise have the same source, destination and tag."""
-
-
-class MissingSendError(DistributedPartitionVerificationError):
-    """A receive has no matching send."""
-
-
-class MissingRecvError(DistributedPartitionVerificationError):
-    """A send has no matching receive."""
-
-
-class MessageMismatchError(DistributedPartitionVerificationError):
-    """A send and its receive have different shapes or types."""
-
-
-class CycleError(DistributedPartitionVerificationError):
-    """Messages wait for each other, so that none of them can be sent."""
-
-
-class PartitionInducedCycleError(CycleError, AssertionError):
-    """Parts wait for each other, so that none of them can be executed."""
-
-
-class ExecutionError(PencilsError, RuntimeError):
-    """A rank could not finish, because another one failed or its own graph makes no progress."""

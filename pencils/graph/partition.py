@@ -13,7 +13,6 @@ from typing import TypeVar
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, Placeholder, in_order
 from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
-from pencils.tables import text_bytes
 
 T = TypeVar("T", bound=Hashable)
 
@@ -171,6 +170,8 @@ def _check_none(what: str, names: Iterable[str]) -> None:
 
 # As text.
 
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
 
 def _text(partition: DistributedGraphPartition) -> str:
     """Describe each part in a few lines: its receives, its nodes and its sends."""
@@ -205,7 +206,8 @@ def _count_calls(partition: DistributedGraphPartition, part: DistributedGraphPar
 
 
 def _size_of(node: Array) -> str:
-    return f"{node.shape} {node.dtype}, {text_bytes(node.nbytes)}"
+    unit = min(max(node.nbytes.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    return f"{node.shape} {node.dtype}, {node.nbytes / 1024**unit:.3g} {_UNITS[unit]}"
 
 
 def _count_of(count: int, what: str) -> str:

@@ -21,7 +21,8 @@ from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import Attribute
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
-from pencils.graph.messages import CommunicationOpIdentifier, PartitionInducedCycleError
+from pencils.graph.errors import PartitionInducedCycleError
+from pencils.graph.messages import CommunicationOpIdentifier
 from pencils.graph.partition import (
     DistributedGraphPart,
     DistributedGraphPartition,

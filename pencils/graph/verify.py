@@ -18,12 +18,9 @@ from pencils.comm.agree import agreed
 from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
-from pencils.graph.messages import (
-    CommunicationOpIdentifier,
+from pencils.graph.errors import (
     CycleError,
     DistributedPartitionVerificationError,
-    DistributedRecv,
-    DistributedSend,
     DuplicateRecvError,
     DuplicateSendError,
     MessageMismatchError,
@@ -31,6 +28,7 @@ from pencils.graph.messages import (
     MissingSendError,
     PartitionInducedCycleError,
 )
+from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
 from pencils.graph.partition import (
     DistributedGraphPart,
     DistributedGraphPartition,

@@ -20,18 +20,18 @@ def test_texts_show_nodes_and_messages():
     assert str(one).splitlines() == [
         "<DistributedGraphPartition: 1 part, 0 messages received, 1 sent, outputs y",
         "  part 0: computes 3 nodes",
-        "    sends 'a \"tag\"' to rank 1: (1000,) float64, 8 kB>",
+        "    sends 'a \"tag\"' to rank 1: (1000,) float64, 7.81 KiB>",
     ]
     assert str(two).splitlines() == [
         "<DistributedGraphPartition: 1 part, 1 message received, 0 sent, outputs z, x",
         "  part 0: computes 1 node",
-        "    receives 'a \"tag\"' from rank 0: (1000,) float64, 8 kB>",
+        "    receives 'a \"tag\"' from rank 0: (1000,) float64, 7.81 KiB>",
     ]
 
 
 def test_drawings_are_graphs():
     one, two = map(graph.to_dot, halves())
-    assert '"part 0" -> "\'a \\"tag\\"\' to rank 1" [label="(1000,) float64, 8 kB"];' in one
+    assert '"part 0" -> "\'a \\"tag\\"\' to rank 1" [label="(1000,) float64, 7.81 KiB"];' in one
     assert '"input x" -> "part 0"' in one
     assert '"part 0" -> "output y"' in one
     assert '"\'a \\"tag\\"\' from rank 0" -> "part 0"' in two
