@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from hashlib import blake2b
 from struct import Struct
 from types import MappingProxyType, NoneType, TracebackType
-from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ _NUMBERS = Struct("=4q")
 _SOUND = bytes(8)  # begins a row of a rank that has not failed
 # Number and text of a value, as other ranks can compare and show it.
 _Described = tuple[int, str]
+# Values, element type and error of one rank, exchanged after a disagreement.
+_Report = tuple[dict[str, _Described], _Described | None, Fault | None]
 # Flags of a row.
 FLAGGED, DEFERRED = 1, 2
 # Types of values that are equal only if they are equal for `pencils.comm.canonical`, and how many
@@ -224,15 +226,15 @@ class PreparedAgreement:
                 described[name] = shown_value
         dtype = self.dtype if dtype is None else dtype
         fault = None if error is None else Fault.of(error)
-        mine = _Report(described, None if dtype is None else _describe(dtype), fault)
+        mine = described, None if dtype is None else _describe(dtype), fault
         reports: list[_Report] = self.meeting.comm.allgather(mine)
         # An error of one rank is often caused by an argument that differs there. Such a rank may
         # lack some values.
-        for name in dict.fromkeys(name for report in reports for name in report.values):
+        for name in dict.fromkeys(name for known, *_ in reports for name in known):
             seen = {
-                rank: report.values.get(name, (-1, "nothing"))
-                for rank, report in enumerate(reports)
-                if name in report.values or report.fault is None
+                rank: known.get(name, (-1, "nothing"))
+                for rank, (known, _, failed) in enumerate(reports)
+                if name in known or failed is None
             }
             difference = _difference(seen)
             if difference is not None:
@@ -240,26 +242,18 @@ class PreparedAgreement:
                     f"{self.call}: ranks disagree on {name}: {difference}; all ranks must make the "
                     "same call"
                 ) from error
-        types = {rank: report.dtype for rank, report in enumerate(reports) if report.dtype}
+        types = {rank: kind for rank, (_, kind, _) in enumerate(reports) if kind}
         difference = _difference(types)
         if difference is not None:
             raise TypeDisagreementError(
                 f"{self.call}: ranks pass data of different types: {difference}"
             ) from error
-        if error is not None and all(report.fault == fault for report in reports):
+        if error is not None and all(failed == fault for *_, failed in reports):
             raise error  # the same mistake on all ranks: no rank is to blame
-        for rank, report in enumerate(reports):
-            if report.fault is not None:
-                raise report.fault.error(rank) from error
+        for rank, (*_, failed) in enumerate(reports):
+            if failed is not None:
+                raise failed.error(rank) from error
         raise AssertionError("ranks met, and found no difference")
-
-
-class _Report(NamedTuple):
-    """Values, element type and error of one rank, exchanged after a disagreement."""
-
-    values: dict[str, _Described]
-    dtype: _Described | None
-    fault: Fault | None
 
 
 def _describe(value: object) -> _Described | None:
