@@ -12,7 +12,7 @@ from mpi_helpers import ON_ONE_NODE, Called, collectives
 
 import pencils
 from pencils import fft
-from pencils.comm.agree import AgreementBuffer
+from pencils.comm.agree import PreparedAgreement
 from pencils.comm.topology import topology_of
 
 pytestmark = [
@@ -44,7 +44,7 @@ LISTED = listed()
 def counted(comm):
     """Return a communicator, what calls name, and the list of collectives on communicators."""
     folder = Path(comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None))
-    meet, values, carrying = AgreementBuffer.meet, AgreementBuffer.values, WeakSet()
+    meet, values, carrying = PreparedAgreement._compare, PreparedAgreement.values, WeakSet()
 
     def noted(self, mine):
         if self not in carrying:
@@ -56,8 +56,8 @@ def counted(comm):
         return values(self, *args)
 
     with collectives() as calls, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AgreementBuffer, "meet", noted)
-        patch.setattr(AgreementBuffer, "values", carried)
+        patch.setattr(PreparedAgreement, "_compare", noted)
+        patch.setattr(PreparedAgreement, "values", carried)
         own = comm.Dup()
         known = names(own, folder)
         yield topology_of(own).comm, known, calls

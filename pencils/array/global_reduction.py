@@ -67,10 +67,10 @@ class WholeReduction:
         self._type = result.type if dtype == result else partial(converted, result)
         self._part = part
         self._neutral = neutral
-        self._alone = self._row.meeting.size == 1
+        self._alone = self._row.size == 1
         self._rows: NDArray[Any] | None = None
-        if self._row.meeting.gathers:
-            self._mine, self._rows = self._row.meeting.values(dtype)
+        if self._row.gathers:
+            self._mine, self._rows = self._row.values(dtype)
             self._column = self._rows[:, 0]
             self._fold = folder(ufunc, dtype)
 
@@ -90,7 +90,7 @@ class WholeReduction:
         if self._alone:
             return self._type(part)
         if reduce is not None:
-            return self._type(reduce(self._row.meeting.comm)[0])
+            return self._type(reduce(self._row.comm)[0])
         if self._fold is not None:
             return self._type(self._fold(self._column.tolist()))
         assert self._rows is not None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from hashlib import blake2b
 from struct import Struct
-from types import MappingProxyType, NoneType, TracebackType
+from types import NoneType, TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
@@ -97,11 +97,11 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         After the block, `carried` has those of all ranks, one in each row; it is None if there is
         no room: for more than `VALUES` bytes, or more than `MOST_GATHERED` ranks.
         """
-        meeting = self._row.meeting
-        if meeting.gathers and value.nbytes <= VALUES:
-            mine, self.carried = meeting.values(value.dtype, value.size)
+        row = self._row
+        if row.gathers and value.nbytes <= VALUES:
+            mine, self.carried = row.values(value.dtype, value.size)
             mine[:] = value.reshape(-1)
-            if meeting.size == 1:
+            if row.size == 1:
                 self.carried[0] = mine
 
     def __exit__(
@@ -110,22 +110,10 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None and not isinstance(error, Exception):
-            return
-        meeting = self._row.meeting
-        if meeting.size == 1:
-            return
-        call = dtype = 0
-        try:
-            call = self._row.digest_with(self._values)
-            dtype = _digest_of(self._dtype)
-        except Exception as odd:  # noqa: BLE001 - a value that cannot be compared is an error, too
-            error = error or odd
-        mine = self.flagged * FLAGGED + self.deferred * DEFERRED
-        flags = meeting.meet(_NUMBERS.pack(error is not None, call, dtype, mine))
-        if flags is None:
-            self._row.raise_together(error, self._values, self._dtype)
-        self.flagged, self.deferred = bool(flags & FLAGGED), bool(flags & DEFERRED)
+        if (error is None or isinstance(error, Exception)) and self._row.size > 1:
+            mine = self.flagged * FLAGGED + self.deferred * DEFERRED
+            flags = self._row.meet_with(self._values, self._dtype, error, mine)
+            self.flagged, self.deferred = bool(flags & FLAGGED), bool(flags & DEFERRED)
 
 
 class PreparedAgreement:
@@ -133,7 +121,7 @@ class PreparedAgreement:
 
     `comm` is a private communicator, `call` the name of what is called. The values must be equal on
     all ranks, and so must `dtype` on all ranks that do not pass None. They follow from what all
-    ranks know, or can be compared without an error. `meeting` has room for a value of each rank.
+    ranks know, or can be compared without an error.
 
     Examples
     --------
@@ -142,8 +130,6 @@ class PreparedAgreement:
     >>> row.meet(flags=FLAGGED)
     1
     """
-
-    __slots__ = ("_digests", "_heads", "_values", "call", "dtype", "meeting")
 
     def __init__(
         self,
@@ -158,31 +144,75 @@ class PreparedAgreement:
         given: object = comm
         if not isinstance(given, MPI.Comm) and is_foreign(given):
             raise TypeError(f"{call}: the pencils or fields belong to {OTHER_MPI}")
-        self.meeting = AgreementBuffer(comm)
+        self.comm = comm
+        self.size = size = comm.size
         self.call = call
         self.dtype = dtype
         self._values = values
         self._digests: dict[object, int] = {}
         self._heads: dict[int, bytes] = {}  # of a rank without error, by flags
+        self.gathers = size <= MOST_GATHERED  # so that there is room for values
+        if not self.gathers:
+            # Each number that must be equal, and its complement: if any bit differs between two
+            # ranks, it is set in both results.
+            self._combined = np.zeros((2, 6), np.int64)
+            return
+        self._mine, self._rows = bytearray(ROW), bytearray(ROW * size)
+        self._sent = [self._mine, ROW, MPI.BYTE]
+        self._received = [self._rows, ROW, MPI.BYTE]
+        self._all_heads = Struct(f"{HEAD}s{VALUES}x" * size)
+        self._head = b""  # that is in the row of this rank
+        # All rows, and all heads, if all ranks have this head; rows only if there are no values.
+        self._same_rows = b""
+        self._same_heads: tuple[bytes, ...] | None = None  # None if this rank has failed
+        self._flags = 0
+
+    def values(self, dtype: np.dtype[Any], count: int = 1) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return room for the values of this rank, and for those that all ranks have after it.
+
+        Their shapes are ``(count,)`` and ``(size, count)``; they have at most `VALUES` bytes.
+        """
+        mine = np.frombuffer(self._mine, dtype, count, HEAD)
+        step = dtype.itemsize
+        shape, strides = (self.size, count), (ROW, step)
+        rows: NDArray[Any] = np.ndarray(shape, dtype, self._rows, HEAD, strides)
+        return mine, rows
 
     def meet(self, error: Exception | None = None, flags: int = 0) -> int:
         """Agree, as at the end of a block that raised `error`; OR-reduce flags. *Collective*."""
-        meeting = self.meeting
-        if not meeting.comm:
+        if not self.comm:
             raise ArgumentError(f"{self.call}: {_FREED}")
-        if meeting.size == 1:
+        if self.size == 1:
             if error is not None:
                 raise error
             return flags
         mine = self._heads.get(flags) if error is None else None
         if mine is None:
-            call, dtype = self.digest_with({}), _digest_of(self.dtype)
-            mine = _NUMBERS.pack(error is not None, call, dtype, flags)
-            if error is None:
-                self._heads[flags] = mine
-        found = meeting.meet(mine)
+            return self.meet_with({}, self.dtype, error, flags)
+        found = self._compare(mine)
         if found is None:
-            self.raise_together(error)
+            self._raise_together(error, {}, self.dtype)
+        return found
+
+    def meet_with(
+        self,
+        values: dict[str, object],
+        dtype: np.dtype[Any] | None,
+        error: Exception | None,
+        flags: int,
+    ) -> int:
+        """Agree on further values, and on a type. *Collective* over several ranks."""
+        call = kind = 0
+        try:
+            call, kind = self._digest_with(values), _digest_of(dtype)
+        except Exception as odd:  # noqa: BLE001 - a value that cannot be compared is an error, too
+            error = error or odd
+        mine = _NUMBERS.pack(error is not None, call, kind, flags)
+        if error is None and not values and dtype is self.dtype:
+            self._heads[flags] = mine
+        found = self._compare(mine)
+        if found is None:
+            self._raise_together(error, values, dtype)
         return found
 
     def attempt(self, prepare: Callable[[], T], flags: int = 0) -> tuple[T, int]:
@@ -197,9 +227,9 @@ class PreparedAgreement:
 
     def block(self) -> agreed:
         """Return a ``with`` block for checks; it may record further values."""
-        return agreed(self.meeting.comm, self.call, self)
+        return agreed(self.comm, self.call, self)
 
-    def digest_with(self, values: dict[str, object]) -> int:
+    def _digest_with(self, values: dict[str, object]) -> int:
         """Digest of the call, of its values and of further ones."""
         key = None
         if not values or all(type(value) in _EXACT for value in values.values()):
@@ -212,22 +242,59 @@ class PreparedAgreement:
             self._digests[key] = digest
         return digest
 
-    def raise_together(
-        self,
-        error: Exception | None,
-        values: Mapping[str, object] = MappingProxyType({}),
-        dtype: np.dtype[Any] | None = None,
+    def _compare(self, mine: bytes) -> int | None:
+        """Compare the heads of all ranks, and OR-reduce their flags. *Collective*.
+
+        None if a rank has failed, or calls or types differ.
+        """
+        if not self.gathers:
+            return self._combine(mine)
+        if mine is not self._head:  # it stays for further calls
+            self._mine[:HEAD] = self._head = mine
+            sound = mine.startswith(_SOUND)
+            self._same_rows = (mine + bytes(VALUES)) * self.size if sound else b""
+            self._same_heads = (mine,) * self.size if sound else None
+            self._flags = _NUMBERS.unpack(mine)[3]
+        recorder = current.recorder
+        if recorder is None:
+            self.comm.Allgather(self._sent, self._received)
+        else:
+            recorder.run("agree", self.comm.Allgather, self._sent, self._received)
+        if self._rows == self._same_rows:
+            return self._flags
+        heads = self._all_heads.unpack(self._rows)
+        if heads == self._same_heads:
+            return self._flags
+        numbers = np.frombuffer(b"".join(heads), np.int64)
+        failed, calls, kinds, flags = numbers.reshape(-1, 4).T
+        known = kinds[kinds != 0]
+        if failed.any() or (calls != calls[0]).any() or (known != known[:1]).any():
+            return None
+        return int(np.bitwise_or.reduce(flags))
+
+    def _combine(self, mine: bytes) -> int | None:
+        sent, received = self._combined
+        failed, call, kind, flags = _NUMBERS.unpack(mine)
+        sent[:] = failed, flags, call, ~call, kind, ~kind if kind else 0
+        timed("agree", self.comm.Allreduce, sent, received, MPI.BOR)
+        failed, flags, *same = received.tolist()
+        if failed or same[0] & same[1] or same[2] & same[3]:
+            return None
+        return int(flags)
+
+    def _raise_together(
+        self, error: Exception | None, values: dict[str, object], dtype: np.dtype[Any] | None
     ) -> NoReturn:
         """Raise what is wrong, on all ranks. *Collective*."""
         described = {"call": (token(self.call), self.call)}
-        for name, value in (self._values | dict(values)).items():
+        for name, value in (self._values | values).items():
             shown_value = _describe(value)
             if shown_value is not None:
                 described[name] = shown_value
         dtype = self.dtype if dtype is None else dtype
         fault = None if error is None else Fault.of(error)
         mine = described, None if dtype is None else _describe(dtype), fault
-        reports: list[_Report] = self.meeting.comm.allgather(mine)
+        reports: list[_Report] = self.comm.allgather(mine)
         # An error of one rank is often caused by an argument that differs there. Such a rank may
         # lack some values.
         for name in dict.fromkeys(name for known, *_ in reports for name in known):
@@ -298,77 +365,3 @@ def waiting(comm: MPI.Intracomm) -> Callable[[], object]:
         return comm.Barrier
     rows = bytearray(ROW * comm.size)
     return partial(comm.Allgather, [bytes(ROW), ROW, MPI.BYTE], [rows, ROW, MPI.BYTE])
-
-
-class AgreementBuffer:
-    """Memory for agreements of all ranks of a communicator, one after the other."""
-
-    def __init__(self, comm: MPI.Intracomm) -> None:
-        self.comm = comm
-        self.size = size = comm.size
-        self.gathers = size <= MOST_GATHERED  # so that there is room for values
-        if not self.gathers:
-            # Each number that must be equal, and its complement: if any bit differs between two
-            # ranks, it is set in both results.
-            self._combined = np.zeros((2, 6), np.int64)
-            return
-        self._mine, self._rows = bytearray(ROW), bytearray(ROW * size)
-        self._sent = [self._mine, ROW, MPI.BYTE]
-        self._received = [self._rows, ROW, MPI.BYTE]
-        self._heads = Struct(f"{HEAD}s{VALUES}x" * size)
-        self._head = b""  # that is in the row of this rank
-        # All rows, and all heads, if all ranks have this head; rows only if there are no values.
-        self._same_rows = b""
-        self._same_heads: tuple[bytes, ...] | None = None  # None if this rank has failed
-        self._flags = 0
-
-    def values(self, dtype: np.dtype[Any], count: int = 1) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return room for the values of this rank, and for those that all ranks have after it.
-
-        Their shapes are ``(count,)`` and ``(size, count)``; they have at most `VALUES` bytes.
-        """
-        mine = np.frombuffer(self._mine, dtype, count, HEAD)
-        step = dtype.itemsize
-        shape, strides = (self.size, count), (ROW, step)
-        rows: NDArray[Any] = np.ndarray(shape, dtype, self._rows, HEAD, strides)
-        return mine, rows
-
-    def meet(self, mine: bytes) -> int | None:
-        """Compare the heads of all ranks, and OR-reduce their flags. *Collective*.
-
-        None if a rank has failed, or calls or types differ.
-        """
-        if not self.gathers:
-            return self._combine(mine)
-        if mine is not self._head:  # it stays for further calls
-            self._mine[:HEAD] = self._head = mine
-            sound = mine.startswith(_SOUND)
-            self._same_rows = (mine + bytes(VALUES)) * self.size if sound else b""
-            self._same_heads = (mine,) * self.size if sound else None
-            self._flags = _NUMBERS.unpack(mine)[3]
-        recorder = current.recorder
-        if recorder is None:
-            self.comm.Allgather(self._sent, self._received)
-        else:
-            recorder.run("agree", self.comm.Allgather, self._sent, self._received)
-        if self._rows == self._same_rows:
-            return self._flags
-        heads = self._heads.unpack(self._rows)
-        if heads == self._same_heads:
-            return self._flags
-        numbers = np.frombuffer(b"".join(heads), np.int64)
-        failed, calls, kinds, flags = numbers.reshape(-1, 4).T
-        known = kinds[kinds != 0]
-        if failed.any() or (calls != calls[0]).any() or (known != known[:1]).any():
-            return None
-        return int(np.bitwise_or.reduce(flags))
-
-    def _combine(self, mine: bytes) -> int | None:
-        sent, received = self._combined
-        failed, call, kind, flags = _NUMBERS.unpack(mine)
-        sent[:] = failed, flags, call, ~call, kind, ~kind if kind else 0
-        timed("agree", self.comm.Allreduce, sent, received, MPI.BOR)
-        failed, flags, *same = received.tolist()
-        if failed or same[0] & same[1] or same[2] & same[3]:
-            return None
-        return int(flags)

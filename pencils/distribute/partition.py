@@ -15,7 +15,7 @@ import numpy as np
 from pencils.array.allocation import Array, HaloLike, as_halo
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import VALUES, AgreementBuffer, PreparedAgreement
+from pencils.comm.agree import VALUES, PreparedAgreement
 from pencils.comm.memory import LINE, address
 from pencils.comm.stream import SlabRoom, SlabStream, copy_now
 from pencils.distribute.placement import (
@@ -148,11 +148,11 @@ def scatter(
             ready = call.ready(header.text(), header, source)
         else:
             ready = call.ready_again()
-        _write(first.meeting, ready)
+        _write(first, ready)
     if kept is None and key:
         first_again = PreparedAgreement(topology.comm, "partition", **facts, pencil=pencil)
         keep(pencil, key, (first_again, second))
-    told, all_ready = _read(first.meeting, sender)
+    told, all_ready = _read(first, sender)
     if not all_ready:
         if told == _TOO_LONG:
             header = topology.comm.bcast(header, root=sender)
@@ -255,19 +255,19 @@ class _Call(NamedTuple):
         return None
 
 
-def _write(meeting: AgreementBuffer, ready: _Ready | None) -> None:
+def _write(row: PreparedAgreement, ready: _Ready | None) -> None:
     """Tell the other ranks in the next meeting for which data this rank is ready."""
-    if meeting.gathers:
-        mine, _ = meeting.values(_TEXT)
+    if row.gathers:
+        mine, _ = row.values(_TEXT)
         mine[0] = b"" if ready is None else ready.told
 
 
-def _read(meeting: AgreementBuffer, root: int) -> tuple[bytes, bool]:
+def _read(row: PreparedAgreement, root: int) -> tuple[bytes, bool]:
     """Return what root has told in the last meeting, and whether all ranks are ready for it."""
-    if not meeting.gathers:
+    if not row.gathers:
         return _TOO_LONG, False
-    mine, rows = meeting.values(_TEXT)
-    if meeting.size == 1:  # a single rank meets nobody
+    mine, rows = row.values(_TEXT)
+    if row.size == 1:  # a single rank meets nobody
         return mine[0], True
     texts = rows[:, 0].tolist()
     return texts[root], texts.count(texts[root]) == len(texts)

@@ -348,9 +348,9 @@ def test_errors_and_flags_of_rows(comm):
 
 def test_a_value_of_each_rank_rides_in_the_row(comm):
     row = PreparedAgreement(comm, "check", root=0)
-    assert row.meeting.gathers == (comm.size <= agree.MOST_GATHERED)
-    for dtype, count in (("i8", 4), ("f4", 3), ("c16", 2)) if row.meeting.gathers else ():
-        mine, rows = row.meeting.values(np.dtype(dtype), count)
+    assert row.gathers == (comm.size <= agree.MOST_GATHERED)
+    for dtype, count in (("i8", 4), ("f4", 3), ("c16", 2)) if row.gathers else ():
+        mine, rows = row.values(np.dtype(dtype), count)
         mine[:] = np.arange(count) + comm.rank
         row.meet()
         expected = np.add.outer(range(comm.size), range(count))
