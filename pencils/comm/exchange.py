@@ -411,17 +411,12 @@ def make_methods(name: str, plans: Sequence[ChunkPlan]) -> Sequence[Method]:
         agree.flag(up=any(near))
         agree.defer(up=not all(near))
     kind = METHODS.get(name)
-    if kind is None:
-        kind = _fastest(topology, some_near=agree.flagged, some_far=agree.deferred)
+    if kind is None:  # shared memory wherever possible: it saves a copy even if packing is needed
+        kind = Messages
+        if agree.flagged:
+            kind = Hybrid if agree.deferred or topology.nodes > 1 else Shared
     methods = kind.for_chunks(plans)
     return methods if methods[0].has_room() else Messages.for_chunks(plans)
-
-
-def _fastest(topology: Topology, *, some_near: bool, some_far: bool) -> type[Method]:
-    """Shared memory wherever possible: it saves a copy even if packing is needed. *Collective*."""
-    if not some_near:
-        return Messages
-    return Hybrid if some_far or topology.nodes > 1 else Shared
 
 
 def _check_suitable(name: str, plans: Sequence[ChunkPlan], on_node: Collection[int]) -> None:
