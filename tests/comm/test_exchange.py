@@ -2,7 +2,8 @@
 
 import gc
 import weakref
-from itertools import chain
+from functools import partial
+from itertools import chain, product
 
 import numpy as np
 import pytest
@@ -85,9 +86,23 @@ def lying(comm, array, memory):
     return copy if memory == "shared" or comm.rank % 2 else array.copy()
 
 
+@pytest.fixture(name="plan")
+def _plan(comm, method):
+    plan = all_to_all(comm, method)
+    yield plan
+    plan.free()
+
+
+def got(comm, *targets, lead=()):
+    """Whether targets that were zero have what all ranks have sent. *Collective*."""
+    zeros = np.zeros((*lead, comm.size, comm.size + 2))
+    expected = expected_on(comm, comm.rank, zeros, lead=lead)
+    return everywhere(comm, all(np.array_equal(target, expected) for target in targets))
+
+
 @ways
 @memories
-def test_arrays_of_any_strides(comm, method, memory):
+def test_arrays_of_any_strides(comm, plan, memory):
     source = source_of(comm, comm.rank)
     layouts = {
         "C": lambda a: lying(comm, a, memory),
@@ -95,24 +110,18 @@ def test_arrays_of_any_strides(comm, method, memory):
         "backwards": lambda a: lying(comm, a[::-1, ::-1], memory)[::-1, ::-1],
         "sparse": lambda a: lying(comm, np.repeat(np.repeat(a, 2, 0), 3, 1), memory)[::2, ::3],
     }
-    plan = all_to_all(comm, method)
-    for here in layouts.values():
-        for there in layouts.values():
-            target = there(np.zeros_like(source))
-            read_only = here(source)
-            read_only.flags.writeable = False
-            move(plan, read_only, target)
-            expected = expected_on(comm, comm.rank, np.zeros_like(source))
-            assert everywhere(comm, np.array_equal(target, expected))
-    plan.free()
+    for here, there in product(layouts.values(), repeat=2):
+        target = there(np.zeros_like(source))
+        read_only = here(source)
+        read_only.flags.writeable = False
+        move(plan, read_only, target)
+        assert got(comm, target)
 
 
 @ways
-def test_strides_may_differ_between_ranks_and_from_call_to_call(comm, method):
+def test_strides_may_differ_between_ranks_and_from_call_to_call(comm, plan):
     """More kinds of strides than a plan keeps anything for, in sources and in targets."""
-    plan = all_to_all(comm, method)
     source = source_of(comm, comm.rank)
-    expected = expected_on(comm, comm.rank, np.zeros_like(source))
     rows, columns = source.shape
     steps = 1 + (np.arange(12) + comm.rank) % 12
     for here, there in [(1, n) for n in steps] + [(n, 1) for n in steps] + [(n, n) for n in steps]:
@@ -120,23 +129,15 @@ def test_strides_may_differ_between_ranks_and_from_call_to_call(comm, method):
         wide[...] = source
         target = np.zeros((rows, columns * there))[:, ::there]
         move(plan, wide, target)
-        assert everywhere(comm, np.array_equal(target, expected))
-    plan.free()
+        assert got(comm, target)
 
 
 def test_collectives_over_all_ranks_copy_arrays_that_are_alike():
     comm = on_nodes("real nodes")
     spec = MessageSpec([], [], (), np.dtype(float))
     for specs, rest in (([spec, spec], {}), ([spec], {"unpack": prepare_additions})):
-        raise_together(
-            comm,
-            ArgumentError,
-            "alltoallw",
-            "use another one",
-            call=lambda c=specs, r=rest: Exchange(
-                topology_of(comm), c, axes=1, method="alltoallw", **r
-            ),
-        )
+        call = partial(Exchange, topology_of(comm), specs, axes=1, method="alltoallw", **rest)
+        raise_together(comm, ArgumentError, "alltoallw", "use another one", call=call)
 
 
 @pytest.mark.parametrize("method", reaching(["shared", "hybrid", "messages"]))
@@ -284,8 +285,7 @@ def test_in_place_where_only_some_ranks_keep_something_for_themselves(comm, meth
 
 @ways
 @memories
-def test_several_arrays_in_one_exchange(comm, method, memory):
-    plan = all_to_all(comm, method)
+def test_several_arrays_in_one_exchange(comm, plan, memory):
     expected = expected_on(comm, comm.rank, np.zeros((comm.size, comm.size + 2)))
     for count in (3, 1, 2, 3):
         sources = [lying(comm, f * source_of(comm, comm.rank), memory) for f in range(count)]
@@ -300,7 +300,6 @@ def test_several_arrays_in_one_exchange(comm, method, memory):
             for source in sources:
                 source[...] *= 2
     plan.prepare([], []).run()
-    plan.free()
 
 
 @ways
@@ -326,19 +325,16 @@ def test_many_under_way_and_waited_for_in_another_order(comm, method, memory):
 
 
 @ways
-def test_a_call_while_others_are_under_way_completes_them_first(comm, method):
-    plan = all_to_all(comm, method)
+def test_a_call_while_others_are_under_way_completes_them_first(comm, plan):
     source = source_of(comm, comm.rank)
     targets = [np.zeros_like(source) for _ in range(3)]
     handle = plan.prepare([source], [targets[0]]).start("first")
     plan.prepare([source], [targets[1]]).start("forgotten")
     gc.collect()
     move(plan, source, targets[2])
-    expected = expected_on(comm, comm.rank, np.zeros_like(source))
-    assert everywhere(comm, all(np.array_equal(target, expected) for target in targets))
+    assert got(comm, *targets)
     assert handle.wait() == "first"
     assert not topology_of(comm).under_way
-    plan.free()
 
 
 @ways
@@ -374,8 +370,7 @@ def test_plans_that_share_buffers_hold_no_more_than_the_largest_needs(comm, meth
             for plan in both:
                 target = np.zeros_like(source)
                 move(plan, source, target)
-                expected = expected_on(comm, comm.rank, np.zeros_like(source), lead=(n,))
-                assert everywhere(comm, np.array_equal(target, expected))
+                assert got(comm, target, lead=(n,))
     assert everywhere(comm, buffers.nbytes <= 2 * alone[1].buffers.nbytes)
     for plan in plans + alone:
         plan.free()
@@ -391,10 +386,9 @@ def test_free_completes_what_was_forgotten(comm, method):
     late = other.prepare([source], [targets[2]]).start("late")
     plan.free()
     plan.free()
-    expected = expected_on(comm, comm.rank, np.zeros_like(source))
-    assert everywhere(comm, all(np.array_equal(target, expected) for target in targets[:2]))
+    assert got(comm, *targets[:2])
     assert late.wait() == "late"
-    assert everywhere(comm, np.array_equal(targets[2], expected))
+    assert got(comm, *targets)
     other.free()
 
 
@@ -403,27 +397,19 @@ def test_ranks_that_have_nothing_to_say(comm, method):
     """Only the even ranks exchange anything; then nobody does."""
     even = range(0, comm.size, 2)
     source = source_of(comm, comm.rank)
-    target = np.zeros_like(source)
-    plan = all_to_all(comm, method, ranks=even)
-    move(plan, source, target)
-    expected = np.zeros_like(source)
-    if comm.rank in even:
-        for r in even:
-            expected[r, : comm.rank + 2] = source_of(comm, r)[comm.rank, : comm.rank + 2]
-    assert everywhere(comm, np.array_equal(target, expected))
-    plan.free()
-    plan = all_to_all(comm, method, ranks=())
-    move(plan, source, target)
-    assert everywhere(comm, np.array_equal(target, expected))
-    plan.free()
+    target, expected = np.zeros_like(source), np.zeros_like(source)
+    for r in even if comm.rank in even else ():
+        expected[r, : comm.rank + 2] = source_of(comm, r)[comm.rank, : comm.rank + 2]
+    for ranks in (even, ()):
+        plan = all_to_all(comm, method, ranks=ranks)
+        move(plan, source, target)
+        assert everywhere(comm, np.array_equal(target, expected))
+        plan.free()
 
 
 def test_messages_go_only_to_ranks_that_share_something(comm):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    sends, recvs = (
-        [MessageBlock(right, (slice(0, 1),), (0,))],
-        [MessageBlock(left, (slice(0, 1),), (0,))],
-    )
+    sends, recvs = ([MessageBlock(peer, (slice(0, 1),), (0,))] for peer in (right, left))
     spec = MessageSpec(sends, recvs, (), np.dtype(float))
     plan = Exchange(topology_of(comm), [spec], axes=1, method="messages")
     spy = spy_on(plan)
@@ -435,10 +421,5 @@ def test_messages_go_only_to_ranks_that_share_something(comm):
 
 
 def test_an_unknown_method_is_told_with_the_known_ones(comm):
-    raise_together(
-        comm,
-        ArgumentError,
-        "'pigeons'",
-        *METHODS,
-        call=lambda: all_to_all(comm, "pigeons"),
-    )
+    call = partial(all_to_all, comm, "pigeons")
+    raise_together(comm, ArgumentError, "'pigeons'", *METHODS, call=call)

@@ -1,6 +1,7 @@
 """Private communicators: one per user communicator, found again, freed with it."""
 
 import os
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -25,7 +26,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.methods.shared import SharedMemoryGroup
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import congruent, private_class, topology_of, translate, user_comm
-from pencils.errors import ArgumentError
+from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import ProcessGrid
 from pencils.plans import kept_plans
 
@@ -261,19 +262,14 @@ def test_messages_of_the_user_do_not_mix_with_ours(comm):
 
 
 def test_split_reordered_cartesian_and_single_communicators(comm):
-    made = [
-        comm.Split(0, -comm.rank),
-        comm.Create_cart([comm.size], reorder=True),
-        comm.Split(comm.rank % 2),
-    ]
-    for part in made:
+    turned, cart = comm.Split(0, -comm.rank), comm.Create_cart([comm.size], reorder=True)
+    for part in (turned, cart, comm.Split(comm.rank % 2)):
         pen = pencils.Pencil(SHAPE, part)
         assert everywhere(comm, (pen.rank, pen.size) == (part.rank, part.size))
         assert everywhere(comm, works(part))
+        part.Free()
     assert everywhere(comm, works(MPI.COMM_SELF))
     assert everywhere(comm, pencils.Pencil(SHAPE, MPI.COMM_SELF).local_shape == SHAPE)
-    for part in made:
-        part.Free()
 
 
 def test_halves_work_at_their_own_pace_or_alone(comm):
@@ -293,12 +289,8 @@ def test_other_processes_or_another_order_do_not_match(comm):
     u = spread(pencils.Pencil(SHAPE, comm), numbered(SHAPE))
     other = pencils.Pencil(SHAPE, turned)
     assert u.pencil != other
-    raise_together(
-        comm,
-        pencils.errors.PencilMismatchError,
-        "processes in the same order",
-        call=lambda: pencils.transpose(u, other),
-    )
+    text, call = "processes in the same order", partial(pencils.transpose, u, other)
+    raise_together(comm, PencilMismatchError, text, call=call)
     turned.Free()
 
 
@@ -376,13 +368,9 @@ def test_a_communicator_that_mpi_makes_on_some_ranks_only(comm, call):
         first = call or (lambda pen: pen.size)
         pen = None if call is None else pencils.Pencil((6, 5, 4), own, decomp=(0, 1))
         failing.append("no memory")
-        raise_together(
-            comm,
-            RuntimeError,
-            named(comm, comm.size - 1),
-            "no memory",
-            call=lambda: first(pen or pencils.Pencil((6, 5, 4), own)),
-        )
+        texts = named(comm, comm.size - 1), "no memory"
+        failed = lambda: first(pen or pencils.Pencil((6, 5, 4), own))  # noqa: E731
+        raise_together(comm, RuntimeError, *texts, call=failed)
         failing.clear()
         pen = pen or pencils.Pencil((6, 5, 4), own)
         assert everywhere(comm, first(pen) in (None, 1.0, comm.size))
