@@ -8,7 +8,7 @@ from mpi_helpers import DTYPES, numbered, raise_together, random_pencil, ranks_a
 import pencils
 from pencils.errors import ArgumentError, RankDisagreementError
 from pencils.functions.arguments import Line
-from pencils.functions.moves import Flipped, Rolled, Window
+from pencils.functions.moves import Mapping
 from pencils.layout.split import Split
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -114,9 +114,9 @@ SPLITS = [
     Split(5, 1),
 ]
 MAPPINGS = [
-    *map(Rolled, (0, 1, -1, 3, 12)),
-    Flipped(),
-    *(Window(*sides) for sides in ((1, 1), (2, 2), (0, 1), (3, 0), (9, 9))),
+    *map(Mapping, (0, 1, -1, 3, 12)),
+    Mapping(reverse=True),
+    *(Mapping(window=sides) for sides in ((1, 1), (2, 2), (0, 1), (3, 0), (9, 9))),
 ]
 
 
@@ -125,30 +125,24 @@ MAPPINGS = [
 def test_all_parts_of_a_mapping_agree(mapping):
     for split in SPLITS:
         points = np.arange(split.points)
+        moved = points[::-1] if mapping.reverse else np.roll(points, mapping.shift)
         lines = [Line(split, part, 1) for part in range(split.parts)]
-        blocks = [points[slice(*line.bounds)] for line in lines]
-        if mapping == Flipped():
-            blocks = [block[::-1] for block in blocks]
-        targets = [np.full(mapping.extent(line), -1) for line in lines]
+        step = -1 if mapping.reverse else 1
+        blocks = [points[slice(*line.bounds)][::step] for line in lines]
         sent = {}
         for line in lines:
-            for piece in mapping.sends(line):
-                sent.setdefault((line.part, piece.part), []).append(piece)
+            for part, here, there, count in mapping.sends(line):
+                sent.setdefault((line.part, part), []).append((here, there, count))
         for line in lines:
-            for piece in mapping.recvs(line):
-                out = sent[piece.part, line.part].pop(0)
-                assert (out.points, out.here, out.there) == (piece.points, piece.there, piece.here)
-                values = blocks[piece.part][out.here : out.here + out.points]
-                assert (targets[line.part][out.there : out.there + out.points] == -1).all()
-                targets[line.part][out.there : out.there + out.points] = values
-        assert not any(sent.values())
-        for line, found in zip(lines, targets, strict=True):
+            found = np.full(mapping.extent(line), -1)
+            for owner, there, here, count in mapping.pieces(split, line.part):
+                assert sent[owner, line.part].pop(0) == (there, here, count)
+                assert (found[here : here + count] == -1).all()
+                found[here : here + count] = blocks[owner][there : there + count]
             start, stop = line.bounds
-            expected = np.roll(points, mapping.shift) if isinstance(mapping, Rolled) else points
-            expected = expected[start:stop]
-            if mapping == Flipped():
-                expected = points[::-1][start:stop]
-            if isinstance(mapping, Window):
-                low, high = max(0, start - mapping.before), stop + mapping.after
-                expected = [*points[low:start], *points[stop:high]] if start < stop else []
+            expected = moved[start:stop]
+            if mapping.window is not None and start < stop:
+                before, after = mapping.window
+                expected = [*points[max(0, start - before) : start], *points[stop : stop + after]]
             np.testing.assert_array_equal(found, expected)
+        assert not any(sent.values())
