@@ -14,7 +14,6 @@ import numpy as np
 
 from pencils.functions import (
     components,
-    counts,
     differences,
     elementwise,
     histograms,
@@ -23,9 +22,8 @@ from pencils.functions import (
     order_statistics,
     scans,
     statistics,
-    tensors,
 )
-from pencils.functions.counts import own_points
+from pencils.functions.elementwise import own_points
 from pencils.functions.lines import along
 
 __all__ = ["FUNCTIONS", "along", "own_points"]
@@ -39,10 +37,10 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.vecdot: components.vecdot,
     np.linalg.vecdot: components.vecdot,
     np.einsum: components.einsum,
-    np.bincount: counts.bincount,
-    np.unique: counts.unique,
-    np.unique_values: counts.unique_values,
-    np.unique_counts: counts.unique_counts,
+    np.bincount: histograms.bincount,
+    np.unique: histograms.unique,
+    np.unique_values: histograms.unique_values,
+    np.unique_counts: histograms.unique_counts,
     np.diff: differences.diff,
     np.trapezoid: differences.trapezoid,
     np.searchsorted: elementwise.searchsorted,
@@ -87,8 +85,8 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.nanmean: statistics.nanmean,
     np.nanvar: statistics.nanvar,
     np.nanstd: statistics.nanstd,
-    np.tensordot: tensors.tensordot,
-    np.matmul: tensors.matmul,
+    np.tensordot: components.tensordot,
+    np.matmul: components.matmul,
 }
 if hasattr(np, "cumulative_sum"):  # since NumPy 2.1
     FUNCTIONS |= {

@@ -10,8 +10,7 @@ from mpi_helpers import collectives, everywhere, raise_together, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, RankDisagreementError
-from pencils.functions.order_statistics import places
-from pencils.functions.selection import Room, select
+from pencils.functions.selection import places, room_for, select
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -199,7 +198,7 @@ def test_selection_of_many_values(comm, dtype):
     in_order = np.sort(a)
     positions = np.array([0, 5, n // 3, n // 3 + 1, n - 1])
     with collectives() as calls:
-        room = Room(n, positions.size)
+        room = room_for(n, positions.size)
         found = select(
             pencils.Pencil((n,), comm).topology.comm, "test", u.local, n, positions, room
         )
@@ -225,9 +224,8 @@ def test_places_are_those_of_numpy(method):
     for n in (1, 2, 7):
         a = np.arange(n, dtype=float) ** 2
         for q in np.linspace(0, 1, 13):
-            at = places(method, n, np.asarray(q))
-            t = 0 if at.distance is None else at.distance
-            mine = a[at.lower] + (a[at.upper] - a[at.lower]) * t
+            lower, upper, distance = places(method, n, np.asarray(q))
+            mine = a[lower] + (a[upper] - a[lower]) * (0 if distance is None else distance)
             np.testing.assert_allclose(mine, np.quantile(a, q, method=method), rtol=1e-12)
 
 
