@@ -8,7 +8,7 @@ points of one process along one dimension), then `exports` and `imports`. `valid
 from pencils.dap.collective import iter_collective_issues, validate_collective, validate_on
 from pencils.dap.dim_data import VERSIONS, emit
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
-from pencils.dap.exports import comm, export
+from pencils.dap.exports import comm, export, export_as
 from pencils.dap.findings import (
     CollectiveError,
     DAPError,
@@ -29,7 +29,7 @@ from pencils.dap.validate import (
     num_owned_indices,
     validate,
 )
-from pencils.dap.view import DistributedView, export_as
+from pencils.dap.view import DistributedView
 
 __all__ = [
     "VERSIONS",

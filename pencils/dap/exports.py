@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from pencils.array.allocation import Widths
-from pencils.array.operands import check_type
+from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed
 from pencils.comm.mpi import PerProcess
+from pencils.dap.collective import exchange_metadata
 from pencils.dap.dim_data import (
     ExportHalo,
     Shown,
     Undistributed,
     check_elements,
     check_version,
+    emit,
     show,
 )
-from pencils.dap.findings import UnsupportedError
-from pencils.dap.maps import BlockMap, DimMap, UnstructuredMap
-from pencils.dap.view import DistributedView
+from pencils.dap.distributions import GlobalDimMap, check_points
+from pencils.dap.findings import DAPError, SemanticError, UnsupportedError
+from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
+from pencils.dap.validate import Metadata, metadata
+from pencils.dap.view import DistributedView, move_points
 from pencils.errors import ArgumentError
-from pencils.layout import ProcessGrid, Split
+from pencils.layout import Layout, ProcessGrid, Split
+from pencils.layout.integers import to_int
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -200,3 +208,133 @@ def _block(
         stop=stop,
         ghosts=ghosts,
     )
+
+
+def export_as(
+    u: PencilArray, dim_maps: Sequence[DimMap], version: str = "0.10.0"
+) -> dict[str, Any]:
+    """Copy a field to buffers in any distribution, and export these. *Collective*.
+
+    Parameters
+    ----------
+    u : PencilArray
+        The field.
+    dim_maps : sequence of DimMap
+        The points that this process gets along every dimension, components first, without padding;
+        components must be blocks on one process. The processes are in C order of their grid ranks.
+        Any existing index may be in an unstructured dimension, on any number of processes.
+    version : {"0.10.0", "0.9.0"}, optional
+        Version of the protocol.
+
+    Returns
+    -------
+    dict
+        ``__version__``, ``buffer``, a new NumPy array, and ``dim_data``.
+
+    Raises
+    ------
+    DAPError
+        On every rank: the first rule that a map breaks, with the rank at fault.
+    ArgumentError, TypeError
+        On every rank, if an argument is not allowed.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((4, 2)), lambda i, j: 10 * i + j)
+    >>> odd = UnstructuredMap(size=2, indices=np.array([3, 1]))
+    >>> export_as(u, [odd, CyclicMap(size=2)])["buffer"]
+    array([[30, 31],
+           [10, 11]])
+    """
+    topology = topology_among(u)
+    with agreed(topology.comm, "dap.export_as") as agree:
+        check_type("u", u, PencilArray)
+        agree(**signature(u), version=version)
+        check_version(version)
+        check_elements(u.dtype, version)
+        maps = _read_maps(dim_maps, u.ndim)
+        found = _metadata(u, maps, version)
+    dist = exchange_metadata(topology, found)
+    space = dist.dims[len(u.components) :]
+    with agreed(topology.comm, "dap.export_as"):  # one rank may have no memory for it
+        buffer = np.empty([part.extent for part in maps], u.dtype)
+        maps = [_with_total(part, whole) for part, whole in zip(maps, dist.dims, strict=True)]
+    members, layout = range(topology.comm.size), _without_replicas(u)
+    move_points(topology, layout, space, members, part=buffer, block=u.local, back=True)
+    return {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
+
+
+def _read_maps(dim_maps: object, ndim: int) -> list[DimMap]:
+    if not isinstance(dim_maps, Sequence) or len(dim_maps) != ndim:
+        raise ArgumentError(
+            f"dim_maps must be a sequence of {ndim} maps, one for each dimension of the field"
+        )
+    for number, part in enumerate(dim_maps):
+        check_type(f"dim_maps[{number}]", part, DimMap)
+        for name in ("size", "nprocs", "rank", "start", "stop", "block_size"):
+            if to_int(getattr(part, name, 0)) is None:
+                raise TypeError(
+                    f"dim_maps[{number}].{name} must be an integer, not {getattr(part, name)!r}"
+                )
+    return list(dim_maps)
+
+
+def _metadata(u: PencilArray, maps: Sequence[DimMap], version: str) -> Metadata:
+    """Compare maps with a field, and make the metadata of the export to come."""
+    try:
+        for dim, part in enumerate(maps):
+            _check_map(part, u, dim)
+        # The buffer does not exist yet.
+        buffer = np.broadcast_to(np.uint8(0), [_extent(part) for part in maps])
+        export = {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
+        return metadata(export)
+    except DAPError as error:
+        return Metadata(None, (error,))
+
+
+def _extent(part: DimMap) -> int:
+    """Points of the buffer along a dimension; any number if the map breaks a rule."""
+    if isinstance(part, UnstructuredMap):
+        return part.count
+    return min(max(0, part.count), part.size) if part.nprocs > 0 else 0
+
+
+def _check_map(part: DimMap, u: PencilArray, dim: int) -> None:
+    """Check that a map fits one dimension of a field."""
+    points = u.shape[dim]
+    if (part.ghosts, part.boundary) != ((0, 0), (0, 0)):
+        msg = (
+            f"got {part.ghosts} ghosts and {part.boundary} boundary points, expected "
+            "none; give blocks without padding"
+        )
+        raise UnsupportedError(msg, code="B5", dim=dim, key="padding")
+    if dim < len(u.components) and not (isinstance(part, BlockMap) and part.nprocs == 1):
+        msg = (
+            f"got a {part.kind} dimension on {part.nprocs} processes, expected a block on one "
+            "process for components"
+        )
+        raise UnsupportedError(msg, code="D3", dim=dim, key="proc_grid_size")
+    if not isinstance(part, UnstructuredMap) and part.size != points:
+        msg = f"got {part.size}, expected {points}, the extent of the field"
+        raise UnsupportedError(msg, code="D2", dim=dim, key="size")
+    if isinstance(part, CyclicMap) and part.block_size < 1:
+        msg = f"got {part.block_size}, expected at least 1"
+        raise SemanticError(msg, code="C2", dim=dim, key="block_size")
+    check_points(part, points, dim)
+
+
+def _with_total(part: DimMap, whole: GlobalDimMap) -> DimMap:
+    """Count a point once for every owner in the size of unstructured dimensions (K5)."""
+    if not isinstance(part, UnstructuredMap):
+        return part
+    return replace(part, size=int(whole.counts.sum()))
+
+
+def _without_replicas(u: PencilArray) -> Layout:
+    """Layout of a field in which only the first process has the replicated singletons."""
+    splits = [
+        Split(split.points, split.parts) if split.replicated else split
+        for split in u.extent.layout.splits
+    ]
+    return replace(u.extent.layout, splits=tuple(splits))
