@@ -83,9 +83,17 @@ def exchange_metadata(topology: Topology, found: Metadata) -> GlobalDist:
     DAPError
         The same on every rank.
     """
-    mine = found.dist
-    valid = mine is not None and _has_own_coords(mine, topology)
-    if topology.alike(token(_common(mine)) if mine and valid else None):
+    mine, same = found.dist, None
+    if mine is not None:
+        grid, padding = mine.grid_shape, mine.padding_given if is_old(mine.version) else ()
+        # Ranks on a grid of all (rules G2 and G3) compare what all must have (G1 and G10).
+        if (
+            prod(grid) == topology.comm.size
+            and ProcessGrid(grid).rank(mine.coords) == topology.rank
+        ):
+            shapes = mine.global_shape, grid
+            same = token((mine.version, repr(mine.dtype), mine.dist_types, shapes, padding))
+    if topology.alike(same):
         assert mine is not None
         lines = _lines(topology, mine)
         dist = GlobalDist(tuple(map(GlobalDimMap, lines)))
@@ -94,19 +102,6 @@ def exchange_metadata(topology: Topology, found: Metadata) -> GlobalDist:
             raise_first(found.findings)
             return dist
     return validate_collective(topology.comm.allgather(found))
-
-
-def _has_own_coords(dist: LocalDist, topology: Topology) -> bool:
-    """Whether this process has the coordinates of its rank on a grid of all (rules G2 and G3)."""
-    grid = dist.grid_shape
-    return prod(grid) == topology.comm.size and ProcessGrid(grid).rank(dist.coords) == topology.rank
-
-
-def _common(dist: LocalDist) -> object:
-    """Collect the values that must be the same on all processes (rules G1 and G10)."""
-    padding = dist.padding_given if is_old(dist.version) else ()
-    shapes = dist.global_shape, dist.grid_shape
-    return dist.version, repr(dist.dtype), dist.dist_types, shapes, padding
 
 
 def _lines(topology: Topology, dist: LocalDist) -> list[Sequence[DimMap]]:
@@ -137,7 +132,7 @@ def iter_collective_issues(exports: Iterable[Any], *, lenient: bool = False) -> 
     Finding
         A `DAPError` for every broken rule, a `DAPWarning` for every irregularity that is accepted.
     """
-    yield from _issues(_all_metadata(exports, lenient=lenient))
+    yield from _issues([_as_metadata(one, lenient=lenient) for one in exports])
 
 
 def validate_collective(exports: Iterable[Any], *, lenient: bool = False) -> GlobalDist:
@@ -172,25 +167,34 @@ def validate_collective(exports: Iterable[Any], *, lenient: bool = False) -> Glo
     >>> validate_collective([export(0), export(1)]).owner((4,))
     (1, (1,))
     """
-    found = _all_metadata(exports, lenient=lenient)
+    found = [_as_metadata(one, lenient=lenient) for one in exports]
     raise_first(_issues(found))
     dists = [one.dist for one in found if one.dist]
     return GlobalDist(tuple(_join(dists, dim) for dim in range(len(dists[0].dims))))
 
 
-def _all_metadata(exports: Iterable[Any], *, lenient: bool) -> list[Metadata]:
-    return [one if isinstance(one, Metadata) else metadata(one, lenient=lenient) for one in exports]
+def _as_metadata(export: Any, *, lenient: bool) -> Metadata:
+    return export if isinstance(export, Metadata) else metadata(export, lenient=lenient)
 
 
 def _issues(found: Sequence[Metadata]) -> Iterator[Finding]:
     if not found:
         yield CollectiveError("got no exports, expected one per process", code="G2")
         return
-    yield from _single_issues(found)
+    first: dict[tuple[str, int | None, str | None], int] = {}  # rank with each issue
+    for rank, one in enumerate(found):
+        for issue in one.findings:
+            if first.setdefault((issue.code, issue.dim, issue.key), rank) == rank:
+                here = copy(issue)
+                here.rank = rank
+                yield here
     dists = [one.dist for one in found if one.dist]
     if len(dists) < len(found):
         return
-    yield from _check_dtypes(dists)
+    for error in _first_difference(dists, "buffer", [dist.dtype for dist in dists]):
+        yield DAPWarning(
+            error.text, code="G1", rank=error.rank, key="buffer", version=error.version
+        )
     for stage in (_check_same, _check_grid):
         issues = list(stage(dists))
         yield from issues
@@ -198,17 +202,6 @@ def _issues(found: Sequence[Metadata]) -> Iterator[Finding]:
             return
     for dim in range(len(dists[0].dims)):
         yield from _check_dim(dists, dim)
-
-
-def _single_issues(found: Sequence[Metadata]) -> Iterator[Finding]:
-    """Yield the issues of single ranks; an issue of many ranks for the first of them."""
-    first: dict[tuple[str, int | None, str | None], int] = {}
-    for rank, one in enumerate(found):
-        for issue in one.findings:
-            if first.setdefault((issue.code, issue.dim, issue.key), rank) == rank:
-                here = copy(issue)
-                here.rank = rank
-                yield here
 
 
 def _check_same(dists: Sequence[LocalDist]) -> Iterator[Finding]:
@@ -223,14 +216,6 @@ def _check_same(dists: Sequence[LocalDist]) -> Iterator[Finding]:
             values = [getattr(dist.dims[dim], name, None) for dist in dists]
             key = "proc_grid_size" if name == "nprocs" else name
             yield from _first_difference(dists, key, values, dim=dim)
-
-
-def _check_dtypes(dists: Sequence[LocalDist]) -> Iterator[DAPWarning]:
-    """Warn about the first rank whose elements have another type than on rank 0."""
-    for error in _first_difference(dists, "buffer", [dist.dtype for dist in dists]):
-        yield DAPWarning(
-            error.text, code="G1", rank=error.rank, key="buffer", version=error.version
-        )
 
 
 def _first_difference(
@@ -278,10 +263,13 @@ def _join(dists: Sequence[LocalDist], dim: int) -> GlobalDimMap:
 
 def _check_dim(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
     """Compare the processes along one dimension (rules G4 to G10)."""
-    version = dists[0].version
-    found = [*_check_lines(dists, dim), *_check_padding_keys(dists, dim)]
-    if not found:
-        found += _check_maps(_join(dists, dim), old=is_old(version))
+    version, whole = dists[0].version, _join(dists, dim)
+    found = _check_lines(dists, dim, whole)
+    given = [dist.padding_given[dim] for dist in dists]
+    if is_old(version) and any(given) and not all(given):
+        text = "the key is missing, expected that all processes have it; (0, 0) is no padding"
+        found.append(CollectiveError(text, code="G10", rank=given.index(False), key="padding"))
+    found = found or list(_check_maps(whole, old=is_old(version)))
     for error in sorted(found, key=lambda error: int(error.code[1:])):
         error.dim, error.version = dim, version
         yield error
@@ -295,25 +283,20 @@ def _check_maps(whole: GlobalDimMap, *, old: bool) -> Iterator[CollectiveError]:
     yield from _check_points(whole)
 
 
-def _check_lines(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
-    parts = _join(dists, dim).parts
+def _check_lines(
+    dists: Sequence[LocalDist], dim: int, whole: GlobalDimMap
+) -> list[CollectiveError]:
+    """Compare the maps of processes with one grid rank (rule G4)."""
     for rank, dist in enumerate(dists):
-        mine, first = dist.dims[dim], parts[dist.dims[dim].rank]
+        mine, first = dist.dims[dim], whole.parts[dist.dims[dim].rank]
         if not mine.agrees_with(first):
             text = (
                 f"{brief(mine.owned)} is owned, with ghosts {mine.ghosts}; expected "
                 f"{brief(first.owned)} with ghosts {first.ghosts}, in the same order, as on the "
                 "first process of this grid rank: only boundary padding may differ"
             )
-            yield CollectiveError(text, code="G4", rank=rank)
-            return
-
-
-def _check_padding_keys(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
-    given = [dist.padding_given[dim] for dist in dists]
-    if is_old(dists[0].version) and any(given) and not all(given):
-        text = "the key is missing, expected that all processes have it; (0, 0) is no padding"
-        yield CollectiveError(text, code="G10", rank=given.index(False), key="padding")
+            return [CollectiveError(text, code="G4", rank=rank)]
+    return []
 
 
 def check_neighbours(blocks: Sequence[BlockMap], *, old: bool) -> Iterator[CollectiveError]:
@@ -334,11 +317,7 @@ def check_neighbours(blocks: Sequence[BlockMap], *, old: bool) -> Iterator[Colle
             "below; expected equal widths"
         )
         yield CollectiveError(text, code="G6", key="padding")
-    yield from _check_widths(owned[:, 1] - owned[:, 0], ghosts)
-
-
-def _check_widths(counts: np.ndarray[Any, Any], ghosts: np.ndarray[Any, Any]) -> Iterator[Any]:
-    """Yield an error for the first ghosts that exceed the points of the neighbour (rule G7)."""
+    counts = owned[:, 1] - owned[:, 0]
     available = np.stack([np.roll(counts, 1), np.roll(counts, -1)], axis=1)
     for rank, side in np.argwhere(ghosts > available)[:1].tolist():
         text = (

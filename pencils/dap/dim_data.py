@@ -58,12 +58,12 @@ def show(
     key: list[slice] = []
     padded: list[bool] = []
     for dim, (line, own) in enumerate(zip(lines, mine, strict=True)):
-        blocks = [part for part in line if isinstance(part, BlockMap)]
         if not isinstance(own, BlockMap):
             maps.append(own)
             key.append(slice(None))
             padded.append(False)
             continue
+        blocks = [part for part in line if isinstance(part, BlockMap)]
         beyond = blocks[0].ghosts[0], blocks[-1].ghosts[1]
         shown = [_show_block(block, beyond, version, halo) for block in blocks]
         _check_ghosts(shown, version, dim)
@@ -179,13 +179,14 @@ def check_version(version: str) -> None:
 def _emit_dim(
     dim: DimMap, version: str, number: int, *, padded: bool, alone: str
 ) -> dict[str, Any]:
+    old = is_old(version)
     entry: dict[str, Any] = {"size": dim.size}
     entry |= {"proc_grid_size": dim.nprocs, "proc_grid_rank": dim.rank}
     match dim:
-        case BlockMap() if is_old(version) and dim.nprocs == 1 and alone == "n":
+        case BlockMap() if old and dim.nprocs == 1 and alone == "n":
             entry = {"dist_type": "n", "size": dim.size}
         case BlockMap():
-            lo, hi = (0, 0) if is_old(version) else dim.ghosts
+            lo, hi = (0, 0) if old else dim.ghosts
             entry |= {"dist_type": "b", "start": dim.start - lo, "stop": dim.stop + hi}
         case CyclicMap():
             entry |= {"dist_type": "c", "start": dim.start}
@@ -194,25 +195,20 @@ def _emit_dim(
             entry |= {"dist_type": "u", "indices": dim.indices}
             entry |= {"one_to_one": True} if dim.one_to_one else {}
     if isinstance(dim, BlockMap):
-        padding = _padding(dim, version, number)
-        entry |= {"padding": padding} if padded or any(padding) else {}
-    elif dim.periodic and not is_old(version):
+        wrapped = dim.periodic and old
+        # A reader must be able to separate ghosts and boundary points again.
+        found = split_padding(dim.padding, dim.rank, dim.nprocs, wrapped=wrapped)
+        if found != (dim.ghosts, dim.boundary):
+            msg = (
+                f"ghosts {dim.ghosts} and boundary points {dim.boundary} on grid rank {dim.rank} "
+                f"of {dim.nprocs} cannot be represented; expected ghosts "
+                f"{'everywhere' if wrapped else 'inside'} and boundary points "
+                f"{'nowhere' if wrapped else 'at the edges of the process grid'}: "
+                "use the other version, or a view without the padding"
+            )
+            raise UnsupportedError(msg, code="K3", dim=number, key="padding", version=version)
+        entry |= {"padding": dim.padding} if padded or any(dim.padding) else {}
+    elif dim.periodic and not old:
         msg = f"a periodic {dim.kind} dimension cannot be represented; use version 0.9.0"
         raise UnsupportedError(msg, code="B7", dim=number, key="periodic", version=version)
     return entry | ({"periodic": True} if dim.periodic else {})
-
-
-def _padding(dim: BlockMap, version: str, number: int) -> tuple[int, int]:
-    """Add ghosts and boundary points, if a reader can separate them again."""
-    wrapped = dim.periodic and is_old(version)
-    found = split_padding(dim.padding, dim.rank, dim.nprocs, wrapped=wrapped)
-    if found != (dim.ghosts, dim.boundary):
-        msg = (
-            f"ghosts {dim.ghosts} and boundary points {dim.boundary} on grid rank {dim.rank} of "
-            f"{dim.nprocs} cannot be represented; expected ghosts "
-            f"{'everywhere' if wrapped else 'inside'} and boundary points "
-            f"{'nowhere' if wrapped else 'at the edges of the process grid'}: "
-            "use the other version, or a view without the padding"
-        )
-        raise UnsupportedError(msg, code="K3", dim=number, key="padding", version=version)
-    return dim.padding

@@ -25,13 +25,13 @@ from pencils.dap.dim_data import (
     emit,
     show,
 )
-from pencils.dap.distributions import GlobalDimMap, check_points
+from pencils.dap.distributions import check_points
 from pencils.dap.findings import DAPError, SemanticError, UnsupportedError
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
 from pencils.dap.validate import Metadata, metadata
 from pencils.dap.view import DistributedView, move_points
 from pencils.errors import ArgumentError
-from pencils.layout import Layout, ProcessGrid, Split
+from pencils.layout import ProcessGrid
 from pencils.layout.integers import to_int
 from pencils.pencil import Pencil
 
@@ -153,21 +153,33 @@ def _find_space(
     halo: ExportHalo,
 ) -> Shown:
     """Show the space dimensions of a field: of its padded block, or of the own one."""
-    extent = pencil.extent(singletons)
+    layout = pencil.extent(singletons).layout
+    coords = layout.parts(pencil.rank)
     lines: list[list[DimMap]] = []
-    for dim, rank in enumerate(extent.layout.parts(pencil.rank)):
-        split = extent.layout.splits[dim]
+    for dim, (rank, split) in enumerate(zip(coords, layout.splits, strict=True)):
+        place: dict[str, Any] = {"size": split.points, "nprocs": split.parts}
         if split.replicated and split.parts > 1:
             here = np.zeros(1, np.int64)
             here.flags.writeable = False  # all exports share it
-            lines.append([UnstructuredMap(size=1, nprocs=split.parts, rank=rank, indices=here)])
+            lines.append([UnstructuredMap(rank=rank, indices=here, **place)])
             continue
-        if halo == "all" and split.parts > 1 and dim not in trimmed:
-            _check_ends(split, widths[dim], dim, version)
-        ends = {"periodic": pencil.periodic[dim] and dim not in singletons, "trim": dim in trimmed}
-        ranks = range(split.parts) if any(widths[dim]) else [rank]
-        lines.append([_block(split, each, widths[dim], **ends) for each in ranks])
-    coords = extent.layout.parts(pencil.rank)
+        lo, hi = widths[dim]
+        shown = halo == "all" and split.parts > 1 and dim not in trimmed
+        for end, points in ((0, lo), (split.parts - 1, hi)) if shown else ():
+            start, stop = split.bounds(end)
+            if points and start == stop:
+                msg = (
+                    f"grid rank {end} has no points beside its padding, which is not filled there; "
+                    "use fewer processes along the dimension, or halo='none'"
+                )
+                raise UnsupportedError(msg, code="G7", dim=dim, key="padding", version=version)
+        place["periodic"] = pencil.periodic[dim] and dim not in singletons
+        line: list[DimMap] = []
+        for each in range(split.parts) if lo or hi else [rank]:
+            start, stop = split.bounds(each)
+            ghosts = (min(lo, start), min(hi, split.points - stop)) if dim in trimmed else (lo, hi)
+            line.append(BlockMap(rank=each, start=start, stop=stop, ghosts=ghosts, **place))
+        lines.append(line)
     mine = [
         next(part for part in line if part.rank == rank)
         for line, rank in zip(lines, coords, strict=True)
@@ -175,39 +187,8 @@ def _find_space(
     return show(lines, mine, version, halo)
 
 
-_space = PerProcess(
-    lambda: lru_cache(_MOST_CACHED)(_find_space)
-)  # pencils of different simulated ranks are equal
-
-
-def _check_ends(split: Split, width: tuple[int, int], dim: int, version: str) -> None:
-    """Check that processes at the ends of a dimension have points; else they fill no boundary."""
-    for rank, points in zip((0, split.parts - 1), width, strict=True):
-        start, stop = split.bounds(rank)
-        if points and start == stop:
-            msg = (
-                f"grid rank {rank} has no points beside its padding, which is not filled there; "
-                "use fewer processes along the dimension, or halo='none'"
-            )
-            raise UnsupportedError(msg, code="G7", dim=dim, key="padding", version=version)
-
-
-def _block(
-    split: Split, rank: int, width: tuple[int, int], *, periodic: bool, trim: bool
-) -> BlockMap:
-    """Make the map of a block with its halo."""
-    start, stop = split.bounds(rank)
-    lo, hi = width
-    ghosts = (min(lo, start), min(hi, split.points - stop)) if trim else width
-    return BlockMap(
-        size=split.points,
-        nprocs=split.parts,
-        rank=rank,
-        periodic=periodic,
-        start=start,
-        stop=stop,
-        ghosts=ghosts,
-    )
+# Pencils of different simulated ranks are equal.
+_space = PerProcess(lambda: lru_cache(_MOST_CACHED)(_find_space))
 
 
 def export_as(
@@ -259,8 +240,15 @@ def export_as(
     space = dist.dims[len(u.components) :]
     with agreed(topology.comm, "dap.export_as"):  # one rank may have no memory for it
         buffer = np.empty([part.extent for part in maps], u.dtype)
-        maps = [_with_total(part, whole) for part, whole in zip(maps, dist.dims, strict=True)]
-    members, layout = range(topology.comm.size), _without_replicas(u)
+        for dim, part in enumerate(maps):  # whose size counts a point once for every owner (K5)
+            if isinstance(part, UnstructuredMap):
+                maps[dim] = replace(part, size=int(dist.dims[dim].counts.sum()))
+    # Only the first process has the replicated singletons.
+    splits = tuple(
+        replace(split, rule="first") if split.replicated else split
+        for split in u.extent.layout.splits
+    )
+    layout, members = replace(u.extent.layout, splits=splits), range(topology.comm.size)
     move_points(topology, layout, space, members, part=buffer, block=u.local, back=True)
     return {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
 
@@ -302,39 +290,25 @@ def _extent(part: DimMap) -> int:
 
 def _check_map(part: DimMap, u: PencilArray, dim: int) -> None:
     """Check that a map fits one dimension of a field."""
-    points = u.shape[dim]
-    if (part.ghosts, part.boundary) != ((0, 0), (0, 0)):
-        msg = (
-            f"got {part.ghosts} ghosts and {part.boundary} boundary points, expected "
-            "none; give blocks without padding"
-        )
-        raise UnsupportedError(msg, code="B5", dim=dim, key="padding")
-    if dim < len(u.components) and not (isinstance(part, BlockMap) and part.nprocs == 1):
-        msg = (
-            f"got a {part.kind} dimension on {part.nprocs} processes, expected a block on one "
-            "process for components"
-        )
-        raise UnsupportedError(msg, code="D3", dim=dim, key="proc_grid_size")
-    if not isinstance(part, UnstructuredMap) and part.size != points:
-        msg = f"got {part.size}, expected {points}, the extent of the field"
-        raise UnsupportedError(msg, code="D2", dim=dim, key="size")
+    points, lists = u.shape[dim], isinstance(part, UnstructuredMap)
+    alone = isinstance(part, BlockMap) and part.nprocs == 1
+    padding = (
+        f"got {part.ghosts} ghosts and {part.boundary} boundary points, expected "
+        "none; give blocks without padding"
+    )
+    components = (
+        f"got a {part.kind} dimension on {part.nprocs} processes, expected a block on one "
+        "process for components"
+    )
+    size = f"got {part.size}, expected {points}, the extent of the field"
+    for broken, code, key, text in (
+        ((part.ghosts, part.boundary) != ((0, 0), (0, 0)), "B5", "padding", padding),
+        (dim < len(u.components) and not alone, "D3", "proc_grid_size", components),
+        (not lists and part.size != points, "D2", "size", size),
+    ):
+        if broken:
+            raise UnsupportedError(text, code=code, dim=dim, key=key)
     if isinstance(part, CyclicMap) and part.block_size < 1:
-        msg = f"got {part.block_size}, expected at least 1"
-        raise SemanticError(msg, code="C2", dim=dim, key="block_size")
+        text = f"got {part.block_size}, expected at least 1"
+        raise SemanticError(text, code="C2", dim=dim, key="block_size")
     check_points(part, points, dim)
-
-
-def _with_total(part: DimMap, whole: GlobalDimMap) -> DimMap:
-    """Count a point once for every owner in the size of unstructured dimensions (K5)."""
-    if not isinstance(part, UnstructuredMap):
-        return part
-    return replace(part, size=int(whole.counts.sum()))
-
-
-def _without_replicas(u: PencilArray) -> Layout:
-    """Layout of a field in which only the first process has the replicated singletons."""
-    splits = [
-        Split(split.points, split.parts) if split.replicated else split
-        for split in u.extent.layout.splits
-    ]
-    return replace(u.extent.layout, splits=tuple(splits))
