@@ -72,16 +72,11 @@ def validate_on(
 
 
 def exchange_metadata(topology: Topology, found: Metadata) -> GlobalDist:
-    """Exchange the metadata of all exports and validate them. *Collective*.
+    """Exchange the metadata of all exports and validate them: same errors on all. *Collective*.
 
     Each process gathers the maps of the lines of the process grid through it, one line for every
     dimension, and all processes compare hashes of the lines. Only if an export is not valid, all
     gather the metadata of all, to raise the same error.
-
-    Raises
-    ------
-    DAPError
-        The same on every rank.
     """
     mine, same = found.dist, None
     if mine is not None:

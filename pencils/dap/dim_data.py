@@ -39,20 +39,10 @@ def show(
 ) -> Shown:
     """Choose the padding to export, of that which the buffers of all processes have.
 
-    Parameters
-    ----------
-    lines : sequence of sequence of DimMap
-        For each dimension the maps of all its processes. Ghosts may be beyond the ends of a
-        dimension, too: of one that is periodic, or points that can become boundary points.
-    mine : sequence of DimMap
-        The maps of this process, whose boundary points may differ from those in `lines`.
-    version, halo
-        As for `pencils.dap.export`.
-
-    Raises
-    ------
-    UnsupportedError
-        If the version cannot represent ghosts that are shown; on all processes alike.
+    `lines` has the maps of all processes along each dimension; their ghosts may be beyond its ends,
+    too: of one that is periodic, or points that can become boundary points. `mine` are the maps of
+    this process, whose boundary points may differ. All processes raise UnsupportedError alike if
+    the version cannot represent ghosts that are shown.
     """
     maps: list[DimMap] = []
     key: list[slice] = []

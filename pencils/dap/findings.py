@@ -123,14 +123,8 @@ def _levels_to_user() -> int:
 class Reader:
     """Reads one export value by value; keeps what it finds, in the order in which it is found.
 
-    Parameters
-    ----------
-    lenient : bool
-        Whether known deviations from the protocol are accepted with a warning.
-    version : str, optional
-        Version that the export claims.
-    dim : int, optional
-        The dimension that is being read, and `values`, its dictionary.
+    If `lenient`, known deviations from the protocol are accepted with a warning. `dim` is the
+    dimension that is being read, and `values` its dictionary.
     """
 
     lenient: bool = False
@@ -221,14 +215,9 @@ def as_array(value: object) -> Array | None:
 
 
 def view_buffer(value: object) -> tuple[Array, bool] | None:
-    """View a buffer (PEP 3118) as an array, without copying; None if it is not one.
+    """View a buffer (PEP 3118) as an array; None if it is not one. Tell if NumPy knows its type.
 
-    Returns
-    -------
-    array : numpy.ndarray
-        Elements of a type that NumPy does not know are viewed as raw bytes.
-    known : bool
-        Whether NumPy knows the type.
+    Elements of a type that NumPy does not know are viewed as raw bytes.
     """
     if is_masked_array(value):  # its buffer has lost the mask
         return None

@@ -376,13 +376,7 @@ def _make_block(
 def split_padding(
     padding: Widths, rank: int, nprocs: int, *, wrapped: bool
 ) -> tuple[Widths, Widths]:
-    """Divide padding into ghosts and boundary points, which are at the edges unless wrapped.
-
-    Examples
-    --------
-    >>> split_padding((4, 1), 0, 2, wrapped=False), split_padding((4, 1), 0, 2, wrapped=True)
-    (((0, 1), (4, 0)), ((4, 1), (0, 0)))
-    """
+    """Divide padding into ghosts and boundary points, which are at the edges unless wrapped."""
     lo, hi = padding
     below = lo if rank == 0 and not wrapped else 0
     above = hi if rank == nprocs - 1 and not wrapped else 0
