@@ -7,7 +7,6 @@ from string import ascii_letters
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from pencils.array import reductions
 from pencils.array.allocation import Array, frame_of, plain_array
@@ -25,14 +24,7 @@ from pencils.pencil import Pencil
 _CACHED = 2**18  # bytes of a component, so that nine of them stay in the second-level cache
 
 
-def stack(
-    arrays: Sequence[Any],
-    axis: int = 0,
-    out: None = None,
-    *,
-    dtype: DTypeLike | None = None,
-    casting: Any = "same_kind",
-) -> Field:
+def stack(arrays: Sequence[Any], axis: int = 0, out: None = None, **options: Any) -> Field:
     """Join fields along a new component axis, as `numpy.stack`; never communicates.
 
     Parameters
@@ -61,16 +53,11 @@ def stack(
         raise ArgumentError(
             f"numpy.stack along axis {axis}: new axes are components and come first, 0..{lead}"
         )
-    return make(np.stack(blocks, number, dtype=dtype, casting=casting))
+    return make(np.stack(blocks, number, **options))
 
 
 def concatenate(
-    arrays: Sequence[Any],
-    axis: int | None = 0,
-    out: None = None,
-    *,
-    dtype: DTypeLike | None = None,
-    casting: Any = "same_kind",
+    arrays: Sequence[Any], axis: int | None = 0, out: None = None, **options: Any
 ) -> Field:
     """Join fields along a component axis, as `numpy.concatenate`; never communicates.
 
@@ -105,7 +92,7 @@ def concatenate(
         )
     space = np.broadcast_shapes(*(block.shape[-pencil.ndim :] for block in blocks))
     whole = [np.broadcast_to(x, (*x.shape[: x.ndim - pencil.ndim], *space)) for x in blocks]
-    return make(np.concatenate(whole, number, dtype=dtype, casting=casting))
+    return make(np.concatenate(whole, number, **options))
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Field, ...]:

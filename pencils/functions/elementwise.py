@@ -49,21 +49,14 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Field:
     return _of_one(lambda part: np.digitize(part, edges, right), x)
 
 
-def isin(
-    element: Any,
-    test_elements: Any,
-    assume_unique: bool = False,
-    invert: bool = False,
-    *,
-    kind: Any = None,
-) -> Field:
+def isin(element: Any, test_elements: Any, *args: Any, **options: Any) -> Field:
     """Find which values of a field are in a set, as `numpy.isin`; all ranks have the set."""
     given = _table("isin", "test_elements", test_elements, "numpy.unique(test_elements)")
     values = np.asarray(given)
     if isinstance(element, Field):  # NumPy may compare what has no common type if it is short
         common = np.result_type(element.dtype, values.dtype) if values.size else element.dtype
         values = values.astype(common)
-    return _of_one(lambda part: np.isin(part, values, assume_unique, invert, kind=kind), element)
+    return _of_one(lambda part: np.isin(part, values, *args, **options), element)
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Field:

@@ -211,12 +211,7 @@ def _doane(a: Field, inside: Any, count: int, extent: Any) -> Any:
 
 
 def histogram2d(
-    x: Field,
-    y: Field,
-    bins: Any = 10,
-    range: Any = None,
-    density: bool | None = None,
-    weights: Any = None,
+    x: Field, y: Field, bins: Any = 10, *args: Any, **options: Any
 ) -> tuple[Array, Array, Array]:
     """Histogram of pairs of values of two fields; else like `histogramdd`. *Collective*.
 
@@ -236,17 +231,11 @@ def histogram2d(
     """
     with suppress(Exception):  # a number has no length; others are checked on all ranks
         bins = bins if len(bins) in {1, 2} else [bins, bins]
-    counts, edges = _histogram("histogram2d", [x, y], bins, range, density, weights)
+    counts, edges = _histogram("histogram2d", [x, y], bins, *args, **options)
     return counts, edges[0], edges[1]
 
 
-def histogramdd(
-    sample: Sequence[Field],
-    bins: Any = 10,
-    range: Any = None,
-    density: bool | None = None,
-    weights: Any = None,
-) -> tuple[Array, list[Array]]:
+def histogramdd(sample: Sequence[Field], *args: Any, **options: Any) -> tuple[Array, list[Array]]:
     """Histogram of tuples of values of several fields, as `numpy.histogramdd`. *Collective*.
 
     Parameters
@@ -268,11 +257,16 @@ def histogramdd(
     edges : list of array
         The edges along each axis.
     """
-    return _histogram("histogramdd", sample, bins, range, density, weights)
+    return _histogram("histogramdd", sample, *args, **options)
 
 
 def _histogram(
-    name: str, sample: Any, bins: Any, range: Any, density: bool | None, weights: Any
+    name: str,
+    sample: Any,
+    bins: Any = 10,
+    range: Any = None,
+    density: bool | None = None,
+    weights: Any = None,
 ) -> tuple[Array, list[Array]]:
     comm = topology_among(sample, weights).comm
     with agreed(comm, name) as agree:

@@ -33,30 +33,14 @@ from pencils.functions.selection import Room, places, room_for, select, word_siz
 
 
 class Question(NamedTuple):
-    """What is asked about values.
+    """What is asked about values."""
 
-    Attributes
-    ----------
-    name : str
-        What the user called.
-    of : callable
-        The function of NumPy, with all arguments but the array, `axis`, `keepdims` and `weights`.
-    skips : bool
-        Whether NaN is left out.
-    q : array or None
-        The quantiles; None for a median.
-    method : str
-        The method of the quantiles.
-    scalar : type or None
-        That of the quantile if it is one number: some leave the type of the values.
-    """
-
-    name: str
-    of: Callable[..., Any]
-    skips: bool
-    q: Array | None = None
+    name: str  # what the user called
+    of: Callable[..., Any]  # the function of NumPy, with all arguments but axis, keepdims, weights
+    skips: bool  # whether NaN is left out
+    q: Array | None = None  # the quantiles; None for a median
     method: str = "linear"
-    scalar: type | None = None
+    scalar: type | None = None  # that of one number, if it leaves the type of the values
 
     @property
     def positions(self) -> int:

@@ -221,9 +221,7 @@ def _nan_extremum(
     return found
 
 
-def nanargmin(
-    a: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False
-) -> Any:
+def nanargmin(a: Field, *args: Any, **options: Any) -> Any:
     """Global position of the first minimum, with NaN counted as infinite. *Collective*.
 
     Parameters
@@ -247,18 +245,22 @@ def nanargmin(
     ArgumentError
         On all ranks, if some slice is all NaN, or there are no elements.
     """
-    return _nan_position("nanargmin", np.inf, a, axis, out, keepdims)
+    return _nan_position("nanargmin", np.inf, a, *args, **options)
 
 
-def nanargmax(
-    a: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False
-) -> Any:
+def nanargmax(a: Field, *args: Any, **options: Any) -> Any:
     """Global position of the first maximum; else like `nanargmin`. *Collective*."""
-    return _nan_position("nanargmax", -np.inf, a, axis, out, keepdims)
+    return _nan_position("nanargmax", -np.inf, a, *args, **options)
 
 
 def _nan_position(
-    name: str, worst: float, a: Field, axis: int | None, out: None, keepdims: bool
+    name: str,
+    worst: float,
+    a: Field,
+    axis: int | None = None,
+    out: None = None,
+    *,
+    keepdims: bool = False,
 ) -> Any:
     check_given(name, a, out)
     if a.dtype.kind in "fc" and a.size:
