@@ -11,13 +11,7 @@ import numpy as np
 from pencils.array.allocation import Array, frame_of, plain_array
 from pencils.array.base import Field
 from pencils.array.elementwise import as_field
-from pencils.array.operands import (
-    FieldSpec,
-    check_out,
-    check_type,
-    signature,
-    topology_among,
-)
+from pencils.array.operands import FieldSpec, check_out, check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine

@@ -17,14 +17,7 @@ from pencils.array import reductions
 from pencils.array.allocation import Array
 from pencils.array.arg_extremum import arg_extremum
 from pencils.array.base import Field
-from pencils.array.global_reduction import (
-    NO_VALUE,
-    Axis,
-    Reduction,
-    any_of,
-    own_part,
-    reduce_field,
-)
+from pencils.array.global_reduction import NO_VALUE, Axis, Reduction, any_of, own_part, reduce_field
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError

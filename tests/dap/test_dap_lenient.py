@@ -23,13 +23,7 @@ def test_unknown_keys_are_ignored_with_a_warning(odd, key):
     assert [issue.code for issue in iter_issues(odd)] == ["unknown-key"]
 
 
-@pytest.mark.parametrize(
-    "listed",
-    [
-        wrap() | {"dim_data": [block()]},
-        wrap(block(padding=[0, 0])),
-    ],
-)
+@pytest.mark.parametrize("listed", [wrap() | {"dim_data": [block()]}, wrap(block(padding=[0, 0]))])
 def test_lists_are_read_if_lenient(listed):
     with pytest.raises(DAPError, match="got a list"):
         validate(listed)

@@ -186,10 +186,7 @@ SUGGESTED = {
         lambda u: np.select([u > 1, u > 0], [u, 2]),
         lambda a: np.select([a > 1, a > 0], [a, 2]),
     ),
-    "cov": (
-        lambda u: np.vdot(u - u.mean(), u - u.mean()) / u.size,
-        np.var,
-    ),
+    "cov": (lambda u: np.vdot(u - u.mean(), u - u.mean()) / u.size, np.var),
     "linalg.det": (determinants, lambda a: a * a - 2 * a * (a + 1)),
     "linspace": (lambda u: u + 0.5 * (2 * u - u), lambda a: np.linspace(a, 2 * a, 3)[1]),
     "outer": (
