@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from fields import assert_holds, in_memory_order, spread
-from mpi_helpers import DTYPES, numbered, raise_together, random_pencil, ranks_at_fault, same
+from mpi_helpers import DTYPES, numbered, same
 
 import pencils
-from pencils.errors import ArgumentError, RankDisagreementError
 from pencils.functions.arguments import Line
 from pencils.functions.moves import Mapping
 from pencils.layout.split import Split
@@ -58,19 +57,6 @@ def test_flip_components_and_singletons(pencil):
             assert_holds(found, expected)
 
 
-def test_random_layouts(comm):
-    rng = np.random.default_rng(7)
-    for _ in range(8):
-        shape = tuple(rng.integers(0, 9, rng.integers(1, 4)).tolist())
-        pencil = random_pencil(rng, comm, shape)
-        whole = numbered(shape)
-        u = spread(pencil, whole)
-        axes = tuple(range(len(shape)))
-        steps = tuple(rng.integers(-9, 10, len(shape)).tolist())
-        assert_holds(np.roll(u, steps, axes), np.roll(whole, steps, axes))
-        assert_holds(np.flip(u), np.flip(whole))
-
-
 def test_shared_memory_is_a_source(comm):
     pencil = pencils.Pencil((7, 6), comm)
     u = pencils.empty(pencil, shared=True)
@@ -79,30 +65,6 @@ def test_shared_memory_is_a_source(comm):
     for _ in range(3):
         assert_holds(np.flip(u), np.flip(whole))
         assert_holds(np.roll(u, 2, 0), np.roll(whole, 2, 0))
-
-
-def test_refused(comm):
-    u = pencils.ones(pencils.Pencil((4, 5), comm))
-    raise_together(comm, ArgumentError, "flatten", "axis=", call=lambda: np.roll(u, 1))
-    raise_together(comm, ArgumentError, "axis", call=lambda: np.roll(u, 1, 2))
-    raise_together(comm, ArgumentError, "shift", call=lambda: np.roll(u, [[1]], (0,)))
-    raise_together(comm, ValueError, call=lambda: np.roll(u, (1, 2, 3), (0, 1)))
-    raise_together(comm, ArgumentError, "axis", call=lambda: np.flip(u, (0, 0)))
-    line = pencils.ones(pencils.Pencil((4,), comm))
-    raise_together(comm, ArgumentError, "axis", call=lambda: np.fliplr(line))
-    assert_holds(np.roll(line, 1), np.ones(4))
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_a_rank_that_is_wrong(comm):
-    u = pencils.ones(pencils.Pencil((4, 5), comm))
-    for rank in ranks_at_fault(comm):
-        here = int(comm.rank == rank)
-        for call in (lambda n=here: np.roll(u, n, 0), lambda n=here: np.flip(u, n)):
-            raise_together(comm, RankDisagreementError, "rank 0 has", call=call)
-        for call in (lambda n=9 * here: np.roll(u, 1, n), lambda n=9 * here: np.flip(u, n)):
-            raise_together(comm, ArgumentError, f"rank {rank}: ", "axis", call=call)
-    assert_holds(np.roll(u, 1, 0), np.ones((4, 5)))
 
 
 SPLITS = [

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from agreement import assert_agrees, identical, kept, outcome
 from fields import draw, lay, spread
-from mpi_helpers import collectives, everywhere, raise_together, ranks_at_fault
+from mistakes import assert_mistake_raises_on_all
+from mpi_helpers import collectives, everywhere, raise_together
 
 import pencils
-from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.errors import ArgumentError
 from pencils.functions.selection import places, room_for, select
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -242,18 +243,9 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_mistake_on_one_rank_raises_on_all(comm, name):
-    call, kind, text = BAD[name]
-    u = pencils.ones(pencils.Pencil((4, 3), comm))
     function = getattr(np, name.split()[0])
     good = function if "median" in name else functools.partial(function, q=0.5)
-    raise_together(comm, kind, text, call=lambda: call(u))
-    if comm.size == 1:
-        return
-    for rank in ranks_at_fault(comm):
-        mine = (lambda: call(u)) if comm.rank == rank else (lambda: good(u))
-        _, _, error = outcome(mine)
-        assert everywhere(comm, isinstance(error, kind | RankDisagreementError)), error
-    assert np.median(u) == 1
+    assert_mistake_raises_on_all(comm, BAD[name], good)
 
 
 def test_results_of_all_ranks_have_one_type(comm):

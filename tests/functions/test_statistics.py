@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from agreement import assert_agrees, identical, kept, outcome
 from fields import draw, lay, spread
+from mistakes import assert_mistake_raises_on_all
 from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
 
 import pencils
-from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.errors import ArgumentError, PencilMismatchError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -267,18 +268,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_mistake_on_one_rank_raises_on_all(comm, name):
-    call, kind, text = BAD[name]
-    u = pencils.ones(pencils.Pencil((4, 3), comm))
-    function = getattr(np, name.split()[0])
-    raise_together(comm, kind, text, call=lambda: call(u))
-    if comm.size == 1:
-        return
-    for rank in ranks_at_fault(comm):
-        mine = (lambda: call(u)) if comm.rank == rank else (lambda: function(u))
-        _, _, error = outcome(mine)
-        expected = (kind, RankDisagreementError)
-        assert everywhere(comm, isinstance(error, expected)), error
-    assert np.nansum(u) == u.size
+    assert_mistake_raises_on_all(comm, BAD[name], getattr(np, name.split()[0]))
 
 
 def test_a_first_argument_that_is_no_field(comm):
