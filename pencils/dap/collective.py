@@ -154,7 +154,6 @@ def validate_collective(exports: Iterable[Any], *, lenient: bool = False) -> Glo
 
     Examples
     --------
-    >>> import numpy as np
     >>> def export(rank):
     ...     block = {"dist_type": "b", "size": 6, "proc_grid_size": 2, "proc_grid_rank": rank}
     ...     block |= {"start": 3 * rank, "stop": 3 * rank + 3}

@@ -81,7 +81,6 @@ def import_array(
 
     Examples
     --------
-    >>> import numpy as np
     >>> theirs = np.arange(12.0).reshape(3, 4)
     >>> u = import_array({"__version__": "0.10.0", "buffer": theirs, "dim_data": ({}, {})})
     >>> u *= 2.0

@@ -51,7 +51,6 @@ def metadata(export: object, *, lenient: bool = False) -> Metadata:
 
     Examples
     --------
-    >>> import numpy as np
     >>> found = metadata({"__version__": "0.10.0", "buffer": np.zeros(3), "dim_data": ({},)})
     >>> found.dist.dims[0].owned, found.findings
     (range(0, 3), ())
@@ -108,7 +107,6 @@ def validate(export: object, *, lenient: bool = False) -> LocalDist:
 
     Examples
     --------
-    >>> import numpy as np
     >>> cyclic = {"dist_type": "c", "size": 9, "proc_grid_size": 2, "proc_grid_rank": 0, "start": 0}
     >>> dims = {"dist_type": "n", "size": 2}, cyclic
     >>> buffer = np.zeros((2, 5))
@@ -170,7 +168,6 @@ def describe(export: object) -> str:
 
     Examples
     --------
-    >>> import numpy as np
     >>> block = {"dist_type": "b", "size": 27, "proc_grid_size": 4, "proc_grid_rank": 0}
     >>> block |= {"start": 0, "stop": 10, "padding": (4, 1)}
     >>> buffer = np.zeros((10, 3))

@@ -63,7 +63,6 @@ def diff(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda x, y: x * x + y)
     >>> d = np.diff(u, axis=0)
@@ -165,7 +164,6 @@ def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda x, y: 1.0 * x + y)
     >>> np.trapezoid(u, axis=0).local
@@ -295,7 +293,6 @@ def gradient(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda x, y: 1.0 * x * x + y)
     >>> ux, uy = np.gradient(u, 0.5)
@@ -392,31 +389,34 @@ def _task(u: Field, axis: int, given: Any, order: int) -> tuple[int, Mapping, An
 
 def _formulas(given: Planes, spacing: Any, order: int, dtype: np.dtype[Any]) -> list[Formula]:
     """Return the formula of each own point; distances divide numbers of this type."""
-    inner = range(max(given.start, 1), min(given.stop, given.points - 1))
+    inner, real = range(max(given.start, 1), min(given.stop, given.points - 1)), dtype.kind != "c"
     with np.errstate(all="ignore"):  # distances may vanish
-        found = [_end(0, spacing, order)] if given.start == 0 else []
+        found = [_end(0, spacing, order, real=real)] if given.start == 0 else []
         if np.ndim(spacing):
             before = spacing[inner.start - 1 : max(inner.start, inner.stop) - 1]
             every = zip(*_central(before, spacing[inner.start : inner.stop]), strict=True)
-            for point, weights in zip(inner, every, strict=True):
-                terms = [(point + by, float(w)) for by, w in zip((-1, 0, 1), weights, strict=True)]
-                found.append(Formula(tuple(terms)))
+            for point, (a, b, c) in zip(inner, every, strict=True):
+                terms = (point - 1, float(a)), (point, float(b)), (point + 1, float(c))
+                found.append(Formula(terms, as_complex=not real))
         else:
             factor = float(1.0 / np.float64(2.0 * spacing))
-            found += [Formula(((point + 1, 1.0), (point - 1, -1.0)), factor) for point in inner]
+            pairs = (((point + 1, 1.0), (point - 1, -1.0)) for point in inner)
+            found += [Formula(terms, factor, not real) for terms in pairs]
         if given.stop == given.points:
-            found.append(_end(given.points - 1, spacing, order))
-    return [formula._replace(as_complex=dtype.kind == "c") for formula in found]
+            found.append(_end(given.points - 1, spacing, order, real=real))
+    return found
 
 
-def _end(point: int, spacing: Any, order: int) -> Formula:
+def _end(point: int, spacing: Any, order: int, *, real: bool) -> Formula:
     """Return the formula of the first or last point."""
     low = max(0, point - order)
     if order == 1:
         distance = spacing[-1 if point else 0] if np.ndim(spacing) else spacing
-        return Formula(((low + 1, 1.0), (low, -1.0)), float(1.0 / np.float64(distance)))
+        factor = float(1.0 / np.float64(distance))
+        return Formula(((low + 1, 1.0), (low, -1.0)), factor, not real)
     weights = _end_weights(spacing, last=point > 0)
-    return Formula(tuple((low + n, float(weight)) for n, weight in enumerate(weights)))
+    terms = tuple((low + n, float(weight)) for n, weight in enumerate(weights))
+    return Formula(terms, as_complex=not real)
 
 
 def _central(dx1: Any, dx2: Any) -> tuple[Any, Any, Any]:

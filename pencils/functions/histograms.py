@@ -55,7 +55,6 @@ def histogram(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: 1.0 * i * j)
     >>> np.histogram(u, bins=3)
@@ -222,7 +221,6 @@ def histogram2d(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> x, y = pencils.localgrid(pencils.Pencil((4, 3)), [range(4), range(3)])
     >>> np.histogram2d(x, y, bins=2)[0]
@@ -329,7 +327,6 @@ def bincount(x: Field, /, weights: Any = None, minlength: int = 0) -> Array:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> np.bincount(pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: i + j, dtype=int))
     array([1, 2, 3, 3, 2, 1])
@@ -389,7 +386,6 @@ def unique(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: i * j % 3, dtype=int)
     >>> np.unique(u, return_counts=True)

@@ -243,7 +243,6 @@ def roll(a: Field, shift: Any, axis: int | Sequence[int] | None = None) -> Field
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda x, y: 10 * x + y)
     >>> np.roll(u, 1, axis=0).local[:, 0]
@@ -293,7 +292,6 @@ def flip(m: Field, axis: int | Sequence[int] | None = None) -> Field:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda x, y: 10 * x + y)
     >>> np.flip(u, axis=0).local[:, 0]
@@ -338,7 +336,8 @@ class Formula(NamedTuple):
 
     def moved(self, by: int) -> Formula:
         """Return the formula of planes that are counted from elsewhere."""
-        return self._replace(terms=tuple((point + by, weight) for point, weight in self.terms))
+        terms = tuple((point + by, weight) for point, weight in self.terms)
+        return Formula(terms, self.factor, self.as_complex)
 
 
 def suits(*dtypes: np.dtype[Any]) -> bool:
@@ -434,14 +433,15 @@ def _prepare_rows(
     points = len(formulas)
     target, source = np.moveaxis(out, 0, -1), np.moveaxis(given[1][1], 0, -1)
     middle = points // 2
-    terms, factor, as_complex = usual = formulas[middle].moved(-start - middle)
+    terms, factor, as_complex = formulas[middle].moved(-start - middle)
     alike = source.shape[-1] == points and target.flags.c_contiguous
     if not alike or not np.isfinite(factor) or factor == 0:
         return None
     columns: list[Column] = []
     for number, each in enumerate(formulas):
+        moved = tuple((start + number + by, weight) for by, weight in terms)
         inside = all(0 <= number + by < points for by, _ in terms)
-        if not inside or each != usual.moved(start + number):
+        if not inside or each != (moved, factor, as_complex):
             scale = each.factor / factor
             if not np.isfinite(scale) or len(columns) > _FEW:
                 return None

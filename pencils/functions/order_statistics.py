@@ -79,7 +79,6 @@ def median(a: Field, *args: Any, **options: Any) -> Any:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((5, 3)), lambda i, j: i**2 + 0.0 * j)
     >>> np.median(u), np.percentile(u, [25, 90])

@@ -73,7 +73,6 @@ def cumsum(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.ones(pencils.Pencil((4, 3)))
     >>> int(np.cumsum(u, axis=0).max())

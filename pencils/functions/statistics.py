@@ -65,7 +65,6 @@ def average(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: 1.0 * j)
     >>> np.average(u, weights=u)
@@ -146,7 +145,6 @@ def nansum(a: Field, *args: Any, **options: Any) -> Any:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: np.where(i > 0, j, np.nan))
     >>> np.nansum(u), np.nanmax(u), np.nanmean(u)
