@@ -2,7 +2,7 @@
 
 May import `array` and everything below it, not other verbs but `indexer`. Read `maps` first (the
 points of one process along one dimension), then `exports` and `imports`. `validate` and
-`collective` check exports rule by rule; `view` and `transfer` copy to other distributions.
+`collective` check exports rule by rule; `view` copies to other distributions.
 """
 
 from pencils.dap.collective import iter_collective_issues, validate_collective, validate_on
