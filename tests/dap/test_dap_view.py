@@ -108,16 +108,6 @@ def test_negative_indices_fit_no_pencil(comm):
     raise_together(comm, dap.UnsupportedError, "got -1", "U2", call=view.to_pencil)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_any_elements_travel(comm, dtype):
-    rng = np.random.default_rng(7)
-    data = numbered((9, 5), dtype)
-    dist = random_dist(rng, (9, 5), comm.size, "cu")
-    view = view_of(comm, dist, data)
-    assert view.dtype == dtype
-    assert everywhere(comm, holds(view.to_pencil(Pencil((9, 5), comm)), data))
-
-
 @pytest.mark.parametrize("nodes", NODES)
 def test_ranks_on_several_nodes(nodes):
     comm = on_nodes(nodes)

@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import pytest
 from agreement import assert_agrees, identical, outcome
+from checks import assert_mistake_raises_on_all
 from fields import draw, lay, spread
-from mistakes import assert_mistake_raises_on_all
 from mpi_helpers import everywhere, raise_together
 
 import pencils

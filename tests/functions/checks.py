@@ -1,7 +1,7 @@
 """Checks that several modules share."""
 
 import numpy as np
-from agreement import outcome
+from agreement import assert_agrees, kept, outcome
 from mpi_helpers import everywhere, raise_together, ranks_at_fault
 
 import pencils
@@ -18,3 +18,14 @@ def assert_mistake_raises_on_all(comm, case, good, shape=(4, 3)):
         _, _, error = outcome(lambda mine=mine: mine(u))
         assert everywhere(comm, isinstance(error, kind | RankDisagreementError)), error
     assert np.sum(u) == u.size
+
+
+def assert_like_numpy(function, u, a, axis=None, *, rtol=0.0, theirs=None, **options):
+    """Check results, warnings and errors of a function; `theirs` are options for NumPy only."""
+    given = options | (theirs or {})
+    expected, texts, error = outcome(lambda: kept(a, axis, u.pencil.ndim, function, **given))
+    result, found, raised = outcome(lambda: function(u, axis=axis, **options))
+    assert isinstance(raised, type(error)), (error, raised)
+    if error is None:
+        assert_agrees(result, expected, rtol=rtol)
+        assert found == texts
