@@ -107,16 +107,12 @@ _CLASSES = {"E2": VersionError, "E": StructureError, "D": StructureError, "G": C
 def raise_first(findings: Iterable[Finding]) -> None:
     """Raise the first error; issue the warnings before it."""
     for found in findings:
-        if isinstance(found, DAPWarning):
-            warnings.warn(found, stacklevel=_levels_to_user())
+        if isinstance(found, DAPWarning):  # of which the first caller outside of pencils is told
+            names = (info.frame.f_globals.get("__name__", "") for info in inspect.stack(0))
+            inner = sum(1 for _ in takewhile(lambda name: name.startswith("pencils."), names))
+            warnings.warn(found, stacklevel=1 + inner)
         elif isinstance(found, DAPError):
             raise found
-
-
-def _levels_to_user() -> int:
-    """Count the calls between the caller of this function and code outside of pencils."""
-    names = (info.frame.f_globals.get("__name__", "") for info in inspect.stack(0)[1:])
-    return 1 + sum(1 for _ in takewhile(lambda name: name.startswith("pencils."), names))
 
 
 @dataclass(slots=True)

@@ -276,7 +276,11 @@ def _histogram(
             _check_real(name, column)
         if not any(isinstance(column, Field) for column in columns):
             raise TypeError(f"{name}: one of the sample must be a PencilArray, as its weights are")
-        whole = elementwise(_blank, columns, {})  # all columns broadcast to it
+        # All columns broadcast to this field, which has no values.
+        shape_of = np.broadcast_shapes
+        whole = elementwise(
+            lambda *parts: np.empty(shape_of(*map(np.shape, parts)), bool), columns, {}
+        )
         agree(sample=[facts_of(column) for column in columns], bins=bins, range=range)
         agree(weights=None if weights is None else facts_of(weights), density=bool(density))
         dtype = np.result_type(*(column.dtype for column in columns))
@@ -301,10 +305,6 @@ def _histogram(
             total = total / width
         total /= weight
     return total, list(edges)
-
-
-def _blank(*blocks: Array) -> Array:
-    return np.empty(np.broadcast_shapes(*map(np.shape, blocks)), bool)
 
 
 def bincount(x: Field, /, weights: Any = None, minlength: int = 0) -> Array:

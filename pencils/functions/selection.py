@@ -29,25 +29,17 @@ _CONTINUOUS: dict[str, tuple[float, float]] = {
 }
 
 
-def _inverted_cdf(n: int, q: Array) -> Array:
-    index = n * q - 1
-    below = np.floor(index)
-    return np.asarray(np.where(index == below, below, below + 1))
-
-
-def _closest_observation(n: int, q: Array) -> Array:
-    index = n * q - 1 - 0.5
-    below = np.floor(index)
-    return np.asarray(np.where((index == below) & (below % 2 == 1), below, below + 1))
-
-
 _DISCRETE: dict[str, Callable[[int, Array], Array]] = {
-    "inverted_cdf": _inverted_cdf,
-    "closest_observation": _closest_observation,
+    "inverted_cdf": lambda n, q: np.ceil(n * q - 1),
+    "closest_observation": lambda n, q: _odd_or_next(n * q - 1 - 0.5),
     "lower": lambda n, q: np.floor((n - 1) * q),
     "higher": lambda n, q: np.ceil((n - 1) * q),
     "nearest": lambda n, q: np.asarray(np.around((n - 1) * q)),
 }
+
+
+def _odd_or_next(index: Array) -> Array:
+    return np.asarray(np.where(index % 2 == 1, index, np.floor(index) + 1))
 
 
 def places(method: str, n: int, q: Array) -> tuple[Array, Array, Array | None]:
