@@ -211,7 +211,7 @@ def as_array(value: object) -> Array | None:
 
 
 def view_buffer(value: object) -> tuple[Array, bool] | None:
-    """View a buffer (PEP 3118) as an array; None if it is not one. Tell if NumPy knows its type.
+    """View a buffer (PEP 3118) as an array, and return whether NumPy has its type; None if not one.
 
     Elements of a type that NumPy does not know are viewed as raw bytes.
     """

@@ -396,10 +396,10 @@ def move_points(
         number = members.index(topology.rank)
         parts = arrange(layout, dims, members, number, block=False), part
         blocks = arrange(layout, dims, members, topology.rank, block=True), block
-        (away, source), (home, target) = (blocks, parts) if back else (parts, blocks)
-        received, sent = home.room(target), away.gather(source)
+        (sender, source), (receiver, target) = (blocks, parts) if back else (parts, blocks)
+        received, sent = receiver.room(target), sender.gather(source)
     lead = received.shape[: received.ndim - len(dims)]
-    spec = MessageSpec(away.boxes, home.boxes, lead, received.dtype)
+    spec = MessageSpec(sender.boxes, receiver.boxes, lead, received.dtype)
     exchange = Exchange(topology, [spec], axes=len(dims))
     try:
         with agreed(topology.comm, call):
@@ -408,4 +408,4 @@ def move_points(
         bound.run()
     finally:
         exchange.free()
-    home.scatter(received, target)
+    receiver.scatter(received, target)
