@@ -6,7 +6,6 @@ points of one process along one dimension), then `exports` and `imports`. `valid
 """
 
 from pencils.dap.collective import iter_collective_issues, validate_collective, validate_on
-from pencils.dap.dim_data import VERSIONS, emit
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
 from pencils.dap.exports import comm, export, export_as
 from pencils.dap.findings import (
@@ -20,7 +19,7 @@ from pencils.dap.findings import (
     VersionError,
 )
 from pencils.dap.imports import import_array
-from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
+from pencils.dap.maps import VERSIONS, BlockMap, CyclicMap, DimMap, UnstructuredMap, emit
 from pencils.dap.validate import (
     Metadata,
     describe,

@@ -1,24 +1,33 @@
 """Validate the exports of all processes compared with each other (rules G1 to G10).
 
-`validate_collective` has all exports at hand, `validate_on` exchanges their metadata first.
+`validate_collective` has all exports at hand, `validate_on` exchanges their metadata first; `show`
+chooses the padding of exports that keep these rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.comm.agree import agreed, token
 from pencils.comm.topology import Topology, as_comm, topology_of
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
-from pencils.dap.findings import CollectiveError, DAPWarning, Finding, raise_first
-from pencils.dap.maps import BlockMap, DimMap, brief
-from pencils.dap.validate import Metadata, is_old, metadata
+from pencils.dap.findings import (
+    CollectiveError,
+    DAPWarning,
+    Finding,
+    UnsupportedError,
+    raise_first,
+)
+from pencils.dap.maps import BlockMap, DimMap, Undistributed, Widths, brief, emit, is_old
+from pencils.dap.validate import Metadata, metadata
 from pencils.layout import ProcessGrid
 
 if TYPE_CHECKING:
@@ -337,3 +346,92 @@ def _check_points(whole: GlobalDimMap) -> Iterator[CollectiveError]:
         ranks = [rank for rank, _ in whole.owners(shared)]
         text = f"index {shared} is on grid ranks {ranks}; expected one, or one_to_one False"
         yield CollectiveError(text, code="G9", key="indices")
+
+
+# The padding of an export, which must keep these rules.
+
+ExportHalo = Literal["none", "comm", "all"]
+# Maps of what is exported, its slices of the buffer, and where any process has padding.
+Shown = tuple[tuple[DimMap, ...], tuple[Any, ...], tuple[bool, ...]]
+
+
+def write(
+    shown: Shown, buffer: Array, version: str, undistributed: Undistributed | None = None
+) -> dict[str, Any]:
+    """Write the export of a buffer."""
+    maps, key, padded = shown
+    dims = emit(maps, version, padded=padded, undistributed=undistributed)
+    return {"__version__": version, "buffer": buffer[key], "dim_data": dims}
+
+
+def show(
+    lines: Sequence[Sequence[DimMap]], mine: Sequence[DimMap], version: str, halo: ExportHalo
+) -> Shown:
+    """Choose the padding to export, of that which the buffers of all processes have.
+
+    `lines` has the maps of all processes along each dimension; their ghosts may be beyond its ends,
+    too: of one that is periodic, or points that can become boundary points. `mine` are the maps of
+    this process, whose boundary points may differ. All processes raise UnsupportedError alike if
+    the version cannot represent ghosts that are shown.
+    """
+    maps: list[DimMap] = []
+    key: list[slice] = []
+    padded: list[bool] = []
+    for dim, (line, own) in enumerate(zip(lines, mine, strict=True)):
+        if not isinstance(own, BlockMap):
+            maps.append(own)
+            key.append(slice(None))
+            padded.append(False)
+            continue
+        blocks = [part for part in line if isinstance(part, BlockMap)]
+        beyond = blocks[0].ghosts[0], blocks[-1].ghosts[1]
+        shown = [_show_block(block, beyond, version, halo) for block in blocks]
+        _check_ghosts(shown, version, dim)
+        padded.append(is_old(version) and any(any(block.padding) for block in shown))
+        if is_old(version):  # whose key is on all processes or on none, which `line` tells
+            own = next(block for block in blocks if block.rank == own.rank)  # noqa: PLW2901
+        part = _show_block(own, beyond, version, halo)
+        below = own.ghosts[0] - part.ghosts[0] - max(0, part.boundary[0] - own.boundary[0])
+        maps.append(part)
+        key.append(slice(below, below + part.extent))
+    return tuple(maps), (..., *key), tuple(padded)
+
+
+def _show_block(own: BlockMap, beyond: Widths, version: str, halo: ExportHalo) -> BlockMap:
+    """Show the padding of a block; `beyond` is the width of that beyond the ends of the array."""
+    if halo == "none":
+        return replace(own, ghosts=(0, 0), boundary=(0, 0))
+    if own.periodic and is_old(version):  # all padding is ghosts
+        return replace(own, boundary=(0, 0))
+    lo, hi = beyond if halo == "all" else (0, 0)
+    first, last = own.rank == 0, own.rank == own.nprocs - 1
+    return replace(
+        own,
+        size=own.size + lo + hi,
+        start=own.start + lo * (not first),
+        stop=own.stop + lo + hi * last,
+        ghosts=(own.ghosts[0] * (not first), own.ghosts[1] * (not last)),
+        boundary=(own.boundary[0] + lo * first, own.boundary[1] + hi * last),
+    )
+
+
+def _check_ghosts(blocks: Sequence[BlockMap], version: str, dim: int) -> None:
+    """Check the ghosts between the processes along a dimension (rules B6, G6 and G7)."""
+    for error in check_neighbours(blocks, old=is_old(version)):
+        hint = "version 0.9.0" if error.code == "G6" else "fewer processes along the dimension"
+        msg = f"{error.text}; use {hint}, or halo='none'"
+        raise UnsupportedError(msg, code=error.code, dim=dim, key="padding", version=version)
+    for block in blocks if is_old(version) else ():
+        if block.start == block.size and any(block.ghosts):
+            msg = (
+                f"grid rank {block.rank} has no points, expected no ghosts there; use version "
+                "0.10.0, fewer processes along the dimension, or halo='none'"
+            )
+            raise UnsupportedError(msg, code="B6", dim=dim, key="padding", version=version)
+
+
+def check_elements(dtype: np.dtype[Any], version: str) -> None:
+    """Raise UnsupportedError unless elements of a type have a buffer."""
+    if dtype.kind in "mM":
+        msg = f"elements of type {dtype} have no buffer; export a view as integers"
+        raise UnsupportedError(msg, code="E3", key="buffer", version=version)

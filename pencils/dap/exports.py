@@ -15,19 +15,25 @@ from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.mpi import PerProcess
-from pencils.dap.collective import exchange_metadata
-from pencils.dap.dim_data import (
+from pencils.dap.collective import (
     ExportHalo,
     Shown,
-    Undistributed,
     check_elements,
-    check_version,
-    emit,
+    exchange_metadata,
     show,
+    write,
 )
 from pencils.dap.distributions import check_points
 from pencils.dap.findings import DAPError, SemanticError, UnsupportedError
-from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
+from pencils.dap.maps import (
+    BlockMap,
+    CyclicMap,
+    DimMap,
+    Undistributed,
+    UnstructuredMap,
+    check_version,
+    emit,
+)
 from pencils.dap.validate import Metadata, metadata
 from pencils.dap.view import DistributedView, move_points
 from pencils.errors import ArgumentError
@@ -107,16 +113,18 @@ def export(
         raise ArgumentError(f"undistributed={undistributed!r} must be 'n' or 'b'")
     check_elements(u.dtype, version)
     if isinstance(u, DistributedView):
-        return u.shown(version, halo).write(u.buffer, version, undistributed)
+        return write(u.shown(version, halo), u.buffer, version, undistributed)
     lent: DistributedView | None = getattr(u, "lent", None)
     if lent is not None:
         with suppress(UnsupportedError):  # then as any field with this halo
-            return lent.shown(version, halo).write(lent.buffer, version, undistributed)
+            return write(lent.shown(version, halo), lent.buffer, version, undistributed)
     block, widths = (u.local, ((0, 0),) * u.pencil.ndim) if halo == "none" else (u.padded, u.halo)
-    space = _space()(u.pencil, u.singletons, widths, u.trimmed, version=version, halo=halo)
-    components = [BlockMap(size=n, start=0, stop=n) for n in u.components]
-    flags = (*[False] * len(components), *space.padded)
-    return Shown((*components, *space.maps), space.key, flags).write(block, version, undistributed)
+    space, key, padded = _space()(
+        u.pencil, u.singletons, widths, u.trimmed, version=version, halo=halo
+    )
+    maps = (*(BlockMap(size=n, start=0, stop=n) for n in u.components), *space)
+    flags = (*[False] * len(u.components), *padded)
+    return write((maps, key, flags), block, version, undistributed)
 
 
 def comm(u: PencilArray | Pencil) -> MPI.Intracomm:

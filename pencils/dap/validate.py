@@ -14,7 +14,15 @@ from pencils.array.allocation import Array
 from pencils.array.operands import check_type
 from pencils.dap.distributions import LocalDist
 from pencils.dap.findings import Finding, Reader, raise_first, view_buffer
-from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap, Widths
+from pencils.dap.maps import (
+    BlockMap,
+    CyclicMap,
+    DimMap,
+    UnstructuredMap,
+    Widths,
+    is_old,
+    split_padding,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +200,6 @@ _KEYS = {
 }
 
 
-def is_old(version: str) -> bool:
-    """Whether a version is 0.9, where start and stop leave out the ghosts."""
-    return version.startswith("0.9.")
-
-
 def _read(export: object, reader: Reader) -> LocalDist | None:
     """Read an export; None if a rule is broken, which is then added to the reader."""
     expected = f"expected a dict with {sorted(_EXPORT_KEYS)}"
@@ -368,16 +371,6 @@ def _make_block(
     lo, hi = (0, 0) if outside else ghosts
     start, stop = given
     return BlockMap(start=start + lo, stop=stop - hi, ghosts=ghosts, boundary=boundary, **position)
-
-
-def split_padding(
-    padding: Widths, rank: int, nprocs: int, *, wrapped: bool
-) -> tuple[Widths, Widths]:
-    """Divide padding into ghosts and boundary points, which are at the edges unless wrapped."""
-    lo, hi = padding
-    below = lo if rank == 0 and not wrapped else 0
-    above = hi if rank == nprocs - 1 and not wrapped else 0
-    return (lo - below, hi - above), (below, above)
 
 
 def _read_cyclic(reader: Reader, extent: int | None, position: dict[str, Any]) -> DimMap | None:

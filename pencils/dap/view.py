@@ -21,7 +21,7 @@ from pencils.comm.mpi import Uncopied
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.reduce import ReduceOp, as_reduce_op
 from pencils.comm.topology import Topology, topology_of, translate
-from pencils.dap.dim_data import ExportHalo, Shown, check_elements, show
+from pencils.dap.collective import ExportHalo, Shown, check_elements, show, write
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, check_points
 from pencils.dap.findings import UnsupportedError
 from pencils.dap.maps import BlockMap, DimMap, Indices, UnstructuredMap, brief
@@ -256,8 +256,8 @@ class DistributedView(Uncopied):
         )
         view = replace(self, maps=tuple(maps))
         with suppress(UnsupportedError):
-            return view.shown(VERSION, "comm").write(self.buffer, VERSION)
-        return view.shown(VERSION, "none").write(self.buffer, VERSION)
+            return write(view.shown(VERSION, "comm"), self.buffer, VERSION)
+        return write(view.shown(VERSION, "none"), self.buffer, VERSION)
 
     def shown(self, version: str, halo: ExportHalo) -> Shown:
         """Choose what to export; for the library."""
