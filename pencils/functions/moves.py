@@ -75,13 +75,13 @@ class Mapping(NamedTuple):
         return sum(stop - start for start, stop in self.wanted(line.split, line.part))
 
     def pieces(self, split: Split, part: int) -> list[tuple[int, int, int, int]]:
-        """Consecutive points that a part gets: owner, place there, place here, and their number."""
+        """Consecutive points that a part gets: owner, place here, place there, and their number."""
         found, place = [], 0
         for low, high in self.wanted(split, part):
             for owner, lo, hi in split.overlaps(low, high):
                 start, stop = split.bounds(owner)
                 there, here = (stop - hi, high - hi) if self.reverse else (lo - start, lo - low)
-                found.append((owner, there, place + here, hi - lo))
+                found.append((owner, place + here, there, hi - lo))
             place += high - low
         return found
 
@@ -101,7 +101,7 @@ class Mapping(NamedTuple):
         return [
             (part, here, there, count)
             for part in sorted(parts)
-            for owner, here, there, count in self.pieces(split, part)
+            for owner, there, here, count in self.pieces(split, part)
             if owner == line.part
         ]
 
@@ -176,9 +176,8 @@ class _Fetch(KeptVerb[Exchange, PreparedExchange]):
             along = [mappings.get(axis, Mapping()) for axis in order]
             pairs = list(zip(along, lines, strict=True))
             sends = _boxes(u.pencil.rank, lines, [each.sends(line) for each, line in pairs])
-            found = [each.pieces(line.split, line.part) for each, line in pairs]
-            swapped = [[(part, here, there, n) for part, there, here, n in one] for one in found]
-            recvs = _boxes(u.pencil.rank, lines, swapped)
+            gets = [each.pieces(line.split, line.part) for each, line in pairs]
+            recvs = _boxes(u.pencil.rank, lines, gets)
             specs.append(MessageSpec(sends, recvs, (), u.dtype))
         return Exchange(self.topology, specs, axes=u.ndim, buffers=plan_buffers(self.topology))
 

@@ -97,7 +97,7 @@ def test_all_parts_of_a_mapping_agree(mapping):
                 sent.setdefault((line.part, part), []).append((here, there, count))
         for line in lines:
             found = np.full(mapping.extent(line), -1)
-            for owner, there, here, count in mapping.pieces(split, line.part):
+            for owner, here, there, count in mapping.pieces(split, line.part):
                 assert sent[owner, line.part].pop(0) == (there, here, count)
                 assert (found[here : here + count] == -1).all()
                 found[here : here + count] = blocks[owner][there : there + count]
