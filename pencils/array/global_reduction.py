@@ -281,9 +281,8 @@ def prepare_whole(
     `idle`, which is None on others. `result` is the type of the value that is returned.
     """
     agreement = PreparedAgreement(u.pencil.topology.comm, call, **facts)
-    meeting = agreement.meeting
     convert = result.type if dtype == result else functools.partial(converted, result)
-    mine, rows = meeting.values(dtype) if meeting.gathers else (None, None)
+    mine, rows = agreement.values(dtype) if agreement.gathers else (None, None)
     column = None if rows is None else rows[:, 0]
     fold_values = folder(ufunc, dtype)
 
@@ -299,10 +298,10 @@ def prepare_whole(
         except Exception as mistake:  # noqa: BLE001 - raised on all ranks
             error = mistake
         agreement.meet(error)
-        if meeting.size == 1:
+        if agreement.size == 1:
             return convert(value)
         if total is not None:
-            return convert(total(meeting.comm)[0])
+            return convert(total(agreement.comm)[0])
         assert rows is not None
         assert column is not None
         if fold_values is None:

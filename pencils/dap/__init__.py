@@ -2,13 +2,12 @@
 
 May import `array` and everything below it, not other verbs but `indexer`. Read `maps` first (the
 points of one process along one dimension), then `exports` and `imports`. `validate` and
-`collective` check exports rule by rule; `view` and `transfer` copy to other distributions.
+`collective` check exports rule by rule; `view` copies to other distributions.
 """
 
 from pencils.dap.collective import iter_collective_issues, validate_collective, validate_on
-from pencils.dap.dim_data import VERSIONS, emit
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
-from pencils.dap.exports import comm, export
+from pencils.dap.exports import comm, export, export_as
 from pencils.dap.findings import (
     CollectiveError,
     DAPError,
@@ -20,7 +19,7 @@ from pencils.dap.findings import (
     VersionError,
 )
 from pencils.dap.imports import import_array
-from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
+from pencils.dap.maps import VERSIONS, BlockMap, CyclicMap, DimMap, UnstructuredMap, emit
 from pencils.dap.validate import (
     Metadata,
     describe,
@@ -29,7 +28,7 @@ from pencils.dap.validate import (
     num_owned_indices,
     validate,
 )
-from pencils.dap.view import DistributedView, export_as
+from pencils.dap.view import DistributedView
 
 __all__ = [
     "VERSIONS",

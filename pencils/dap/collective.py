@@ -1,24 +1,33 @@
 """Validate the exports of all processes compared with each other (rules G1 to G10).
 
-`validate_collective` has all exports at hand, `validate_on` exchanges their metadata first.
+`validate_collective` has all exports at hand, `validate_on` exchanges their metadata first; `show`
+chooses the padding of exports that keep these rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.comm.agree import agreed, token
 from pencils.comm.topology import Topology, as_comm, topology_of
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
-from pencils.dap.findings import CollectiveError, DAPWarning, Finding, raise_first
-from pencils.dap.maps import BlockMap, DimMap, brief
-from pencils.dap.validate import Metadata, is_old, metadata
+from pencils.dap.findings import (
+    CollectiveError,
+    DAPWarning,
+    Finding,
+    UnsupportedError,
+    raise_first,
+)
+from pencils.dap.maps import BlockMap, DimMap, Undistributed, Widths, brief, emit, is_old
+from pencils.dap.validate import Metadata, metadata
 from pencils.layout import ProcessGrid
 
 if TYPE_CHECKING:
@@ -72,20 +81,23 @@ def validate_on(
 
 
 def exchange_metadata(topology: Topology, found: Metadata) -> GlobalDist:
-    """Exchange the metadata of all exports and validate them. *Collective*.
+    """Exchange the metadata of all exports and validate them: same errors on all. *Collective*.
 
     Each process gathers the maps of the lines of the process grid through it, one line for every
     dimension, and all processes compare hashes of the lines. Only if an export is not valid, all
     gather the metadata of all, to raise the same error.
-
-    Raises
-    ------
-    DAPError
-        The same on every rank.
     """
-    mine = found.dist
-    valid = mine is not None and _has_own_coords(mine, topology)
-    if topology.alike(token(_common(mine)) if mine and valid else None):
+    mine, same = found.dist, None
+    if mine is not None:
+        grid, padding = mine.grid_shape, mine.padding_given if is_old(mine.version) else ()
+        # Ranks on a grid of all (rules G2 and G3) compare what all must have (G1 and G10).
+        if (
+            prod(grid) == topology.comm.size
+            and ProcessGrid(grid).rank(mine.coords) == topology.rank
+        ):
+            shapes = mine.global_shape, grid
+            same = token((mine.version, repr(mine.dtype), mine.dist_types, shapes, padding))
+    if topology.alike(same):
         assert mine is not None
         lines = _lines(topology, mine)
         dist = GlobalDist(tuple(map(GlobalDimMap, lines)))
@@ -94,19 +106,6 @@ def exchange_metadata(topology: Topology, found: Metadata) -> GlobalDist:
             raise_first(found.findings)
             return dist
     return validate_collective(topology.comm.allgather(found))
-
-
-def _has_own_coords(dist: LocalDist, topology: Topology) -> bool:
-    """Whether this process has the coordinates of its rank on a grid of all (rules G2 and G3)."""
-    grid = dist.grid_shape
-    return prod(grid) == topology.comm.size and ProcessGrid(grid).rank(dist.coords) == topology.rank
-
-
-def _common(dist: LocalDist) -> object:
-    """Collect the values that must be the same on all processes (rules G1 and G10)."""
-    padding = dist.padding_given if is_old(dist.version) else ()
-    shapes = dist.global_shape, dist.grid_shape
-    return dist.version, repr(dist.dtype), dist.dist_types, shapes, padding
 
 
 def _lines(topology: Topology, dist: LocalDist) -> list[Sequence[DimMap]]:
@@ -137,7 +136,7 @@ def iter_collective_issues(exports: Iterable[Any], *, lenient: bool = False) -> 
     Finding
         A `DAPError` for every broken rule, a `DAPWarning` for every irregularity that is accepted.
     """
-    yield from _issues(_all_metadata(exports, lenient=lenient))
+    yield from _issues([_as_metadata(one, lenient=lenient) for one in exports])
 
 
 def validate_collective(exports: Iterable[Any], *, lenient: bool = False) -> GlobalDist:
@@ -164,7 +163,6 @@ def validate_collective(exports: Iterable[Any], *, lenient: bool = False) -> Glo
 
     Examples
     --------
-    >>> import numpy as np
     >>> def export(rank):
     ...     block = {"dist_type": "b", "size": 6, "proc_grid_size": 2, "proc_grid_rank": rank}
     ...     block |= {"start": 3 * rank, "stop": 3 * rank + 3}
@@ -172,25 +170,34 @@ def validate_collective(exports: Iterable[Any], *, lenient: bool = False) -> Glo
     >>> validate_collective([export(0), export(1)]).owner((4,))
     (1, (1,))
     """
-    found = _all_metadata(exports, lenient=lenient)
+    found = [_as_metadata(one, lenient=lenient) for one in exports]
     raise_first(_issues(found))
     dists = [one.dist for one in found if one.dist]
     return GlobalDist(tuple(_join(dists, dim) for dim in range(len(dists[0].dims))))
 
 
-def _all_metadata(exports: Iterable[Any], *, lenient: bool) -> list[Metadata]:
-    return [one if isinstance(one, Metadata) else metadata(one, lenient=lenient) for one in exports]
+def _as_metadata(export: Any, *, lenient: bool) -> Metadata:
+    return export if isinstance(export, Metadata) else metadata(export, lenient=lenient)
 
 
 def _issues(found: Sequence[Metadata]) -> Iterator[Finding]:
     if not found:
         yield CollectiveError("got no exports, expected one per process", code="G2")
         return
-    yield from _single_issues(found)
+    first: dict[tuple[str, int | None, str | None], int] = {}  # rank with each issue
+    for rank, one in enumerate(found):
+        for issue in one.findings:
+            if first.setdefault((issue.code, issue.dim, issue.key), rank) == rank:
+                here = copy(issue)
+                here.rank = rank
+                yield here
     dists = [one.dist for one in found if one.dist]
     if len(dists) < len(found):
         return
-    yield from _check_dtypes(dists)
+    for error in _first_difference(dists, "buffer", [dist.dtype for dist in dists]):
+        yield DAPWarning(
+            error.text, code="G1", rank=error.rank, key="buffer", version=error.version
+        )
     for stage in (_check_same, _check_grid):
         issues = list(stage(dists))
         yield from issues
@@ -198,17 +205,6 @@ def _issues(found: Sequence[Metadata]) -> Iterator[Finding]:
             return
     for dim in range(len(dists[0].dims)):
         yield from _check_dim(dists, dim)
-
-
-def _single_issues(found: Sequence[Metadata]) -> Iterator[Finding]:
-    """Yield the issues of single ranks; an issue of many ranks for the first of them."""
-    first: dict[tuple[str, int | None, str | None], int] = {}
-    for rank, one in enumerate(found):
-        for issue in one.findings:
-            if first.setdefault((issue.code, issue.dim, issue.key), rank) == rank:
-                here = copy(issue)
-                here.rank = rank
-                yield here
 
 
 def _check_same(dists: Sequence[LocalDist]) -> Iterator[Finding]:
@@ -223,14 +219,6 @@ def _check_same(dists: Sequence[LocalDist]) -> Iterator[Finding]:
             values = [getattr(dist.dims[dim], name, None) for dist in dists]
             key = "proc_grid_size" if name == "nprocs" else name
             yield from _first_difference(dists, key, values, dim=dim)
-
-
-def _check_dtypes(dists: Sequence[LocalDist]) -> Iterator[DAPWarning]:
-    """Warn about the first rank whose elements have another type than on rank 0."""
-    for error in _first_difference(dists, "buffer", [dist.dtype for dist in dists]):
-        yield DAPWarning(
-            error.text, code="G1", rank=error.rank, key="buffer", version=error.version
-        )
 
 
 def _first_difference(
@@ -278,10 +266,13 @@ def _join(dists: Sequence[LocalDist], dim: int) -> GlobalDimMap:
 
 def _check_dim(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
     """Compare the processes along one dimension (rules G4 to G10)."""
-    version = dists[0].version
-    found = [*_check_lines(dists, dim), *_check_padding_keys(dists, dim)]
-    if not found:
-        found += _check_maps(_join(dists, dim), old=is_old(version))
+    version, whole = dists[0].version, _join(dists, dim)
+    found = _check_lines(dists, dim, whole)
+    given = [dist.padding_given[dim] for dist in dists]
+    if is_old(version) and any(given) and not all(given):
+        text = "the key is missing, expected that all processes have it; (0, 0) is no padding"
+        found.append(CollectiveError(text, code="G10", rank=given.index(False), key="padding"))
+    found = found or list(_check_maps(whole, old=is_old(version)))
     for error in sorted(found, key=lambda error: int(error.code[1:])):
         error.dim, error.version = dim, version
         yield error
@@ -295,25 +286,20 @@ def _check_maps(whole: GlobalDimMap, *, old: bool) -> Iterator[CollectiveError]:
     yield from _check_points(whole)
 
 
-def _check_lines(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
-    parts = _join(dists, dim).parts
+def _check_lines(
+    dists: Sequence[LocalDist], dim: int, whole: GlobalDimMap
+) -> list[CollectiveError]:
+    """Compare the maps of processes with one grid rank (rule G4)."""
     for rank, dist in enumerate(dists):
-        mine, first = dist.dims[dim], parts[dist.dims[dim].rank]
+        mine, first = dist.dims[dim], whole.parts[dist.dims[dim].rank]
         if not mine.agrees_with(first):
             text = (
                 f"{brief(mine.owned)} is owned, with ghosts {mine.ghosts}; expected "
                 f"{brief(first.owned)} with ghosts {first.ghosts}, in the same order, as on the "
                 "first process of this grid rank: only boundary padding may differ"
             )
-            yield CollectiveError(text, code="G4", rank=rank)
-            return
-
-
-def _check_padding_keys(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
-    given = [dist.padding_given[dim] for dist in dists]
-    if is_old(dists[0].version) and any(given) and not all(given):
-        text = "the key is missing, expected that all processes have it; (0, 0) is no padding"
-        yield CollectiveError(text, code="G10", rank=given.index(False), key="padding")
+            return [CollectiveError(text, code="G4", rank=rank)]
+    return []
 
 
 def check_neighbours(blocks: Sequence[BlockMap], *, old: bool) -> Iterator[CollectiveError]:
@@ -334,11 +320,7 @@ def check_neighbours(blocks: Sequence[BlockMap], *, old: bool) -> Iterator[Colle
             "below; expected equal widths"
         )
         yield CollectiveError(text, code="G6", key="padding")
-    yield from _check_widths(owned[:, 1] - owned[:, 0], ghosts)
-
-
-def _check_widths(counts: np.ndarray[Any, Any], ghosts: np.ndarray[Any, Any]) -> Iterator[Any]:
-    """Yield an error for the first ghosts that exceed the points of the neighbour (rule G7)."""
+    counts = owned[:, 1] - owned[:, 0]
     available = np.stack([np.roll(counts, 1), np.roll(counts, -1)], axis=1)
     for rank, side in np.argwhere(ghosts > available)[:1].tolist():
         text = (
@@ -364,3 +346,92 @@ def _check_points(whole: GlobalDimMap) -> Iterator[CollectiveError]:
         ranks = [rank for rank, _ in whole.owners(shared)]
         text = f"index {shared} is on grid ranks {ranks}; expected one, or one_to_one False"
         yield CollectiveError(text, code="G9", key="indices")
+
+
+# The padding of an export, which must keep these rules.
+
+ExportHalo = Literal["none", "comm", "all"]
+# Maps of what is exported, its slices of the buffer, and where any process has padding.
+Shown = tuple[tuple[DimMap, ...], tuple[Any, ...], tuple[bool, ...]]
+
+
+def write(
+    shown: Shown, buffer: Array, version: str, undistributed: Undistributed | None = None
+) -> dict[str, Any]:
+    """Write the export of a buffer."""
+    maps, key, padded = shown
+    dims = emit(maps, version, padded=padded, undistributed=undistributed)
+    return {"__version__": version, "buffer": buffer[key], "dim_data": dims}
+
+
+def show(
+    lines: Sequence[Sequence[DimMap]], mine: Sequence[DimMap], version: str, halo: ExportHalo
+) -> Shown:
+    """Choose the padding to export, of that which the buffers of all processes have.
+
+    `lines` has the maps of all processes along each dimension; their ghosts may be beyond its ends,
+    too: of one that is periodic, or points that can become boundary points. `mine` are the maps of
+    this process, whose boundary points may differ. All processes raise UnsupportedError alike if
+    the version cannot represent ghosts that are shown.
+    """
+    maps: list[DimMap] = []
+    key: list[slice] = []
+    padded: list[bool] = []
+    for dim, (line, own) in enumerate(zip(lines, mine, strict=True)):
+        if not isinstance(own, BlockMap):
+            maps.append(own)
+            key.append(slice(None))
+            padded.append(False)
+            continue
+        blocks = [part for part in line if isinstance(part, BlockMap)]
+        beyond = blocks[0].ghosts[0], blocks[-1].ghosts[1]
+        shown = [_show_block(block, beyond, version, halo) for block in blocks]
+        _check_ghosts(shown, version, dim)
+        padded.append(is_old(version) and any(any(block.padding) for block in shown))
+        if is_old(version):  # whose key is on all processes or on none, which `line` tells
+            own = next(block for block in blocks if block.rank == own.rank)  # noqa: PLW2901
+        part = _show_block(own, beyond, version, halo)
+        below = own.ghosts[0] - part.ghosts[0] - max(0, part.boundary[0] - own.boundary[0])
+        maps.append(part)
+        key.append(slice(below, below + part.extent))
+    return tuple(maps), (..., *key), tuple(padded)
+
+
+def _show_block(own: BlockMap, beyond: Widths, version: str, halo: ExportHalo) -> BlockMap:
+    """Show the padding of a block; `beyond` is the width of that beyond the ends of the array."""
+    if halo == "none":
+        return replace(own, ghosts=(0, 0), boundary=(0, 0))
+    if own.periodic and is_old(version):  # all padding is ghosts
+        return replace(own, boundary=(0, 0))
+    lo, hi = beyond if halo == "all" else (0, 0)
+    first, last = own.rank == 0, own.rank == own.nprocs - 1
+    return replace(
+        own,
+        size=own.size + lo + hi,
+        start=own.start + lo * (not first),
+        stop=own.stop + lo + hi * last,
+        ghosts=(own.ghosts[0] * (not first), own.ghosts[1] * (not last)),
+        boundary=(own.boundary[0] + lo * first, own.boundary[1] + hi * last),
+    )
+
+
+def _check_ghosts(blocks: Sequence[BlockMap], version: str, dim: int) -> None:
+    """Check the ghosts between the processes along a dimension (rules B6, G6 and G7)."""
+    for error in check_neighbours(blocks, old=is_old(version)):
+        hint = "version 0.9.0" if error.code == "G6" else "fewer processes along the dimension"
+        msg = f"{error.text}; use {hint}, or halo='none'"
+        raise UnsupportedError(msg, code=error.code, dim=dim, key="padding", version=version)
+    for block in blocks if is_old(version) else ():
+        if block.start == block.size and any(block.ghosts):
+            msg = (
+                f"grid rank {block.rank} has no points, expected no ghosts there; use version "
+                "0.10.0, fewer processes along the dimension, or halo='none'"
+            )
+            raise UnsupportedError(msg, code="B6", dim=dim, key="padding", version=version)
+
+
+def check_elements(dtype: np.dtype[Any], version: str) -> None:
+    """Raise UnsupportedError unless elements of a type have a buffer."""
+    if dtype.kind in "mM":
+        msg = f"elements of type {dtype} have no buffer; export a view as integers"
+        raise UnsupportedError(msg, code="E3", key="buffer", version=version)

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from pencils.array.allocation import Widths
-from pencils.array.operands import check_type
+from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed
 from pencils.comm.mpi import PerProcess
-from pencils.dap.dim_data import (
+from pencils.dap.collective import (
     ExportHalo,
     Shown,
-    Undistributed,
     check_elements,
-    check_version,
+    exchange_metadata,
     show,
+    write,
 )
-from pencils.dap.findings import UnsupportedError
-from pencils.dap.maps import BlockMap, DimMap, UnstructuredMap
-from pencils.dap.view import DistributedView
+from pencils.dap.distributions import check_points
+from pencils.dap.findings import DAPError, SemanticError, UnsupportedError
+from pencils.dap.maps import (
+    BlockMap,
+    CyclicMap,
+    DimMap,
+    Undistributed,
+    UnstructuredMap,
+    check_version,
+    emit,
+)
+from pencils.dap.validate import Metadata, metadata
+from pencils.dap.view import DistributedView, move_points
 from pencils.errors import ArgumentError
-from pencils.layout import ProcessGrid, Split
+from pencils.layout import ProcessGrid
+from pencils.layout.integers import to_int
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -99,16 +113,18 @@ def export(
         raise ArgumentError(f"undistributed={undistributed!r} must be 'n' or 'b'")
     check_elements(u.dtype, version)
     if isinstance(u, DistributedView):
-        return u.shown(version, halo).write(u.buffer, version, undistributed)
+        return write(u.shown(version, halo), u.buffer, version, undistributed)
     lent: DistributedView | None = getattr(u, "lent", None)
     if lent is not None:
         with suppress(UnsupportedError):  # then as any field with this halo
-            return lent.shown(version, halo).write(lent.buffer, version, undistributed)
+            return write(lent.shown(version, halo), lent.buffer, version, undistributed)
     block, widths = (u.local, ((0, 0),) * u.pencil.ndim) if halo == "none" else (u.padded, u.halo)
-    space = _space()(u.pencil, u.singletons, widths, u.trimmed, version=version, halo=halo)
-    components = [BlockMap(size=n, start=0, stop=n) for n in u.components]
-    flags = (*[False] * len(components), *space.padded)
-    return Shown((*components, *space.maps), space.key, flags).write(block, version, undistributed)
+    space, key, padded = _space()(
+        u.pencil, u.singletons, widths, u.trimmed, version=version, halo=halo
+    )
+    maps = (*(BlockMap(size=n, start=0, stop=n) for n in u.components), *space)
+    flags = (*[False] * len(u.components), *padded)
+    return write((maps, key, flags), block, version, undistributed)
 
 
 def comm(u: PencilArray | Pencil) -> MPI.Intracomm:
@@ -145,21 +161,33 @@ def _find_space(
     halo: ExportHalo,
 ) -> Shown:
     """Show the space dimensions of a field: of its padded block, or of the own one."""
-    extent = pencil.extent(singletons)
+    layout = pencil.extent(singletons).layout
+    coords = layout.parts(pencil.rank)
     lines: list[list[DimMap]] = []
-    for dim, rank in enumerate(extent.layout.parts(pencil.rank)):
-        split = extent.layout.splits[dim]
+    for dim, (rank, split) in enumerate(zip(coords, layout.splits, strict=True)):
+        place: dict[str, Any] = {"size": split.points, "nprocs": split.parts}
         if split.replicated and split.parts > 1:
             here = np.zeros(1, np.int64)
             here.flags.writeable = False  # all exports share it
-            lines.append([UnstructuredMap(size=1, nprocs=split.parts, rank=rank, indices=here)])
+            lines.append([UnstructuredMap(rank=rank, indices=here, **place)])
             continue
-        if halo == "all" and split.parts > 1 and dim not in trimmed:
-            _check_ends(split, widths[dim], dim, version)
-        ends = {"periodic": pencil.periodic[dim] and dim not in singletons, "trim": dim in trimmed}
-        ranks = range(split.parts) if any(widths[dim]) else [rank]
-        lines.append([_block(split, each, widths[dim], **ends) for each in ranks])
-    coords = extent.layout.parts(pencil.rank)
+        lo, hi = widths[dim]
+        shown = halo == "all" and split.parts > 1 and dim not in trimmed
+        for end, points in ((0, lo), (split.parts - 1, hi)) if shown else ():
+            start, stop = split.bounds(end)
+            if points and start == stop:
+                msg = (
+                    f"grid rank {end} has no points beside its padding, which is not filled there; "
+                    "use fewer processes along the dimension, or halo='none'"
+                )
+                raise UnsupportedError(msg, code="G7", dim=dim, key="padding", version=version)
+        place["periodic"] = pencil.periodic[dim] and dim not in singletons
+        line: list[DimMap] = []
+        for each in range(split.parts) if lo or hi else [rank]:
+            start, stop = split.bounds(each)
+            ghosts = (min(lo, start), min(hi, split.points - stop)) if dim in trimmed else (lo, hi)
+            line.append(BlockMap(rank=each, start=start, stop=stop, ghosts=ghosts, **place))
+        lines.append(line)
     mine = [
         next(part for part in line if part.rank == rank)
         for line, rank in zip(lines, coords, strict=True)
@@ -167,36 +195,128 @@ def _find_space(
     return show(lines, mine, version, halo)
 
 
-_space = PerProcess(
-    lambda: lru_cache(_MOST_CACHED)(_find_space)
-)  # pencils of different simulated ranks are equal
+# Pencils of different simulated ranks are equal.
+_space = PerProcess(lambda: lru_cache(_MOST_CACHED)(_find_space))
 
 
-def _check_ends(split: Split, width: tuple[int, int], dim: int, version: str) -> None:
-    """Check that processes at the ends of a dimension have points; else they fill no boundary."""
-    for rank, points in zip((0, split.parts - 1), width, strict=True):
-        start, stop = split.bounds(rank)
-        if points and start == stop:
-            msg = (
-                f"grid rank {rank} has no points beside its padding, which is not filled there; "
-                "use fewer processes along the dimension, or halo='none'"
-            )
-            raise UnsupportedError(msg, code="G7", dim=dim, key="padding", version=version)
+def export_as(
+    u: PencilArray, dim_maps: Sequence[DimMap], version: str = "0.10.0"
+) -> dict[str, Any]:
+    """Copy a field to buffers in any distribution, and export these. *Collective*.
 
+    Parameters
+    ----------
+    u : PencilArray
+        The field.
+    dim_maps : sequence of DimMap
+        The points that this process gets along every dimension, components first, without padding;
+        components must be blocks on one process. The processes are in C order of their grid ranks.
+        Any existing index may be in an unstructured dimension, on any number of processes.
+    version : {"0.10.0", "0.9.0"}, optional
+        Version of the protocol.
 
-def _block(
-    split: Split, rank: int, width: tuple[int, int], *, periodic: bool, trim: bool
-) -> BlockMap:
-    """Make the map of a block with its halo."""
-    start, stop = split.bounds(rank)
-    lo, hi = width
-    ghosts = (min(lo, start), min(hi, split.points - stop)) if trim else width
-    return BlockMap(
-        size=split.points,
-        nprocs=split.parts,
-        rank=rank,
-        periodic=periodic,
-        start=start,
-        stop=stop,
-        ghosts=ghosts,
+    Returns
+    -------
+    dict
+        ``__version__``, ``buffer``, a new NumPy array, and ``dim_data``.
+
+    Raises
+    ------
+    DAPError
+        On every rank: the first rule that a map breaks, with the rank at fault.
+    ArgumentError, TypeError
+        On every rank, if an argument is not allowed.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((4, 2)), lambda i, j: 10 * i + j)
+    >>> odd = UnstructuredMap(size=2, indices=np.array([3, 1]))
+    >>> export_as(u, [odd, CyclicMap(size=2)])["buffer"]
+    array([[30, 31],
+           [10, 11]])
+    """
+    topology = topology_among(u)
+    with agreed(topology.comm, "dap.export_as") as agree:
+        check_type("u", u, PencilArray)
+        agree(**signature(u), version=version)
+        check_version(version)
+        check_elements(u.dtype, version)
+        maps = _read_maps(dim_maps, u.ndim)
+        found = _metadata(u, maps, version)
+    dist = exchange_metadata(topology, found)
+    space = dist.dims[len(u.components) :]
+    with agreed(topology.comm, "dap.export_as"):  # one rank may have no memory for it
+        buffer = np.empty([part.extent for part in maps], u.dtype)
+        for dim, part in enumerate(maps):  # whose size counts a point once for every owner (K5)
+            if isinstance(part, UnstructuredMap):
+                maps[dim] = replace(part, size=int(dist.dims[dim].counts.sum()))
+    # Only the first process has the replicated singletons.
+    splits = tuple(
+        replace(split, rule="first") if split.replicated else split
+        for split in u.extent.layout.splits
     )
+    layout, members = replace(u.extent.layout, splits=splits), range(topology.comm.size)
+    move_points(topology, layout, space, members, part=buffer, block=u.local, back=True)
+    return {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
+
+
+def _read_maps(dim_maps: object, ndim: int) -> list[DimMap]:
+    if not isinstance(dim_maps, Sequence) or len(dim_maps) != ndim:
+        raise ArgumentError(
+            f"dim_maps must be a sequence of {ndim} maps, one for each dimension of the field"
+        )
+    for number, part in enumerate(dim_maps):
+        check_type(f"dim_maps[{number}]", part, DimMap)
+        for name in ("size", "nprocs", "rank", "start", "stop", "block_size"):
+            if to_int(getattr(part, name, 0)) is None:
+                raise TypeError(
+                    f"dim_maps[{number}].{name} must be an integer, not {getattr(part, name)!r}"
+                )
+    return list(dim_maps)
+
+
+def _metadata(u: PencilArray, maps: Sequence[DimMap], version: str) -> Metadata:
+    """Compare maps with a field, and make the metadata of the export to come."""
+    try:
+        for dim, part in enumerate(maps):
+            _check_map(part, u, dim)
+        # The buffer does not exist yet.
+        buffer = np.broadcast_to(np.uint8(0), [_extent(part) for part in maps])
+        export = {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
+        return metadata(export)
+    except DAPError as error:
+        return Metadata(None, (error,))
+
+
+def _extent(part: DimMap) -> int:
+    """Points of the buffer along a dimension; any number if the map breaks a rule."""
+    if isinstance(part, UnstructuredMap):
+        return part.count
+    return min(max(0, part.count), part.size) if part.nprocs > 0 else 0
+
+
+def _check_map(part: DimMap, u: PencilArray, dim: int) -> None:
+    """Check that a map fits one dimension of a field."""
+    points, lists = u.shape[dim], isinstance(part, UnstructuredMap)
+    alone = isinstance(part, BlockMap) and part.nprocs == 1
+    padding = (
+        f"got {part.ghosts} ghosts and {part.boundary} boundary points, expected "
+        "none; give blocks without padding"
+    )
+    components = (
+        f"got a {part.kind} dimension on {part.nprocs} processes, expected a block on one "
+        "process for components"
+    )
+    size = f"got {part.size}, expected {points}, the extent of the field"
+    for broken, code, key, text in (
+        ((part.ghosts, part.boundary) != ((0, 0), (0, 0)), "B5", "padding", padding),
+        (dim < len(u.components) and not alone, "D3", "proc_grid_size", components),
+        (not lists and part.size != points, "D2", "size", size),
+    ):
+        if broken:
+            raise UnsupportedError(text, code=code, dim=dim, key=key)
+    if isinstance(part, CyclicMap) and part.block_size < 1:
+        text = f"got {part.block_size}, expected at least 1"
+        raise SemanticError(text, code="C2", dim=dim, key="block_size")
+    check_points(part, points, dim)

@@ -81,7 +81,6 @@ def import_array(
 
     Examples
     --------
-    >>> import numpy as np
     >>> theirs = np.arange(12.0).reshape(3, 4)
     >>> u = import_array({"__version__": "0.10.0", "buffer": theirs, "dim_data": ({}, {})})
     >>> u *= 2.0
@@ -144,42 +143,32 @@ def _read(
     assert isinstance(export, Mapping)
     with agreed(topology.comm, call) as agree:
         agree(dtype=as_dtype(read.dist.dtype))
-        if halo == "wrap":
-            _check_wrapped(read.dist, whole)
+        for number, here in enumerate(read.dist.dims if halo == "wrap" else ()):
+            there = whole.dims[number].parts[here.rank]
+            if here.periodic and here.boundary != there.boundary:
+                msg = (
+                    f"got {here.boundary} boundary points, expected {there.boundary} as on the "
+                    "first process of this grid rank, to convert them to ghosts; use halo='keep'"
+                )
+                raise UnsupportedError(msg, code="K3", dim=number, key="padding")
         buffer = as_array(export["buffer"])
         assert buffer is not None
-        owned = _with_owner(buffer, (obj, export))
+        # An array that keeps the exporter alive; raw bytes, because not every type is described.
+        described = SimpleNamespace(
+            __array_interface__=array_interface(buffer), owners=(buffer, obj, export)
+        )
+        owned = np.asarray(described).view(buffer.dtype)
     return whole, read.dist, owned
-
-
-def _with_owner(buffer: Array, exporter: object) -> Array:
-    """View a buffer by an array that keeps its exporter alive."""
-    # Raw bytes, because not every element type can be described.
-    described = SimpleNamespace(
-        __array_interface__=array_interface(buffer), owners=(buffer, exporter)
-    )
-    return np.asarray(described).view(buffer.dtype)
-
-
-def _check_wrapped(mine: LocalDist, whole: GlobalDist) -> None:
-    """Check that all processes at an end of the array have equal boundary widths there."""
-    for number, (here, all_of_them) in enumerate(zip(mine.dims, whole.dims, strict=True)):
-        there = all_of_them.parts[here.rank]
-        if here.periodic and here.boundary != there.boundary:
-            msg = (
-                f"got {here.boundary} boundary points, expected {there.boundary} as on "
-                "the first process of this grid rank, to convert them to ghosts; use halo='keep'"
-            )
-            raise UnsupportedError(msg, code="K3", dim=number, key="padding")
 
 
 def _singletons(
     pencil: Pencil, whole: GlobalDist, dims: Sequence[ImportedDim | None]
 ) -> frozenset[int] | None:
     """Dimensions of a pencil along which an array has extent 1; None if its blocks differ."""
-    lead = whole.dims[: len(whole.dims) - pencil.ndim]
-    if not all(_is_whole(components) for components in lead):
-        return None
+    for components in whole.dims[: len(whole.dims) - pencil.ndim]:
+        alone = components.kind == "block" and components.nprocs == 1
+        if not alone or components.parts[0].ghosts != (0, 0):
+            return None
     singletons = set()
     for dim, (found, split) in enumerate(zip(dims, pencil.layout.splits, strict=True)):
         if found is None or found.nprocs != split.parts:
@@ -192,11 +181,6 @@ def _singletons(
             return None
         singletons.add(dim)
     return frozenset(singletons)
-
-
-def _is_whole(dim: GlobalDimMap) -> bool:
-    """Whether a dimension is one block on one process, without ghosts."""
-    return dim.kind == "block" and dim.nprocs == 1 and dim.parts[0].ghosts == (0, 0)
 
 
 def _lent(
@@ -267,7 +251,11 @@ class ImportedDim:
 
 def imported_dim(whole: GlobalDimMap, halo: ImportHalo) -> ImportedDim | None:
     """Find the blocks of a dimension; None if it does not consist of blocks."""
-    if _is_replicated(whole):
+    # As a singleton dimension is exported: several processes have point 0.
+    if whole.nprocs > 1 == whole.size and all(
+        isinstance(part, UnstructuredMap) and not part.one_to_one and part.indices.tolist() == [0]
+        for part in whole.parts
+    ):
         one_each = tuple(range(whole.nprocs + 1))
         return ImportedDim(one_each, periodic=False, singleton=True, below=(0,) * whole.nprocs)
     if halo == "wrap":
@@ -276,7 +264,13 @@ def imported_dim(whole: GlobalDimMap, halo: ImportHalo) -> ImportedDim | None:
     if not blocks:
         return None
     ghosts = tuple(block.ghosts for block in blocks)
-    width, trimmed = ((0, 0), False) if halo == "drop" else _common_width(ghosts)
+    # The widest halo that all processes have; or all but those at the ends of the array.
+    width, trimmed = (min(lo for lo, _ in ghosts), min(hi for _, hi in ghosts)), False
+    if not any(width) and len(ghosts) > 1:
+        width = min(lo for lo, _ in ghosts[1:]), min(hi for _, hi in ghosts[:-1])
+        trimmed = any(width)
+    if halo == "drop":
+        width, trimmed = (0, 0), False
     return ImportedDim(
         bounds=(*(block.start for block in blocks), blocks[-1].stop),
         periodic=whole.periodic,
@@ -284,29 +278,6 @@ def imported_dim(whole: GlobalDimMap, halo: ImportHalo) -> ImportedDim | None:
         trimmed=trimmed,
         below=tuple(below for below, _ in ghosts),
     )
-
-
-def _is_replicated(whole: GlobalDimMap) -> bool:
-    """Whether it is an exported singleton dimension: several processes own point 0."""
-    return (
-        whole.nprocs > 1
-        and whole.size == 1
-        and all(
-            isinstance(part, UnstructuredMap)
-            and not part.one_to_one
-            and part.indices.tolist() == [0]
-            for part in whole.parts
-        )
-    )
-
-
-def _common_width(room: Sequence[Widths]) -> tuple[Widths, bool]:
-    """Widest halo common to all processes, and whether the ends of the array have none."""
-    full = min(lo for lo, _ in room), min(hi for _, hi in room)
-    if any(full) or len(room) == 1:
-        return full, False
-    inside = min(lo for lo, _ in room[1:]), min(hi for _, hi in room[:-1])
-    return inside, any(inside)
 
 
 def _wrapped(whole: GlobalDimMap) -> GlobalDimMap:

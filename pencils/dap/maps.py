@@ -1,18 +1,22 @@
 """Maps between the global and the local indices of one process along each dimension.
 
-They are the same for all versions of the protocol. A *local* index counts from the start of the
-buffer, ghosts included; a *global* one is an index of the whole array.
+They are the same for all versions of the protocol; `emit` writes them in the words of one. A
+*local* index counts from the start of the buffer, ghosts included; a *global* one is an index of
+the whole array.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from pencils.dap.findings import UnsupportedError, VersionError
 
 MapKind = Literal["block", "cyclic", "unstructured"]
 Widths = tuple[int, int]
@@ -349,3 +353,121 @@ def brief(owned: range | Indices) -> str:
     few = 8
     listed = ", ".join(str(index) for index in owned[:few])
     return listed if len(owned) <= few else f"{listed}, ... ({len(owned)} in all)"
+
+
+# The dictionary of a dimension, in both versions of the protocol.
+
+VERSIONS = ("0.9.0", "0.10.0")
+Undistributed = Literal["n", "b"]
+
+
+def is_old(version: str) -> bool:
+    """Whether a version is 0.9, where start and stop leave out the ghosts."""
+    return version.startswith("0.9.")
+
+
+def split_padding(
+    padding: Widths, rank: int, nprocs: int, *, wrapped: bool
+) -> tuple[Widths, Widths]:
+    """Divide padding into ghosts and boundary points, which are at the edges unless wrapped."""
+    lo, hi = padding
+    below = lo if rank == 0 and not wrapped else 0
+    above = hi if rank == nprocs - 1 and not wrapped else 0
+    return (lo - below, hi - above), (below, above)
+
+
+def emit(
+    dims: Sequence[DimMap],
+    version: str = "0.10.0",
+    *,
+    padded: Sequence[bool] | None = None,
+    undistributed: Undistributed | None = None,
+) -> tuple[dict[str, Any], ...]:
+    """Write the dimension dictionaries of one process: the ``dim_data`` of an export.
+
+    Parameters
+    ----------
+    dims : sequence of DimMap
+        The map of every dimension.
+    version : {"0.10.0", "0.9.0"}
+        Version of the protocol.
+    padded : sequence of bool, optional
+        For each dimension, whether any process has padding; then version 0.9 wants the key on all
+        processes. Default: whether this process has padding.
+    undistributed : {"n", "b"}, optional
+        Distribution type in version 0.9 of a dimension on one process. Default "n".
+
+    Returns
+    -------
+    tuple of dict
+        Python integers, booleans and tuples, and arrays of indices; keys with default values are
+        omitted.
+
+    Raises
+    ------
+    VersionError
+        If the version does not exist.
+    UnsupportedError
+        If the version cannot represent the map: wrapped ghosts in 0.10, periodic boundary points
+        in 0.9.
+
+    Examples
+    --------
+    >>> block = BlockMap(size=10, nprocs=2, rank=1, start=5, stop=10, ghosts=(1, 0))
+    >>> written = emit([block])[0]
+    >>> written["dist_type"], written["start"], written["stop"], written["padding"]
+    ('b', 4, 10, (1, 0))
+    >>> emit([BlockMap(size=7, start=0, stop=7)], "0.9.0")
+    ({'dist_type': 'n', 'size': 7},)
+    """
+    check_version(version)
+    flags = padded or [False] * len(dims)
+    return tuple(
+        _emit_dim(dim, version, number, padded=flag, alone=undistributed or "n")
+        for number, (dim, flag) in enumerate(zip(dims, flags, strict=True))
+    )
+
+
+def check_version(version: str) -> None:
+    """Raise VersionError unless exports can be written in a version."""
+    if version not in VERSIONS:
+        msg = f"got {version!r}, expected one of {VERSIONS}"
+        raise VersionError(msg, code="E2", key="__version__")
+
+
+def _emit_dim(
+    dim: DimMap, version: str, number: int, *, padded: bool, alone: str
+) -> dict[str, Any]:
+    old = is_old(version)
+    entry: dict[str, Any] = {"size": dim.size}
+    entry |= {"proc_grid_size": dim.nprocs, "proc_grid_rank": dim.rank}
+    match dim:
+        case BlockMap() if old and dim.nprocs == 1 and alone == "n":
+            entry = {"dist_type": "n", "size": dim.size}
+        case BlockMap():
+            lo, hi = (0, 0) if old else dim.ghosts
+            entry |= {"dist_type": "b", "start": dim.start - lo, "stop": dim.stop + hi}
+        case CyclicMap():
+            entry |= {"dist_type": "c", "start": dim.start}
+            entry |= {"block_size": dim.block_size} if dim.block_size > 1 else {}
+        case UnstructuredMap():
+            entry |= {"dist_type": "u", "indices": dim.indices}
+            entry |= {"one_to_one": True} if dim.one_to_one else {}
+    if isinstance(dim, BlockMap):
+        wrapped = dim.periodic and old
+        # A reader must be able to separate ghosts and boundary points again.
+        found = split_padding(dim.padding, dim.rank, dim.nprocs, wrapped=wrapped)
+        if found != (dim.ghosts, dim.boundary):
+            msg = (
+                f"ghosts {dim.ghosts} and boundary points {dim.boundary} on grid rank {dim.rank} "
+                f"of {dim.nprocs} cannot be represented; expected ghosts "
+                f"{'everywhere' if wrapped else 'inside'} and boundary points "
+                f"{'nowhere' if wrapped else 'at the edges of the process grid'}: "
+                "use the other version, or a view without the padding"
+            )
+            raise UnsupportedError(msg, code="K3", dim=number, key="padding", version=version)
+        entry |= {"padding": dim.padding} if padded or any(dim.padding) else {}
+    elif dim.periodic and not old:
+        msg = f"a periodic {dim.kind} dimension cannot be represented; use version 0.9.0"
+        raise UnsupportedError(msg, code="B7", dim=number, key="periodic", version=version)
+    return entry | ({"periodic": True} if dim.periodic else {})

@@ -1,4 +1,4 @@
-"""Arrays in any distribution: views of them, and copies from and to fields."""
+"""Arrays in any distribution: views of them, and the exchange of their points with fields."""
 
 from __future__ import annotations
 
@@ -6,28 +6,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pencils.array.allocation import Array, HaloLike, as_dtype, as_halo
-from pencils.array.operands import check_type, signature, topology_among
+from pencils.array.allocation import Array, HaloLike, as_dtype, as_halo, memory_axes
+from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.comm.exchange import Exchange
 from pencils.comm.mpi import Uncopied
+from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.reduce import ReduceOp, as_reduce_op
-from pencils.comm.topology import topology_of, translate
-from pencils.dap.collective import exchange_metadata
-from pencils.dap.dim_data import ExportHalo, Shown, check_elements, check_version, emit, show
+from pencils.comm.topology import Topology, topology_of, translate
+from pencils.dap.collective import ExportHalo, Shown, check_elements, show, write
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, check_points
-from pencils.dap.findings import DAPError, SemanticError, UnsupportedError
-from pencils.dap.maps import BlockMap, CyclicMap, DimMap, Indices, UnstructuredMap, brief
-from pencils.dap.transfer import ArrayTransfer
-from pencils.dap.validate import Metadata, metadata
-from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.layout import Layout, Split
-from pencils.layout.integers import to_int
+from pencils.dap.findings import UnsupportedError
+from pencils.dap.maps import BlockMap, DimMap, Indices, UnstructuredMap, brief
+from pencils.errors import PencilMismatchError
+from pencils.layout import Layout, ProcessGrid, Split
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -194,8 +193,7 @@ class DistributedView(Uncopied):
             lists = any(dim.kind == "unstructured" for dim in dims)
             field = PencilArray.allocated(pencil, dtype, components, halo=widths, zero=lists)
             values, single = self._without_shared(dims, last=op is None)
-        transfer = ArrayTransfer(pencil.layout, single, members)
-        transfer.to_blocks(pencil.topology, values, field.local)
+        move_points(pencil.topology, pencil.layout, single, members, part=values, block=field.local)
         if op is not None and single != list(dims) and 0 not in components:
             self._combine(field, dims, op)
         return field
@@ -258,8 +256,8 @@ class DistributedView(Uncopied):
         )
         view = replace(self, maps=tuple(maps))
         with suppress(UnsupportedError):
-            return view.shown(VERSION, "comm").write(self.buffer, VERSION)
-        return view.shown(VERSION, "none").write(self.buffer, VERSION)
+            return write(view.shown(VERSION, "comm"), self.buffer, VERSION)
+        return write(view.shown(VERSION, "none"), self.buffer, VERSION)
 
     def shown(self, version: str, halo: ExportHalo) -> Shown:
         """Choose what to export; for the library."""
@@ -274,131 +272,140 @@ class DistributedView(Uncopied):
         return f"{text}>"
 
 
-def export_as(
-    u: PencilArray, dim_maps: Sequence[DimMap], version: str = "0.10.0"
-) -> dict[str, Any]:
-    """Copy a field to buffers in any distribution, and export these. *Collective*.
+# Copies between the blocks of a pencil and the parts of another distribution. Along each dimension
+# every process arranges its points: those of a part in rising order, which is block by block; those
+# of a block part by part. Then each block shares one box of the arranged arrays with each part.
 
-    Parameters
-    ----------
-    u : PencilArray
-        The field.
-    dim_maps : sequence of DimMap
-        The points that this process gets along every dimension, components first, without padding;
-        components must be blocks on one process. The processes are in C order of their grid ranks.
-        Any existing index may be in an unstructured dimension, on any number of processes.
-    version : {"0.10.0", "0.9.0"}, optional
-        Version of the protocol.
 
-    Returns
-    -------
-    dict
-        ``__version__``, ``buffer``, a new NumPy array, and ``dim_data``.
+class Arrangement(NamedTuple):
+    """How one process arranges its array, with the axes in the memory order of the pencil."""
 
-    Raises
-    ------
-    DAPError
-        On every rank: the first rule that a map breaks, with the rank at fault.
-    ArgumentError, TypeError
-        On every rank, if an argument is not allowed.
+    order: tuple[int, ...]
+    points: tuple[slice | Indices, ...]  # positions along each axis; a slice if consecutive
+    boxes: list[MessageBlock]
 
-    Examples
-    --------
-    >>> import pencils
-    >>> u = pencils.from_function(pencils.Pencil((4, 2)), lambda i, j: 10 * i + j)
-    >>> odd = UnstructuredMap(size=2, indices=np.array([3, 1]))
-    >>> export_as(u, [odd, CyclicMap(size=2)])["buffer"]
-    array([[30, 31],
-           [10, 11]])
+    def gather(self, array: Array) -> Array:
+        """Arrange an array, which is copied unless all points are consecutive."""
+        found = self._view(array)
+        for axis, points in self._lists().items():
+            found = found.take(points, axis)
+        return found
+
+    def room(self, array: Array) -> Array:
+        """Return what receives the points of an array, arranged: a view of it if possible."""
+        found, lists = self._view(array), self._lists()
+        if not lists:
+            return found
+        shape = list(found.shape)
+        for axis, points in lists.items():
+            shape[axis] = len(points)
+        return np.empty(shape, found.dtype)
+
+    def scatter(self, arranged: Array, array: Array) -> None:
+        """Copy what `room` returned to the array, where it is not a view of it."""
+        lists = self._lists()
+        if lists:
+            first = range(len(lists))
+            target = np.moveaxis(self._view(array), [*lists], first)
+            target[np.ix_(*lists.values())] = np.moveaxis(arranged, [*lists], first)
+
+    def _view(self, array: Array) -> Array:
+        """View an array with leading component axes: axes and consecutive points arranged."""
+        along = (each if isinstance(each, slice) else slice(None) for each in self.points)
+        key: tuple[Any, ...] = (..., *along)
+        view: Array = array.transpose(memory_axes(self.order, array.ndim - len(self.order)))[key]
+        return view
+
+    def _lists(self) -> dict[int, Indices]:
+        """Points that are not consecutive, by axes that are counted from the end."""
+        along = enumerate(self.points, -len(self.points))
+        return {axis: points for axis, points in along if not isinstance(points, slice)}
+
+
+def arrange(
+    layout: Layout, dims: Sequence[GlobalDimMap], members: Sequence[int], rank: int, *, block: bool
+) -> Arrangement:
+    """Arrange the block of a rank of a pencil, or the part of a rank of the other array.
+
+    `members` are the ranks on the pencil of the ranks of the other array, which are in C order.
     """
-    topology = topology_among(u)
-    with agreed(topology.comm, "dap.export_as") as agree:
-        check_type("u", u, PencilArray)
-        agree(**signature(u), version=version)
-        check_version(version)
-        check_elements(u.dtype, version)
-        maps = _read_maps(dim_maps, u.ndim)
-        found = _metadata(u, maps, version)
-    dist = exchange_metadata(topology, found)
-    space = dist.dims[len(u.components) :]
-    with agreed(topology.comm, "dap.export_as"):  # one rank may have no memory for it
-        buffer = np.empty([part.extent for part in maps], u.dtype)
-        maps = [_with_total(part, whole) for part, whole in zip(maps, dist.dims, strict=True)]
-    transfer = ArrayTransfer(_without_replicas(u), space, range(topology.comm.size))
-    transfer.to_parts(topology, u.local, buffer)
-    return {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
-
-
-def _read_maps(dim_maps: object, ndim: int) -> list[DimMap]:
-    if not isinstance(dim_maps, Sequence) or len(dim_maps) != ndim:
-        raise ArgumentError(
-            f"dim_maps must be a sequence of {ndim} maps, one for each dimension of the field"
-        )
-    for number, part in enumerate(dim_maps):
-        check_type(f"dim_maps[{number}]", part, DimMap)
-        for name in ("size", "nprocs", "rank", "start", "stop", "block_size"):
-            if to_int(getattr(part, name, 0)) is None:
-                raise TypeError(
-                    f"dim_maps[{number}].{name} must be an integer, not {getattr(part, name)!r}"
-                )
-    return list(dim_maps)
-
-
-def _metadata(u: PencilArray, maps: Sequence[DimMap], version: str) -> Metadata:
-    """Compare maps with a field, and make the metadata of the export to come."""
-    try:
-        for dim, part in enumerate(maps):
-            _check_map(part, u, dim)
-        # The buffer does not exist yet.
-        buffer = np.broadcast_to(np.uint8(0), [_extent(part) for part in maps])
-        export = {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
-        return metadata(export)
-    except DAPError as error:
-        return Metadata(None, (error,))
-
-
-def _extent(part: DimMap) -> int:
-    """Points of the buffer along a dimension; any number if the map breaks a rule."""
-    if isinstance(part, UnstructuredMap):
-        return part.count
-    return min(max(0, part.count), part.size) if part.nprocs > 0 else 0
-
-
-def _check_map(part: DimMap, u: PencilArray, dim: int) -> None:
-    """Check that a map fits one dimension of a field."""
-    points = u.shape[dim]
-    if (part.ghosts, part.boundary) != ((0, 0), (0, 0)):
-        msg = (
-            f"got {part.ghosts} ghosts and {part.boundary} boundary points, expected "
-            "none; give blocks without padding"
-        )
-        raise UnsupportedError(msg, code="B5", dim=dim, key="padding")
-    if dim < len(u.components) and not (isinstance(part, BlockMap) and part.nprocs == 1):
-        msg = (
-            f"got a {part.kind} dimension on {part.nprocs} processes, expected a block on one "
-            "process for components"
-        )
-        raise UnsupportedError(msg, code="D3", dim=dim, key="proc_grid_size")
-    if not isinstance(part, UnstructuredMap) and part.size != points:
-        msg = f"got {part.size}, expected {points}, the extent of the field"
-        raise UnsupportedError(msg, code="D2", dim=dim, key="size")
-    if isinstance(part, CyclicMap) and part.block_size < 1:
-        msg = f"got {part.block_size}, expected at least 1"
-        raise SemanticError(msg, code="C2", dim=dim, key="block_size")
-    check_points(part, points, dim)
-
-
-def _with_total(part: DimMap, whole: GlobalDimMap) -> DimMap:
-    """Count a point once for every owner in the size of unstructured dimensions (K5)."""
-    if not isinstance(part, UnstructuredMap):
-        return part
-    return replace(part, size=int(whole.counts.sum()))
-
-
-def _without_replicas(u: PencilArray) -> Layout:
-    """Layout of a field in which only the first process has the replicated singletons."""
-    splits = [
-        Split(split.points, split.parts) if split.replicated else split
-        for split in u.extent.layout.splits
+    grid = ProcessGrid(tuple(dim.nprocs for dim in dims))
+    coords = layout.parts(rank) if block else grid.coords(rank)
+    along = [
+        _arrange_dim(split, dim, coord, block=block)
+        for split, dim, coord in zip(layout.splits, dims, coords, strict=True)
     ]
-    return replace(u.extent.layout, splits=tuple(splits))
+    boxes = []
+    for pieces in product(*(found for _, found in along)):
+        peers = [peer for peer, _, _ in pieces]
+        peer = members[grid.rank(peers)] if block else layout.rank(peers)
+        ordered = [pieces[dim] for dim in layout.order]
+        key, start = tuple(here for _, here, _ in ordered), tuple(there for *_, there in ordered)
+        boxes.append(MessageBlock(peer, key, start))
+    return Arrangement(layout.order, tuple(along[dim][0] for dim in layout.order), boxes)
+
+
+def _arrange_dim(
+    split: Split, whole: GlobalDimMap, number: int, *, block: bool
+) -> tuple[slice | Indices, list[tuple[int, slice, int]]]:
+    """Arrange one dimension: positions, and what is shared as peer, slice here, start there."""
+    bounds = np.array([*(split.bounds(part)[0] for part in range(split.parts)), split.points])
+    shared = np.diff([part.count_below(bounds) for part in whole.parts], axis=1)
+    in_part, in_block = np.cumsum(shared, 1) - shared, np.cumsum(shared, 0) - shared
+    if block:
+        counts, here, there = shared[:, number], in_block[:, number], in_part[:, number]
+        points = [
+            part.local_to_global(part.rising(low, low + count) + part.ghosts[0])
+            for part, low, count in zip(whole.parts, there.tolist(), counts.tolist(), strict=True)
+        ]
+        positions = np.concatenate(points, dtype=np.int64) - bounds[number]
+    else:
+        counts, here, there = shared[number], in_part[number], in_block[number]
+        part = whole.parts[number]
+        positions = part.rising(0, part.count)
+    every = zip(counts.tolist(), here.tolist(), there.tolist(), strict=True)
+    found = [
+        (peer, slice(begin, begin + count), start)
+        for peer, (count, begin, start) in enumerate(every)
+        if count
+    ]
+    if len(positions) and (np.diff(positions) != 1).any():
+        return positions, found
+    begin = int(positions[0]) if len(positions) else 0
+    return slice(begin, begin + len(positions)), found
+
+
+def move_points(
+    topology: Topology,
+    layout: Layout,
+    dims: Sequence[GlobalDimMap],
+    members: Sequence[int],
+    *,
+    part: Array,
+    block: Array,
+    back: bool = False,
+) -> None:
+    """Fill the blocks of a pencil from the parts of an array, or the parts from the blocks.
+
+    *Collective* over the topology of the pencil.
+    """
+    if 0 in layout.shape:
+        return
+    call = "redistribution"
+    with agreed(topology.comm, call):  # one rank may have no memory for it
+        number = members.index(topology.rank)
+        parts = arrange(layout, dims, members, number, block=False), part
+        blocks = arrange(layout, dims, members, topology.rank, block=True), block
+        (sender, source), (receiver, target) = (blocks, parts) if back else (parts, blocks)
+        received, sent = receiver.room(target), sender.gather(source)
+    lead = received.shape[: received.ndim - len(dims)]
+    spec = MessageSpec(sender.boxes, receiver.boxes, lead, received.dtype)
+    exchange = Exchange(topology, [spec], axes=len(dims))
+    try:
+        with agreed(topology.comm, call):
+            bound = exchange.prepare([sent], [received], disjoint=True)
+            bound.reserve()
+        bound.run()
+    finally:
+        exchange.free()
+    receiver.scatter(received, target)

@@ -1,99 +1,57 @@
 """NumPy functions that need more than own blocks or one reduction.
 
 `pencils.array.numpy_api` comes here for functions that are not in its own tables. `FUNCTIONS` lists
-what replaces each of them, with its signature; `refused` explains what to write instead of others.
+what replaces each of them; `refused` explains what to write instead of others. Where functions have
+the arguments of others, their signatures are spelled once: NumPy checks them before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from pencils.functions import (
     components,
-    counts,
     differences,
     elementwise,
-    gradients,
     histograms,
     lines,
     moves,
     order_statistics,
     scans,
     statistics,
-    tensors,
 )
-from pencils.functions.counts import own_points
+from pencils.functions.elementwise import own_points
 from pencils.functions.lines import along
 
 __all__ = ["FUNCTIONS", "along", "own_points"]
 
+# What replaces functions of the same names; some are there since NumPy 2.1.
+_NAMES: dict[ModuleType, str] = {
+    components: "stack concatenate unstack cross vecdot einsum tensordot matmul",
+    differences: "diff trapezoid gradient",
+    elementwise: "searchsorted digitize isin select piecewise polyval fix astype",
+    histograms: "bincount unique unique_values unique_counts histogram histogram_bin_edges "
+    "histogram2d histogramdd",
+    lines: "sort argsort apply_along_axis",
+    moves: "roll flip fliplr flipud",
+    order_statistics: "median nanmedian quantile nanquantile percentile nanpercentile",
+    scans: "cumsum cumprod nancumsum nancumprod cumulative_sum cumulative_prod",
+    statistics: "average nansum nanprod nanmin nanmax nanargmin nanargmax nanmean nanvar nanstd",
+}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    np.stack: components.stack,
-    np.concatenate: components.concatenate,
-    np.cross: components.cross,
+    getattr(np, name): getattr(module, name)
+    for module, names in _NAMES.items()
+    for name in names.split()
+    if hasattr(np, name)
+} | {
     np.linalg.cross: components.linalg_cross,
     np.linalg.norm: components.norm,
-    np.vecdot: components.vecdot,
     np.linalg.vecdot: components.vecdot,
-    np.einsum: components.einsum,
-    np.bincount: counts.bincount,
-    np.unique: counts.unique,
-    np.unique_values: counts.unique_values,
-    np.unique_counts: counts.unique_counts,
-    np.diff: differences.diff,
-    np.trapezoid: differences.trapezoid,
-    np.searchsorted: elementwise.searchsorted,
-    np.digitize: elementwise.digitize,
-    np.isin: elementwise.isin,
-    np.select: elementwise.select,
-    np.piecewise: elementwise.piecewise,
-    np.polyval: elementwise.polyval,
-    np.fix: elementwise.fix,
-    np.astype: elementwise.astype,
-    np.gradient: gradients.gradient,
-    np.histogram: histograms.histogram,
-    np.histogram_bin_edges: histograms.histogram_bin_edges,
-    np.histogram2d: histograms.histogram2d,
-    np.histogramdd: histograms.histogramdd,
-    np.sort: lines.sort,
-    np.argsort: lines.argsort,
-    np.apply_along_axis: lines.apply_along_axis,
-    np.roll: moves.roll,
-    np.flip: moves.flip,
-    np.fliplr: moves.fliplr,
-    np.flipud: moves.flipud,
-    np.median: order_statistics.median,
-    np.nanmedian: order_statistics.nanmedian,
-    np.quantile: order_statistics.quantile,
-    np.nanquantile: order_statistics.nanquantile,
-    np.percentile: order_statistics.percentile,
-    np.nanpercentile: order_statistics.nanpercentile,
-    np.cumsum: scans.cumsum,
-    np.cumprod: scans.cumprod,
-    np.nancumsum: scans.nancumsum,
-    np.nancumprod: scans.nancumprod,
     np.add.accumulate: partial(scans.accumulate, np.add),
     np.multiply.accumulate: partial(scans.accumulate, np.multiply),
-    np.average: statistics.average,
-    np.nansum: statistics.nansum,
-    np.nanprod: statistics.nanprod,
-    np.nanmin: statistics.nanmin,
-    np.nanmax: statistics.nanmax,
-    np.nanargmin: statistics.nanargmin,
-    np.nanargmax: statistics.nanargmax,
-    np.nanmean: statistics.nanmean,
-    np.nanvar: statistics.nanvar,
-    np.nanstd: statistics.nanstd,
-    np.tensordot: tensors.tensordot,
-    np.matmul: tensors.matmul,
 }
-if hasattr(np, "cumulative_sum"):  # since NumPy 2.1
-    FUNCTIONS |= {
-        np.cumulative_sum: scans.cumulative_sum,
-        np.cumulative_prod: scans.cumulative_prod,
-        np.unstack: components.unstack,
-    }

@@ -22,21 +22,11 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """One axis of a field, components included.
-
-    Attributes
-    ----------
-    split : Split
-        How the axis is cut: in one part if it is not decomposed, or replicated.
-    part : int
-        The part of this rank.
-    stride : int
-        Step in rank to the next part; 0 if there is one only.
-    """
+    """One axis of a field: in one part if it is not decomposed, or replicated."""
 
     split: Split
-    part: int
-    stride: int
+    part: int  # of this rank
+    stride: int  # in rank to the next part; 0 if there is one only
 
     @classmethod
     def of(cls, u: Field, axis: int) -> Line:
@@ -63,8 +53,7 @@ class Line(NamedTuple):
     @property
     def filled(self) -> list[int]:
         """Parts that have points."""
-        bounds = map(self.split.bounds, range(self.split.parts))
-        return [part for part, (start, stop) in enumerate(bounds) if start < stop]
+        return [part for part in range(self.split.parts) if range(*self.split.bounds(part))]
 
 
 def decomposed_axes(u: Field) -> set[int]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from pencils.array import reductions
 from pencils.array.allocation import Array, frame_of, plain_array
@@ -17,23 +17,14 @@ from pencils.comm.agree import agreed
 from pencils.comm.progress import poll, under_way
 from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
-from pencils.layout.integers import as_dim, as_ints
+from pencils.functions.refused import MATRICES
+from pencils.layout.integers import as_dim, as_dims, as_int, as_ints
 from pencils.pencil import Pencil
 
 _CACHED = 2**18  # bytes of a component, so that nine of them stay in the second-level cache
 
 
-# Several fields as one.
-
-
-def stack(
-    arrays: Sequence[Any],
-    axis: int = 0,
-    out: None = None,
-    *,
-    dtype: DTypeLike | None = None,
-    casting: Any = "same_kind",
-) -> Field:
+def stack(arrays: Sequence[Any], axis: int = 0, out: None = None, **options: Any) -> Field:
     """Join fields along a new component axis, as `numpy.stack`; never communicates.
 
     Parameters
@@ -54,7 +45,7 @@ def stack(
     >>> np.stack([u, 2 * u]).shape
     (2, 4, 6)
     """
-    pencil, blocks, singletons = _aligned("stack", arrays, out)
+    pencil, blocks, make = _aligned("stack", arrays, out)
     blocks = list(np.broadcast_arrays(*blocks))
     lead = blocks[0].ndim - pencil.ndim
     number = 0 if axis == 0 else as_dim("axis", axis, blocks[0].ndim + 1)
@@ -62,17 +53,11 @@ def stack(
         raise ArgumentError(
             f"numpy.stack along axis {axis}: new axes are components and come first, 0..{lead}"
         )
-    joined = np.stack(blocks, number, dtype=dtype, casting=casting)
-    return as_field(joined, None, pencil, singletons, _first_field(arrays))
+    return make(np.stack(blocks, number, **options))
 
 
 def concatenate(
-    arrays: Sequence[Any],
-    axis: int | None = 0,
-    out: None = None,
-    *,
-    dtype: DTypeLike | None = None,
-    casting: Any = "same_kind",
+    arrays: Sequence[Any], axis: int | None = 0, out: None = None, **options: Any
 ) -> Field:
     """Join fields along a component axis, as `numpy.concatenate`; never communicates.
 
@@ -94,7 +79,7 @@ def concatenate(
     >>> np.concatenate([velocity, velocity[:1]]).shape
     (3, 4, 6)
     """
-    pencil, blocks, singletons = _aligned("concatenate", arrays, out)
+    pencil, blocks, make = _aligned("concatenate", arrays, out)
     if axis is None:
         raise TypeError("numpy.concatenate with axis=None flattens; give a component axis")
     ndim = blocks[0].ndim
@@ -107,8 +92,7 @@ def concatenate(
         )
     space = np.broadcast_shapes(*(block.shape[-pencil.ndim :] for block in blocks))
     whole = [np.broadcast_to(x, (*x.shape[: x.ndim - pencil.ndim], *space)) for x in blocks]
-    joined = np.concatenate(whole, number, dtype=dtype, casting=casting)
-    return as_field(joined, None, pencil, singletons, _first_field(arrays))
+    return make(np.concatenate(whole, number, **options))
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Field, ...]:
@@ -120,11 +104,12 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Field, ...]:
 
 def _aligned(
     name: str, arrays: Sequence[Any], out: object
-) -> tuple[Pencil, list[Array], frozenset[int]]:
-    """Local parts of operands, and the dimensions along which all are singletons."""
+) -> tuple[Pencil, list[Array], Callable[[Array], Field]]:
+    """Return the pencil and the local parts of operands, and what makes a field of a block."""
     if out is not None:
         raise TypeError(f"numpy.{name} of PencilArrays takes no out=; use what it returns")
-    pencil = common_pencil([array for array in arrays if isinstance(array, Field)])
+    fields = [array for array in arrays if isinstance(array, Field)]
+    pencil = common_pencil(fields)
     cuts = [local_part(array, pencil) for array in arrays]
     singletons = frozenset.intersection(*(along for _, along in cuts))
     blocks = [np.asarray(part) for part, _ in cuts]
@@ -134,11 +119,7 @@ def _aligned(
             f"numpy.concatenate of shapes {shapes}: all must have as many axes; "
             "numpy.stack makes a component axis"
         )
-    return pencil, blocks, singletons
-
-
-def _first_field(arrays: Sequence[Any]) -> Field:
-    return next(array for array in arrays if isinstance(array, Field))
+    return pencil, blocks, lambda block: as_field(block, None, pencil, singletons, fields[0])
 
 
 def component_axis(name: str, u: Any, axis: object) -> int:
@@ -229,7 +210,8 @@ def _cross_of_three(
             np.subtract(found, part, out=found)
         if under_way.on:
             poll()
-    return _first_field((one[0], other[0])).in_frame(pencil, frame, block)
+    field: Field = one[0] if isinstance(one[0], Field) else other[0]
+    return field.in_frame(pencil, frame, block)
 
 
 def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Field:
@@ -380,3 +362,88 @@ def _term(subscripts: str, term: str, operand: Any, pencil: Pencil) -> Any:
             f"{array.shape}"
         )
     return array
+
+
+_REFUSED = (
+    "numpy.{} does not take a PencilArray here, only beside a constant tensor and over component "
+    f"axes: {MATRICES}"
+)
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Field:
+    """Sum products of a constant tensor and a field, as `numpy.tensordot`; never communicates.
+
+    Parameters
+    ----------
+    a, b : array_like and PencilArray
+        A NumPy array that all ranks have, and a field, whose summed axes are component axes. If the
+        field comes first, all axes of the array are summed.
+    axes : int, or two sequences of int, optional
+        The summed axes of `a` and of `b`; a number `n` for the last `n` of `a` and the first `n` of
+        `b`.
+
+    Returns
+    -------
+    PencilArray
+        Its components are the other axes of both.
+
+    Raises
+    ------
+    TypeError
+        If space is summed over, or would not be last.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> velocity = pencils.ones(pencils.Pencil((4, 6)), components=2)
+    >>> np.tensordot([[0, -1], [1, 0], [1, 1]], velocity, axes=1).shape
+    (3, 4, 6)
+    """
+    if isinstance(a, Field) and isinstance(b, Field):
+        raise TypeError(_REFUSED.format("tensordot"))
+    one, other = (x if isinstance(x, Field) else plain_array(x) for x in (a, b))
+    first, second = _summed(axes, one.ndim, other.ndim)
+    for operand, along in ((one, first), (other, second)):
+        if isinstance(operand, Field):
+            for axis in along:
+                component_axis("tensordot", operand, axis)
+        elif operand is other and len(along) < operand.ndim:
+            raise TypeError(_REFUSED.format("tensordot"))
+    left = list(ascii_letters[: one.ndim])
+    right = list(ascii_letters[one.ndim : one.ndim + other.ndim])
+    for axis, mine in zip(second, first, strict=True):
+        right[axis] = left[mine]
+    for operand, letters in ((one, left), (other, right)):
+        if isinstance(operand, Field):
+            letters[len(operand.components) :] = ["..."]
+    both = [letter for letter in left + right if letter != "..."]
+    free = "".join(letter for letter in both if both.count(letter) == 1)
+    found: Field = einsum(f"{''.join(left)},{''.join(right)}->{free}...", one, other)
+    return found
+
+
+def _summed(axes: Any, ndim: int, other: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the summed axes of both operands."""
+    try:
+        first, second = axes
+    except TypeError:
+        count = as_int("axes", axes, least=0)
+        first, second = range(ndim - count, ndim), range(count)
+    pair = as_dims("axes", first, ndim), as_dims("axes", second, other)
+    if len(pair[0]) != len(pair[1]):
+        raise ArgumentError(
+            f"numpy.tensordot: axes={axes!r} must name as many axes of both operands"
+        )
+    return pair
+
+
+def matmul(x1: Any, x2: Any, /, **options: Any) -> Field:
+    """Multiply a constant matrix and the components of a field on a line, as `numpy.matmul`.
+
+    Fields have matrices in their last two axes only if space has one dimension and there is one
+    component axis; `einsum` is for all others.
+    """
+    fits = isinstance(x2, Field) and x2.pencil.ndim == 1 and len(x2.components) == 1
+    if options or not fits or isinstance(x1, Field) or np.ndim(x1) not in (1, 2):
+        raise TypeError(_REFUSED.format("matmul"))
+    return tensordot(x1, x2, axes=1)

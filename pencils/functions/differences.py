@@ -1,4 +1,4 @@
-"""Differences and integrals along one axis, with the signatures of NumPy. All are *Collective*."""
+"""Differences, gradients and integrals along axes, with the signatures of NumPy. *Collective*."""
 
 from __future__ import annotations
 
@@ -13,11 +13,21 @@ from pencils.array.base import Field
 from pencils.array.global_reduction import NO_VALUE, reduce_within
 from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed
+from pencils.comm.line_program import LineProgram, Rows, Step, Term, pieces, planes, prepare_lines
+from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, one_axis
-from pencils.functions.moves import Computation, Mappings, Window, fetch_and_compute, fetch_boxes
-from pencils.functions.planes import Formula, Planes, add_weighted, suits
-from pencils.layout.integers import as_int
+from pencils.functions.moves import (
+    Computation,
+    Formula,
+    Mapping,
+    Mappings,
+    Planes,
+    Run,
+    fetch_boxes,
+    suits,
+)
+from pencils.layout.integers import as_dims, as_int
 from pencils.plans import Agreement
 
 
@@ -53,7 +63,6 @@ def diff(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda x, y: x * x + y)
     >>> d = np.diff(u, axis=0)
@@ -77,18 +86,18 @@ def diff(
         times = as_int("n", n, least=0)
         agree(axis=position, n=times)
         out = _shorter(a, position, times)
-        return [{position: Window(0, times)}]
+        return [{position: Mapping(window=(0, times))}]
 
     def prepare(around: Sequence[Array]) -> Computation:
-        planes = Planes(a, position, Window(0, times), around[0])
+        given = Planes(a, position, Mapping(window=(0, times)), around[0])
         target = np.moveaxis(out.local, position, 0)
         if times != 1 or not suits(a.dtype, out.dtype):
-            return Computation([partial(_fill, target, planes, times)], reserved=False)
-        points = range(planes.start, planes.start + len(target))
+            return [partial(_fill_differences, target, given, times)], False
+        points = range(given.start, given.start + len(target))
         formulas = [Formula(((point + 1, 1.0), (point, -1.0))) for point in points]
-        return Computation(planes.prepare(target, formulas), reserved=True)
+        return given.prepare(target, formulas), True
 
-    fetch_and_compute("diff", a, plan, prepare)
+    fetch_boxes("diff", a, plan, prepare)
     return out
 
 
@@ -114,18 +123,16 @@ def _shorter(u: Field, axis: int, n: int) -> Field:
     return u.in_frame(pencil, frame, frame.make(frame.shape_of(tuple(components), dtype), dtype))
 
 
-def _fill(out: Array, planes: Planes, n: int) -> None:
-    """Compute differences, axis first: of own planes, then of those behind them, too."""
-    start, end = planes.start, planes.start + len(out)
-    inner = min(end, max(start, planes.stop - n))
-    for first, last in ((start, inner), (inner, end)):
-        if first < last:
-            near, part = planes.between(first, last + n), out[first - start : last - start]
-            if n == 1 and out.dtype == near.dtype and out.dtype.isnative:
-                combine = np.not_equal if out.dtype.kind == "b" else np.subtract
-                combine(near[1:], near[:-1], out=part)
-            else:
-                part[...] = np.diff(near, n, axis=0)
+def _fill_differences(out: Array, given: Planes, n: int) -> None:
+    """Compute differences, axis first."""
+    start = given.start
+    for first, last in given.cuts(start, start + len(out), 0, n):
+        near, part = given.between(first, last + n), out[first - start : last - start]
+        if n == 1 and out.dtype == near.dtype and out.dtype.isnative:
+            combine = np.not_equal if out.dtype.kind == "b" else np.subtract
+            combine(near[1:], near[:-1], out=part)
+        else:
+            part[...] = np.diff(near, n, axis=0)
 
 
 def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
@@ -157,7 +164,6 @@ def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda x, y: 1.0 * x + y)
     >>> np.trapezoid(u, axis=0).local
@@ -169,18 +175,18 @@ def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
         position = one_axis("trapezoid", y, axis)
         steps = _steps(x, dx, y.shape[position])
         agree(axis=(position,), steps=steps)
-        dtype = _areas(np.zeros(2, y.dtype), _part(steps, 0, 1)).sum(axis=0).dtype
+        dtype = _areas(np.zeros(2, y.dtype), _distances(steps, 0, 1)).sum(axis=0).dtype
         reduce = partial(reduce_within, name="trapezoid", u=y, axis=position, dtype=dtype)
         suited = suits(y.dtype, dtype) and np.asarray(steps).dtype.kind in "biuf"
         complete = None
         if suited and y.shape[position] > 1:
             complete = reduce(agree, of=partial(_weighted, y, position, steps))
     if complete is None:
-        window = Window(0, 1)
+        window = Mapping(window=(0, 1))
         (around,) = fetch_boxes("trapezoid", y, lambda _: [{position: window}])
-        planes = Planes(y, position, window, around)
+        given = Planes(y, position, window, around)
         with agreed(y.pencil.topology.comm, "trapezoid") as agree:
-            complete = reduce(agree, of=partial(_all_areas, planes, position, steps, dtype))
+            complete = reduce(agree, of=partial(_all_areas, given, position, steps, dtype))
     total: Field = complete()
     return total
 
@@ -192,29 +198,29 @@ def _weighted(y: Field, axis: int, steps: Any, block: Array) -> Array:
     halves[1:-1] = np.multiply(steps, 0.5)
     weights = (halves[:-1] + halves[1:])[slice(*line.bounds)].tolist()
     order = memory_axes(y.pencil.order, len(y.components))
-    given = block.transpose(order)
-    shape = list(given.shape)
-    shape[order.index(axis)] = 1
-    total = np.zeros(shape, y.dtype)
-    add_weighted(given, weights, order.index(axis), total)
+    values, along = block.transpose(order), order.index(axis)
+    total = np.zeros([1 if each == axis else block.shape[each] for each in order], y.dtype)
+    for start, stop in pieces(values.shape[along]):
+        terms = [Term(row, weight) for row, weight in enumerate(weights[start:stop], 1)]
+        program = LineProgram(1 + stop - start, [Step(0, [Term(0), *terms])])
+        sums, piece = Rows(0, total), Rows(1, planes(values, along, start, stop))
+        prepare_lines(program, [sums, piece], [sums], along)()
     if y.dtype.kind == "c" and not np.isfinite(total).all():
         # NumPy multiplies by complex distances, then divides by a complex 2.
         scale = np.reshape(weights, [-1 if each == axis else 1 for each in range(y.ndim)])
-        areas = given * scale.transpose(order) * (1 + 0j)
-        np.sum(areas, axis=order.index(axis), keepdims=True, out=total)
+        areas = values * scale.transpose(order) * (1 + 0j)
+        np.sum(areas, axis=along, keepdims=True, out=total)
     return total.transpose(np.argsort(order))
 
 
-def _all_areas(planes: Planes, axis: int, steps: Any, dtype: np.dtype[Any], block: Array) -> Array:
+def _all_areas(given: Planes, axis: int, steps: Any, dtype: np.dtype[Any], block: Array) -> Array:
     """Return the areas behind own points."""
-    start, stop = planes.start, min(planes.stop, planes.points - 1)
-    inner = min(stop, planes.stop - 1)
+    start, stop = given.start, min(given.stop, given.points - 1)
     areas = np.empty((*block.shape[:axis], stop - start, *block.shape[axis + 1 :]), dtype)
     found = np.moveaxis(areas, axis, 0)
-    for first, last in ((start, inner), (inner, stop)):
-        if first < last:
-            near = planes.between(first, last + 1)
-            found[first - start : last - start] = _areas(near, _part(steps, first, last))
+    for first, last in given.cuts(start, stop, 0, 1):
+        near = given.between(first, last + 1)
+        found[first - start : last - start] = _areas(near, _distances(steps, first, last))
     return areas
 
 
@@ -238,12 +244,237 @@ def _steps(x: Any, dx: Any, points: int) -> Any:
     return np.diff(coordinates)
 
 
-def _part(steps: Any, first: int, last: int) -> Any:
+def _distances(steps: Any, first: int, last: int) -> Any:
     return steps if np.ndim(steps) == 0 else steps[first:last]
 
 
-def _areas(planes: Array, steps: Any) -> Any:
+def _areas(near: Array, steps: Any) -> Any:
     """Return the areas between neighbouring planes, axis first."""
     if np.ndim(steps):
-        steps = steps.reshape(-1, *[1] * (planes.ndim - 1))
-    return steps * (planes[1:] + planes[:-1]) / 2.0
+        steps = steps.reshape(-1, *[1] * (near.ndim - 1))
+    return steps * (near[1:] + near[:-1]) / 2.0
+
+
+_LEAST = 1e-30  # distance, whose reciprocal single precision can hold
+
+
+def gradient(
+    f: Field, *varargs: Any, axis: int | Sequence[int] | None = None, edge_order: int = 1
+) -> Field | tuple[Field, ...]:
+    """Central differences along axes, one-sided at both ends, as `numpy.gradient`. *Collective*.
+
+    Neighbours exchange one plane along each axis that is cut, two where the block at an end has
+    one plane only and `edge_order` is 2. No halo is needed. Along periodic dimensions, too, the
+    differences at both ends are one-sided, as in NumPy; for others take a halo and `u.shift`.
+
+    Parameters
+    ----------
+    f : PencilArray
+        The field.
+    *varargs : scalar or array_like
+        Distances of points: one number for all axes; or for each axis a number, or the global
+        coordinates of all points as 1-D data that all ranks have. Default 1.
+    axis : int or sequence of int, optional
+        Axes of the global shape. Default: all dimensions of space; unlike in NumPy, components are
+        not differentiated.
+    edge_order : {1, 2}, optional
+        Order of the differences at both ends.
+
+    Returns
+    -------
+    PencilArray or tuple of PencilArray
+        New fields on the same pencil, without halo; a tuple for several axes. Floats are equal to
+        those of NumPy up to rounding, elements of other types exactly.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        On every rank, if an argument does not fit, or there are too few points.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda x, y: 1.0 * x * x + y)
+    >>> ux, uy = np.gradient(u, 0.5)
+    >>> ux.local[:, 0]
+    array([ 2.,  4.,  8., 10.])
+    """
+    order = 1
+    tasks: list[tuple[int, Mapping, Any, Field]] = []
+
+    def plan(agree: Agreement) -> list[Mappings]:
+        nonlocal order, tasks
+        lead = len(f.components)
+        axes = tuple(range(lead, f.ndim)) if axis is None else as_dims("axis", axis, f.ndim)
+        order = as_int("edge_order", edge_order)
+        if order not in (1, 2):
+            raise ArgumentError(f"edge_order={edge_order} must be 1 or 2")
+        if not axes:
+            raise ArgumentError("axis=() names no axis; leave it out for all dimensions of space")
+        for along in axes:
+            if f.shape[along] <= order:
+                raise ArgumentError(
+                    f"gradient with edge_order={order} takes at least {order + 1} points; "
+                    f"axis {along} of shape {f.shape} has {f.shape[along]}"
+                )
+        given = _given(varargs, len(axes))
+        tasks = [_task(f, *pair, order) for pair in zip(axes, given, strict=True)]
+        agree(axes=axes, spacing=[spacing for _, _, spacing, _ in tasks], edge_order=order)
+        return [{along: window} for along, window, _, _ in tasks]
+
+    def prepare(around: Sequence[Array]) -> Computation:
+        runs: list[Run] = []
+        reserved = True
+        for (along, window, spacing, out), fetched in zip(tasks, around, strict=True):
+            block, given = np.moveaxis(out.local, along, 0), Planes(f, along, window, fetched)
+            steps = np.asarray(spacing)
+            # Formulas multiply by reciprocals, which must not be 0 or infinite.
+            plain = suits(f.dtype, out.dtype) and steps.dtype.kind in "iuf"
+            if plain and ((abs(steps) > _LEAST) & (abs(steps) < 1 / _LEAST)).all():
+                runs += given.prepare(block, _formulas(given, spacing, order, out.dtype))
+            else:
+                reserved = False
+                runs.append(partial(_fill_gradient, block, given, spacing, order))
+        return runs, reserved
+
+    fetch_boxes("gradient", f, plan, prepare)
+    slopes = tuple(out for *_, out in tasks)
+    return slopes[0] if len(slopes) == 1 else slopes
+
+
+def _given(varargs: Sequence[Any], axes: int) -> Sequence[Any]:
+    """Return a spacing for each axis, as NumPy distributes them."""
+    if any(isinstance(each, Field) for each in varargs):
+        raise TypeError(
+            "spacings are numbers or global 1-D coordinates, not PencilArrays; pass the NumPy "
+            "array of all coordinates along the axis"
+        )
+    if not varargs:
+        return [1.0] * axes
+    if len(varargs) == 1 and np.ndim(varargs[0]) == 0:
+        return [*varargs] * axes
+    if len(varargs) != axes:
+        raise TypeError(f"gradient got {len(varargs)} spacings for {axes} axes; give one for each")
+    return varargs
+
+
+def _task(u: Field, axis: int, given: Any, order: int) -> tuple[int, Mapping, Any, Field]:
+    """Return the axis, its window, its spacing (distances if they differ), and the new field."""
+    points, spacing, distances = u.shape[axis], given, plain_array(given)
+    if distances.ndim:
+        if distances.shape != (points,):
+            raise ArgumentError(
+                f"spacing of shape {distances.shape} must be a number, or the global coordinates "
+                f"of the {points} points along axis {axis}"
+            )
+        if distances.dtype.kind in "iu":
+            distances = distances.astype(float)
+        steps = np.diff(distances)
+        spacing = steps[0] if (steps == steps[0]).all() else steps
+    # Blocks at both ends get all points of the formulas there.
+    split = Line.of(u, axis).split
+    ends = (split.bounds(split.owner(end)) for end in (0, points - 1))
+    width = max(1, order + 1 - min(stop - start for start, stop in ends))
+    # A gradient of few points has NumPy's type, and raises NumPy's error for types that do not fit.
+    few = min(3, points)
+    kind = native(u.dtype) if u.dtype.kind == "M" else u.dtype
+    apart = given if np.ndim(given) == 0 else np.arange(few).astype(np.asarray(given).dtype)
+    with np.errstate(all="ignore"):
+        function: Any = np.gradient
+        dtype = function(np.zeros(few, kind), apart, edge_order=order).dtype
+    frame = u.frame.bare
+    out = u.in_frame(u.pencil, frame, frame.make(frame.shape_of(u.components, dtype), dtype))
+    return axis, Mapping(window=(width, width)), spacing, out
+
+
+def _formulas(given: Planes, spacing: Any, order: int, dtype: np.dtype[Any]) -> list[Formula]:
+    """Return the formula of each own point; distances divide numbers of this type."""
+    inner, real = range(max(given.start, 1), min(given.stop, given.points - 1)), dtype.kind != "c"
+    with np.errstate(all="ignore"):  # distances may vanish
+        found = [_end(0, spacing, order, real=real)] if given.start == 0 else []
+        if np.ndim(spacing):
+            before = spacing[inner.start - 1 : max(inner.start, inner.stop) - 1]
+            every = zip(*_central(before, spacing[inner.start : inner.stop]), strict=True)
+            for point, (a, b, c) in zip(inner, every, strict=True):
+                terms = (point - 1, float(a)), (point, float(b)), (point + 1, float(c))
+                found.append(Formula(terms, as_complex=not real))
+        else:
+            factor = float(1.0 / np.float64(2.0 * spacing))
+            pairs = (((point + 1, 1.0), (point - 1, -1.0)) for point in inner)
+            found += [Formula(terms, factor, not real) for terms in pairs]
+        if given.stop == given.points:
+            found.append(_end(given.points - 1, spacing, order, real=real))
+    return found
+
+
+def _end(point: int, spacing: Any, order: int, *, real: bool) -> Formula:
+    """Return the formula of the first or last point."""
+    low = max(0, point - order)
+    if order == 1:
+        distance = spacing[-1 if point else 0] if np.ndim(spacing) else spacing
+        factor = float(1.0 / np.float64(distance))
+        return Formula(((low + 1, 1.0), (low, -1.0)), factor, not real)
+    weights = _end_weights(spacing, last=point > 0)
+    terms = tuple((low + n, float(weight)) for n, weight in enumerate(weights))
+    return Formula(terms, as_complex=not real)
+
+
+def _central(dx1: Any, dx2: Any) -> tuple[Any, Any, Any]:
+    """Weights of three points, with the distance of the first two and of the last two."""
+    a = -(dx2) / (dx1 * (dx1 + dx2))
+    b = (dx2 - dx1) / (dx1 * dx2)
+    c = dx1 / (dx2 * (dx1 + dx2))
+    return a, b, c
+
+
+def _end_weights(dx: Any, *, last: bool) -> tuple[Any, Any, Any]:
+    """Weights of the first three points for the slope at the first one, or of the last three."""
+    if np.ndim(dx) == 0:
+        a, b, c = -1.5 / dx, 2.0 / dx, -0.5 / dx
+    else:
+        dx1, dx2 = (dx[-1], dx[-2]) if last else (dx[0], dx[1])
+        a = -(2.0 * dx1 + dx2) / (dx1 * (dx1 + dx2))
+        b = (dx1 + dx2) / (dx1 * dx2)
+        c = -dx1 / (dx2 * (dx1 + dx2))
+    return (-c, -b, -a) if last else (a, b, c)
+
+
+def _fill_gradient(out: Array, given: Planes, spacing: Any, order: int) -> None:
+    """Compute the gradient at own points by NumPy; axes come first."""
+    start, stop, points = given.start, given.stop, given.points
+    if start == stop:
+        return
+    for first, last in given.cuts(max(start, 1), min(stop, points - 1), 1, 1):
+        near, part = _numbers(given.between(first - 1, last + 1)), out[first - start : last - start]
+        if np.ndim(spacing):
+            shape = -1, *[1] * (out.ndim - 1)
+            steps = spacing[first - 1 : last - 1], spacing[first:last]
+            a, b, c = _central(*(each.reshape(shape) for each in steps))
+            kind = np.result_type(a.dtype, out.dtype) if out.dtype.kind in "fc" else None
+            total = np.multiply(a, near[:-2], dtype=kind)
+            for factor, planes_there in ((b, near[1:-1]), (c, near[2:])):
+                total += np.multiply(factor, planes_there, dtype=kind)
+            part[...] = total
+        elif out.dtype.kind not in "fc":
+            part[...] = (near[2:] - near[:-2]) / (2.0 * spacing)
+        else:
+            np.subtract(near[2:], near[:-2], out=part, dtype=native(out.dtype))
+            np.divide(part, 2.0 * spacing, out=part, casting="unsafe")
+    for low, place in ((0, 0), (points - order - 1, points - 1)):
+        if start <= place < stop:
+            near = _numbers(given.between(low, low + order + 1))
+            near = near.astype(float) if near.dtype.kind in "iu" else near
+            if order == 1:
+                distance = spacing[-1 if place else 0] if np.ndim(spacing) else spacing
+                out[place - start] = (near[1] - near[0]) / distance
+            else:
+                a, b, c = _end_weights(spacing, last=place > 0)
+                out[place - start] = a * near[0] + b * near[1] + c * near[2]
+
+
+def _numbers(near: Array) -> Array:
+    """View times as differences of times, as NumPy does."""
+    if near.dtype.kind != "M":
+        return near
+    times = near.astype(native(near.dtype), copy=False)
+    return times.view(times.dtype.str.replace("M8", "m8"))

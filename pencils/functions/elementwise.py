@@ -1,4 +1,4 @@
-"""NumPy functions of single points whose other arguments are tables that all ranks have: local."""
+"""Functions of single points, whose other arguments are tables that all ranks have: local."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from pencils.array.allocation import Array, check_unmasked
 from pencils.array.base import Field
 from pencils.array.elementwise import elementwise, try_on_one
+from pencils.array.operands import check_type
+from pencils.array.pencil_array import PencilArray
 
 
 def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Field:
@@ -47,21 +49,14 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Field:
     return _of_one(lambda part: np.digitize(part, edges, right), x)
 
 
-def isin(
-    element: Any,
-    test_elements: Any,
-    assume_unique: bool = False,
-    invert: bool = False,
-    *,
-    kind: Any = None,
-) -> Field:
+def isin(element: Any, test_elements: Any, *args: Any, **options: Any) -> Field:
     """Find which values of a field are in a set, as `numpy.isin`; all ranks have the set."""
     given = _table("isin", "test_elements", test_elements, "numpy.unique(test_elements)")
     values = np.asarray(given)
     if isinstance(element, Field):  # NumPy may compare what has no common type if it is short
         common = np.result_type(element.dtype, values.dtype) if values.size else element.dtype
         values = values.astype(common)
-    return _of_one(lambda part: np.isin(part, values, assume_unique, invert, kind=kind), element)
+    return _of_one(lambda part: np.isin(part, values, *args, **options), element)
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Field:
@@ -165,3 +160,40 @@ def _of_one(function: Callable[[Any], Any], u: Any) -> Field:
         return function(block)
 
     return elementwise(on_block, (u,), {})  # type: ignore[no-any-return]
+
+
+def own_points(mask: PencilArray) -> NDArray[np.int64]:
+    """Global indices of the own points at which a boolean field is true; never communicates.
+
+    Together the ranks have each point once: those of replicated dimensions belong to the first
+    replica. The rows of all ranks are those of `numpy.argwhere` of the global array.
+
+    Parameters
+    ----------
+    mask : PencilArray of bool
+        The field.
+
+    Returns
+    -------
+    numpy.ndarray of int64
+        One row for each point, one column for each axis of ``mask.shape``, components first.
+
+    Raises
+    ------
+    TypeError
+        If `mask` is not a field of booleans.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((2, 3)), lambda i, j: 10 * i + j)
+    >>> pencils.functions.own_points(u % 10 == 1)
+    array([[0, 1],
+           [1, 1]])
+    """
+    check_type("mask", mask, PencilArray)
+    if mask.dtype != bool:
+        raise TypeError(f"mask must be a field of bool, not of {mask.dtype}; write u != 0 or u > 0")
+    if not mask.extent.layout.is_first_replica(mask.pencil.rank):
+        return np.empty((0, mask.ndim), np.int64)
+    return np.argwhere(mask.local).astype(np.int64) + np.array(mask.global_box.start, np.int64)

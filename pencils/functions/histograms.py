@@ -1,7 +1,7 @@
-"""Histograms of fields over all ranks, with the signatures of NumPy. All are *Collective*.
+"""How often values occur on all ranks, with the signatures of NumPy. All are *Collective*.
 
-The ranks agree on edges, each counts its own values by the function of NumPy, and the counts are
-added up.
+For histograms the ranks agree on edges, each counts its own values by the function of NumPy, and
+the counts are added up.
 """
 
 from __future__ import annotations
@@ -19,114 +19,18 @@ from pencils.array.elementwise import elementwise
 from pencils.array.global_reduction import extent_of, own_extent, own_part, reduce_field
 from pencils.array.operands import signature, topology_among
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import native, reducer
+from pencils.comm.reduce import carried_total, combine, native, reducer
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import check_given, facts_of, own_values, own_weights, warn
-from pencils.functions.order_statistics import Question, of_all_values, room_for
+from pencils.functions.order_statistics import Question, of_all_values
+from pencils.functions.selection import room_for
 
 _ESTIMATORS = ("auto", "doane", "fd", "rice", "scott", "sqrt", "sturges")
-
-
-def check_estimator(name: str, method: str, weights: Any) -> None:
-    """Raise if bins cannot be chosen by a method of NumPy."""
-    if method not in _ESTIMATORS:
-        raise ArgumentError(
-            f"{name}: bins={method!r} must be a number, edges, or one of {', '.join(_ESTIMATORS)}"
-        )
-    if weights is not None:
-        raise TypeError(f"{name}: bins={method!r} takes no weights; give a number of bins")
-
-
-def number_of_bins(
-    name: str, a: Field, method: str, range: tuple[Any, Any] | None
-) -> tuple[int, tuple[Any, Any]]:
-    """Choose a number of bins. *Collective*.
-
-    Returns
-    -------
-    int, (scalar, scalar)
-        The number, and the range that is divided.
-    """
-    inside: Any = True
-    count = a.size
-    if range is not None:
-        if range[0] == range[1]:
-            range = range[0] - 0.5, range[1] + 0.5
-        inside = (a >= range[0]) & (a <= range[1])
-        count = int(reductions.count_nonzero(inside))
-    if count == 0:
-        return 1, (0, 1) if range is None else range
-    low, high = reductions.min(a, where=inside), reductions.max(a, where=inside)
-    first, last = (low, high) if range is None else range
-    edges = np.histogram_bin_edges(np.empty(0, a.dtype), 1, (first, last))
-    delta = _difference(first, last) if first != last else edges[1] - edges[0]
-    width = _width(name, a, method, inside, count, _difference(low, high))
-    if width and a.dtype.kind in "iu":
-        width = max(width, 1)
-    return int(np.ceil(delta / width)) if width else 1, (first, last)
-
-
-def _difference(low: Any, high: Any) -> Any:
-    """Subtract; integers without overflow."""
-    integers = all(np.asarray(one).dtype.kind in "iu" for one in (low, high))
-    return int(high) - int(low) if integers else high - low
-
-
-def _width(name: str, a: Field, method: str, inside: Any, count: int, extent: Any) -> Any:
-    """Estimate the width of bins, by the formulas of NumPy. *Collective*."""
-    by_count = extent / (np.log2(count) + 1.0)
-    by_root = extent / np.sqrt(count)
-    width = by_root if method == "sqrt" else by_count
-    if method == "rice":
-        width = extent / (2.0 * count ** (1.0 / 3))
-    elif method == "scott":
-        factor = (24.0 * np.pi**0.5 / count) ** (1.0 / 3.0)
-        width = factor * reductions.std(a, where=inside)
-    elif method == "doane":
-        width = _doane(a, inside, count, extent)
-    elif method in {"fd", "auto"}:
-        width = 2.0 * _middle_half(name, a, inside, count) * count ** (-1.0 / 3.0)
-        if method == "auto":
-            width = min(max(width, by_root / 2), by_count)
-    return width
-
-
-def _middle_half(name: str, a: Field, inside: Any, count: int) -> Any:
-    """Distance between the quartiles. *Collective*."""
-    asked = Question(name, np.quantile, skips=False, q=np.array([0.75, 0.25]))
-    with agreed(a.pencil.topology.comm, name):
-        room = room_for(asked, a)
-        values = own_values(a, a.local)
-        if inside is not True:
-            values = values[own_values(a, inside.local)]
-        values = values.astype(native(a.dtype), copy=False)
-    return np.subtract(*of_all_values(asked, a, values, count, 0, room))
-
-
-def _doane(a: Field, inside: Any, count: int, extent: Any) -> Any:
-    """Width by the skewness of values. *Collective*."""
-    if count <= 2:  # noqa: PLR2004
-        return 0.0
-    sigma = reductions.std(a, where=inside)
-    if not sigma > 0:
-        return 0.0
-    mean = reductions.mean(a, where=inside)
-
-    def cubes(block: Array) -> Array:
-        return np.asarray(((block - mean) / sigma) ** 3)
-
-    kind = mean.dtype
-    skewness = reduce_field("histogram", a, dtype=kind, where=inside, of=cubes) / count
-    usual = np.sqrt(6.0 * (count - 2) / ((count + 1.0) * (count + 3)))
-    return extent / (1.0 + np.log2(count) + np.log2(1.0 + np.absolute(skewness) / usual))
+_Distinct = tuple[Array, Array | None]  # distinct values, and how often they occur
 
 
 def histogram(
-    a: Field,
-    bins: Any = 10,
-    range: Any = None,
-    density: bool | None = None,
-    weights: Any = None,
+    a: Field, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Array, Array]:
     """Histogram of all values of all ranks, as `numpy.histogram`. *Collective*, by reductions.
 
@@ -151,7 +55,6 @@ def histogram(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: 1.0 * i * j)
     >>> np.histogram(u, bins=3)
@@ -195,7 +98,8 @@ def _bins(
         as integers.
     """
     check_given(name, a, bins, weights)
-    with agreed(a.pencil.topology.comm, name) as agree:
+    comm, named, pair = a.pencil.topology.comm, isinstance(bins, str), None
+    with agreed(comm, name) as agree:
         _check_plain(name, bins)
         agree(**signature(a), bins=bins, range=range)
         agree(weights=None if weights is None else facts_of(weights))
@@ -204,21 +108,22 @@ def _bins(
         if a.dtype.kind == "b":
             numbers = a.in_frame(a.pencil, a.frame, a.padded.view(np.uint8))
         nothing = np.empty(0, numbers.dtype)
-        if isinstance(bins, str):
-            check_estimator(name, bins, weights)
-        np.histogram_bin_edges(nothing, 1 if isinstance(bins, str) else bins, range)
-        pair = None
-        if not isinstance(bins, str) and np.ndim(bins) == 0 and range is None and a.size:
+        if named and bins not in _ESTIMATORS:
+            raise ArgumentError(
+                f"{name}: bins={bins!r} must be a number, edges, or one of {', '.join(_ESTIMATORS)}"
+            )
+        if named and weights is not None:
+            raise TypeError(f"{name}: bins={bins!r} takes no weights; give a number of bins")
+        np.histogram_bin_edges(nothing, 1 if named else bins, range)
+        if not named and np.ndim(bins) == 0 and range is None and a.size:
             pair = own_extent(name, numbers)
             agree.carry(pair)
-    if not isinstance(bins, str) and np.ndim(bins):
+    if not named and np.ndim(bins):
         edges = np.asarray(bins)
         return edges, edges, None, numbers
-    limits: Any
-    if isinstance(bins, str):
-        bins, limits = number_of_bins(name, numbers, bins, range)
-    else:
-        limits = range if pair is None else extent_of(a.pencil.topology.comm, agree, pair)
+    limits = range if pair is None else extent_of(comm, agree, pair)
+    if named:
+        bins, limits = _number_of_bins(name, numbers, bins, range)
     return np.histogram_bin_edges(nothing, bins, limits), bins, limits, numbers
 
 
@@ -233,13 +138,79 @@ def _check_real(name: str, a: Any) -> None:
         raise TypeError(f"{name} of complex numbers: take u.real, u.imag or numpy.abs(u)")
 
 
+def _number_of_bins(
+    name: str, a: Field, method: str, range: tuple[Any, Any] | None
+) -> tuple[int, tuple[Any, Any]]:
+    """Choose a number of bins, and the range that they divide. *Collective*."""
+    inside: Any = True
+    count = a.size
+    if range is not None:
+        if range[0] == range[1]:
+            range = range[0] - 0.5, range[1] + 0.5
+        inside = (a >= range[0]) & (a <= range[1])
+        count = int(reductions.count_nonzero(inside))
+    if count == 0:
+        return 1, (0, 1) if range is None else range
+    low, high = reductions.min(a, where=inside), reductions.max(a, where=inside)
+    first, last = (low, high) if range is None else range
+    edges = np.histogram_bin_edges(np.empty(0, a.dtype), 1, (first, last))
+    delta = _difference(first, last) if first != last else edges[1] - edges[0]
+    width = _width(name, a, method, inside, count, _difference(low, high))
+    if width and a.dtype.kind in "iu":
+        width = max(width, 1)
+    return int(np.ceil(delta / width)) if width else 1, (first, last)
+
+
+def _difference(low: Any, high: Any) -> Any:
+    """Subtract; integers without overflow."""
+    integers = all(np.asarray(one).dtype.kind in "iu" for one in (low, high))
+    return int(high) - int(low) if integers else high - low
+
+
+def _width(name: str, a: Field, method: str, inside: Any, count: int, extent: Any) -> Any:
+    """Estimate the width of bins, by the formulas of NumPy. *Collective*."""
+    by_count = extent / (np.log2(count) + 1.0)
+    by_root = extent / np.sqrt(count)
+    width = by_root if method == "sqrt" else by_count
+    if method == "rice":
+        width = extent / (2.0 * count ** (1.0 / 3))
+    elif method == "scott":
+        factor = (24.0 * np.pi**0.5 / count) ** (1.0 / 3.0)
+        width = factor * reductions.std(a, where=inside)
+    elif method == "doane":
+        width = _doane(a, inside, count, extent)
+    elif method in {"fd", "auto"}:
+        asked = Question(name, np.quantile, skips=False, q=np.array([0.75, 0.25]))
+        with agreed(a.pencil.topology.comm, name):
+            room = room_for(a.size, asked.positions)
+            values = own_values(a, a.local)
+            if inside is not True:
+                values = values[own_values(a, inside.local)]
+            values = values.astype(native(a.dtype), copy=False)
+        middle_half = np.subtract(*of_all_values(asked, a, values, count, 0, room))
+        width = 2.0 * middle_half * count ** (-1.0 / 3.0)
+        if method == "auto":
+            width = min(max(width, by_root / 2), by_count)
+    return width
+
+
+def _doane(a: Field, inside: Any, count: int, extent: Any) -> Any:
+    """Width by the skewness of values. *Collective*."""
+    sigma = reductions.std(a, where=inside) if count > 2 else 0.0  # noqa: PLR2004
+    if not sigma > 0:
+        return 0.0
+    mean = reductions.mean(a, where=inside)
+
+    def cubes(block: Array) -> Array:
+        return np.asarray(((block - mean) / sigma) ** 3)
+
+    skewness = reduce_field("histogram", a, dtype=mean.dtype, where=inside, of=cubes) / count
+    usual = np.sqrt(6.0 * (count - 2) / ((count + 1.0) * (count + 3)))
+    return extent / (1.0 + np.log2(count) + np.log2(1.0 + np.absolute(skewness) / usual))
+
+
 def histogram2d(
-    x: Field,
-    y: Field,
-    bins: Any = 10,
-    range: Any = None,
-    density: bool | None = None,
-    weights: Any = None,
+    x: Field, y: Field, bins: Any = 10, *args: Any, **options: Any
 ) -> tuple[Array, Array, Array]:
     """Histogram of pairs of values of two fields; else like `histogramdd`. *Collective*.
 
@@ -250,7 +221,6 @@ def histogram2d(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> x, y = pencils.localgrid(pencils.Pencil((4, 3)), [range(4), range(3)])
     >>> np.histogram2d(x, y, bins=2)[0]
@@ -259,17 +229,11 @@ def histogram2d(
     """
     with suppress(Exception):  # a number has no length; others are checked on all ranks
         bins = bins if len(bins) in {1, 2} else [bins, bins]
-    counts, edges = _histogram("histogram2d", [x, y], bins, range, density, weights)
+    counts, edges = _histogram("histogram2d", [x, y], bins, *args, **options)
     return counts, edges[0], edges[1]
 
 
-def histogramdd(
-    sample: Sequence[Field],
-    bins: Any = 10,
-    range: Any = None,
-    density: bool | None = None,
-    weights: Any = None,
-) -> tuple[Array, list[Array]]:
+def histogramdd(sample: Sequence[Field], *args: Any, **options: Any) -> tuple[Array, list[Array]]:
     """Histogram of tuples of values of several fields, as `numpy.histogramdd`. *Collective*.
 
     Parameters
@@ -291,16 +255,32 @@ def histogramdd(
     edges : list of array
         The edges along each axis.
     """
-    return _histogram("histogramdd", sample, bins, range, density, weights)
+    return _histogram("histogramdd", sample, *args, **options)
 
 
 def _histogram(
-    name: str, sample: Any, bins: Any, range: Any, density: bool | None, weights: Any
+    name: str,
+    sample: Any,
+    bins: Any = 10,
+    range: Any = None,
+    density: bool | None = None,
+    weights: Any = None,
 ) -> tuple[Array, list[Array]]:
     comm = topology_among(sample, weights).comm
     with agreed(comm, name) as agree:
         _check_plain(name, bins)
-        columns, whole = _columns(name, sample)
+        if isinstance(sample, Field):
+            raise TypeError(f"{name} takes a sequence of fields; of a vector, velocity.unstack()")
+        columns: list[Any] = [one if isinstance(one, Field) else plain_array(one) for one in sample]
+        for column in columns:
+            _check_real(name, column)
+        if not any(isinstance(column, Field) for column in columns):
+            raise TypeError(f"{name}: one of the sample must be a PencilArray, as its weights are")
+        # All columns broadcast to this field, which has no values.
+        shape_of = np.broadcast_shapes
+        whole = elementwise(
+            lambda *parts: np.empty(shape_of(*map(np.shape, parts)), bool), columns, {}
+        )
         agree(sample=[facts_of(column) for column in columns], bins=bins, range=range)
         agree(weights=None if weights is None else facts_of(weights), density=bool(density))
         dtype = np.result_type(*(column.dtype for column in columns))
@@ -327,17 +307,137 @@ def _histogram(
     return total, list(edges)
 
 
-def _columns(name: str, sample: Any) -> tuple[list[Any], Field]:
-    """Check the fields of a sample, and make one, without values, to which all broadcast."""
-    if isinstance(sample, Field):
-        raise TypeError(f"{name} takes a sequence of fields; of a vector, velocity.unstack()")
-    columns = [one if isinstance(one, Field) else plain_array(one) for one in sample]
-    for column in columns:
-        _check_real(name, column)
-    if not any(isinstance(column, Field) for column in columns):
-        raise TypeError(f"{name}: one of the sample must be a PencilArray, as its weights are")
-    return columns, elementwise(_blank, columns, {})
+def bincount(x: Field, /, weights: Any = None, minlength: int = 0) -> Array:
+    """Count how often each integer occurs on all ranks. *Collective*, by two reductions.
+
+    Parameters
+    ----------
+    x : PencilArray
+        A field of any shape, of integers that are not negative; replicas of singleton dimensions
+        count once.
+    weights : PencilArray or array_like, optional
+        A field that broadcasts to `x`, or global data of the same shape that all ranks have.
+    minlength : int, optional
+        The least length of the result.
+
+    Returns
+    -------
+    array
+        NumPy array, the same on every rank; as long as the largest integer needs.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> np.bincount(pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: i + j, dtype=int))
+    array([1, 2, 3, 3, 2, 1])
+    """
+    check_given("bincount", x, weights, parameter="x")
+    comm = x.pencil.topology.comm
+    with agreed(comm, "bincount") as agree:
+        agree(**signature(x), minlength=minlength)
+        agree(weights=None if weights is None else facts_of(weights))
+        np.bincount(np.zeros(1, x.dtype), minlength=minlength)  # NumPy checks arguments
+        values = own_values(x, x.local)
+        least, most = (int(values.min()), int(values.max())) if values.size else (0, -1)
+        if least < 0:
+            raise ArgumentError(f"bincount of {least}: values must not be negative")
+        part = None if weights is None else own_values(x, own_weights(weights, x))
+        greatest = np.array([most])
+        agree.carry(greatest)
+    size = max(int(carried_total(comm, agree, greatest, np.maximum)[0]) + 1, int(minlength))
+    with agreed(comm, "bincount"):
+        counts = np.bincount(values, part, size)
+        kind = np.intp if part is None or x.size == 0 else float
+        reduce = reducer(counts.astype(kind, copy=False), np.add)  # integers without values
+    return reduce(comm)
 
 
-def _blank(*blocks: Array) -> Array:
-    return np.empty(np.broadcast_shapes(*map(np.shape, blocks)), bool)
+def unique(
+    ar: Field,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: None = None,
+    *,
+    equal_nan: bool = True,
+    sorted: bool = True,  # noqa: ARG001
+) -> Any:
+    """Distinct values of all ranks, in order. *Collective*; ranks combine their distinct values.
+
+    Every rank gets all distinct values: this is for fields that have few of them.
+
+    Parameters
+    ----------
+    ar : PencilArray
+        The field; replicas of singleton dimensions count once.
+    return_index, return_inverse, axis
+        Not supported.
+    return_counts : bool, optional
+        Whether to return how often each value occurs, too.
+    equal_nan : bool, optional
+        Whether all NaN are one value.
+    sorted : bool, optional
+        Without effect: values are always in order.
+
+    Returns
+    -------
+    values, counts : array
+        NumPy arrays, the same on every rank; without `return_counts` the values only.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: i * j % 3, dtype=int)
+    >>> np.unique(u, return_counts=True)
+    (array([0, 1, 2]), array([8, 2, 2]))
+    """
+    given = {"return_index": return_index, "return_inverse": return_inverse, "axis": axis}
+    refused = [key for key, value in given.items() if value is not None and value is not False]
+    options: dict[str, Any] = {"counted": return_counts, "equal_nan": equal_nan}
+    values, counts = _distinct("unique", ar, refused=refused, **options)
+    return values if counts is None else (values, counts)
+
+
+def unique_values(x: Field) -> Array:
+    """Distinct values of all ranks, in order, each NaN one of them. *Collective*; see `unique`."""
+    values, _ = _distinct("unique_values", x, counted=False, equal_nan=False)
+    return values
+
+
+def unique_counts(x: Field) -> Any:
+    """Distinct values of all ranks and their counts; else like `unique_values`. *Collective*."""
+    values, counts = _distinct("unique_counts", x, counted=True, equal_nan=False)
+    pair: Any = type(np.unique_counts(np.zeros(1)))
+    return pair(values, counts)
+
+
+def _distinct(
+    name: str, u: Field, *, counted: Any, equal_nan: Any, refused: list[str] | None = None
+) -> _Distinct:
+    comm = u.pencil.topology.comm
+    with agreed(comm, name) as agree:
+        counted, equal_nan = bool(counted), bool(equal_nan)
+        agree(**signature(u), counted=counted, equal_nan=equal_nan)
+        if refused:
+            raise TypeError(
+                f"{name} of a PencilArray takes no {refused[0]}=: give return_counts= only; for "
+                "the places of a value take numpy.nonzero(u.local == value)"
+            )
+        found: Any = np.unique(own_values(u, u.local), return_counts=counted, equal_nan=equal_nan)
+        mine: _Distinct = found if counted else (found, None)
+    if comm.size == 1:
+        return mine
+    values, counts = combine(comm, mine, lambda one, other: _merged(one, other, equal_nan))
+    return values.astype(mine[0].dtype, copy=False), counts
+
+
+def _merged(one: _Distinct, other: _Distinct, equal_nan: bool) -> _Distinct:
+    """Combine the distinct values of two groups of ranks."""
+    (a, a_counts), (b, b_counts) = one, other
+    both = np.concatenate([a, b])
+    if a_counts is None or b_counts is None:
+        return np.unique(both, equal_nan=equal_nan), None
+    values, places = np.unique(both, return_inverse=True, equal_nan=equal_nan)
+    counts = np.zeros(values.size, a_counts.dtype)
+    np.add.at(counts, places.reshape(-1), np.concatenate([a_counts, b_counts]))
+    return values, counts

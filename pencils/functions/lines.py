@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pencils.array.allocation import Array, frame_of, plain_array
 from pencils.array.base import Field
 from pencils.array.elementwise import as_field
-from pencils.array.operands import (
-    FieldSpec,
-    check_out,
-    check_type,
-    signature,
-    topology_among,
-)
+from pencils.array.operands import FieldSpec, check_out, check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
@@ -25,7 +19,6 @@ from pencils.comm.stream import bcast_array
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, axes_of_cut_lines, comm_along
 from pencils.layout.integers import as_dim
-from pencils.pencil import Pencil
 from pencils.transposition.transpose import transpose
 
 LineFunction = Callable[[Any, int], Any]
@@ -86,7 +79,9 @@ def along(
         if out is not None:
             check_type("out", out, PencilArray)
             check_out(out, u.pencil, FieldSpec(out.dtype, u.components, u.singletons))
-        pencil = _pencil_of_lines(u, number)
+        dim = number - len(u.components)
+        cut = dim >= 0 and dim not in u.singletons and u.pencil.process_shape[dim] > 1
+        pencil = u.pencil.whole(dim) if cut else u.pencil
     lines = u if pencil is u.pencil else transpose(u, pencil)
     dtype = None if out is None else out.dtype
     block = None
@@ -96,23 +91,16 @@ def along(
         agree.dtype(None if block is None else block.dtype)
         agree.flag(up=block is None)
     if agree.flagged and dtype is None:
-        dtype = combine(topology.comm, None if block is None else block.dtype, _known)
+        mine = None if block is None else block.dtype
+        dtype = combine(topology.comm, mine, lambda one, other: other if one is None else one)
     if block is None:
         block = np.empty(lines.local_shape, dtype)
-    if lines is not u:
-        return transpose(_field_of(block, lines), u.pencil, out)
-    if out is None:
-        return _field_of(block, u)
-    out.local = block
-    return out
-
-
-def _pencil_of_lines(u: PencilArray, number: int) -> Pencil:
-    """Return the pencil of the field if each process has whole lines, else the one to move to."""
-    dim = number - len(u.components)
-    if dim < 0 or dim in u.singletons or u.pencil.process_shape[dim] == 1:
-        return u.pencil
-    return u.pencil.whole(dim)
+    if lines is u and out is not None:
+        out.local = block
+        return out
+    frame = frame_of(pencil, lines.singletons)
+    found = lines.in_frame(pencil, frame, block)
+    return found if lines is u else transpose(found, u.pencil, out)
 
 
 def _result(f: LineFunction, lines: PencilArray, axis: int, dtype: np.dtype[Any] | None) -> Array:
@@ -146,18 +134,6 @@ def _result(f: LineFunction, lines: PencilArray, axis: int, dtype: np.dtype[Any]
     return block.copy(order="K") if shared else block
 
 
-def _known(one: np.dtype[Any] | None, other: np.dtype[Any] | None) -> np.dtype[Any] | None:
-    return other if one is None else one
-
-
-def _field_of(block: Array, like: PencilArray) -> PencilArray:
-    """Return a field like another one, of an own block in memory order, without halo."""
-    return like.in_frame(like.pencil, frame_of(like.pencil, like.singletons), block)
-
-
-Function = Callable[..., Any]
-
-
 def whole_axis(name: str, u: Field, axis: object) -> int:
     """Return the number of an axis that is whole on each rank, or raise.
 
@@ -176,14 +152,7 @@ def whole_axis(name: str, u: Field, axis: object) -> int:
     )
 
 
-def sort(
-    a: Any,
-    axis: int | None = -1,
-    kind: Any = None,
-    order: Any = None,
-    *,
-    stable: bool | None = None,
-) -> Field:
+def sort(a: Any, axis: int | None = -1, *args: Any, **options: Any) -> Field:
     """Sort along an axis that is whole on each rank, as `numpy.sort`; never communicates.
 
     Parameters
@@ -204,27 +173,19 @@ def sort(
     array([[-2, -1,  0],
            [-1,  0,  1]])
     """
-    number = _axis_to_sort("sort", a, axis)
-    return _like(a, np.sort(a.local, number, kind, order, stable=stable))
+    return _in_order(np.sort, a, axis, *args, **options)
 
 
-def argsort(
-    a: Any,
-    axis: int | None = -1,
-    kind: Any = None,
-    order: Any = None,
-    *,
-    stable: bool | None = None,
-) -> Field:
+def argsort(a: Any, axis: int | None = -1, *args: Any, **options: Any) -> Field:
     """Find positions that sort along an axis that is whole on each rank, as `numpy.argsort`.
 
     Parameters are those of `sort`; positions count from 0 along the axis.
     """
-    number = _axis_to_sort("argsort", a, axis)
-    return _like(a, np.argsort(a.local, number, kind, order, stable=stable))
+    return _in_order(np.argsort, a, axis, *args, **options)
 
 
-def _axis_to_sort(name: str, a: Any, axis: object) -> int:
+def _in_order(function: Any, a: Any, axis: object, *args: Any, **options: Any) -> Field:
+    name = function.__name__
     if not isinstance(a, Field):
         raise TypeError(f"numpy.{name}: give the PencilArray first, without a keyword")
     if axis is None:
@@ -232,18 +193,12 @@ def _axis_to_sort(name: str, a: Any, axis: object) -> int:
             f"numpy.{name} with axis=None would sort the values of all ranks; give one axis, or "
             "write numpy.quantile(u, q) or numpy.unique(u)"
         )
-    return whole_axis(name, a, axis)
-
-
-def _like(a: Field, block: Array) -> Field:
+    block = function(a.local, whole_axis(name, a, axis), *args, **options)
     return as_field(block, None, a.pencil, a.singletons, a)
 
 
-class _Kind(NamedTuple):
-    """Element type and components along the axis of what a function of a line returns."""
-
-    dtype: np.dtype[Any]
-    extents: tuple[int, ...]
+# Element type and components along the axis of what a function of a line returns.
+_Kind = tuple[np.dtype[Any], tuple[int, ...]]
 
 
 def apply_along_axis(
@@ -290,7 +245,7 @@ def apply_along_axis(
         mine = None if block is None else _kind_of(block, arr, number)
     kind = combine(arr.pencil.topology.comm, mine, _common)
     assert kind is not None
-    return _joined(arr, number, block, kind)
+    return _joined(arr, number, block, *kind)
 
 
 def _lines(shape: tuple[int, ...], axis: int) -> int:
@@ -308,27 +263,29 @@ def _kind_of(block: Array, arr: Field, number: int) -> _Kind:
         )
     if block.dtype.hasobject:
         raise TypeError("numpy.apply_along_axis: the function must return numbers, not objects")
-    return _Kind(block.dtype, extents)
+    return block.dtype, extents
 
 
 def _common(one: _Kind | None, other: _Kind | None) -> _Kind | None:
     if one is None or other is None:
         return one or other
-    if one.extents != other.extents:
+    if one[1] != other[1]:
         raise ArgumentError(
-            f"numpy.apply_along_axis: the function returns shapes {one.extents} and "
-            f"{other.extents} on different ranks; they must be equal"
+            f"numpy.apply_along_axis: the function returns shapes {one[1]} and {other[1]} on "
+            "different ranks; they must be equal"
         )
-    return _Kind(np.result_type(one.dtype, other.dtype), one.extents)
+    return np.result_type(one[0], other[0]), one[1]
 
 
-def _joined(arr: Field, number: int, block: Array | None, kind: _Kind) -> Field:
+def _joined(
+    arr: Field, number: int, block: Array | None, dtype: np.dtype[Any], extents: tuple[int, ...]
+) -> Field:
     """Return the results of own lines as a field; there are none in an empty block. *Collective*.
 
     What is left of lines that only one rank along the axis has is replicated there.
     """
     lead, line = len(arr.components), Line.of(arr, number)
-    extents, singletons = kind.extents, arr.singletons
+    singletons = arr.singletons
     reduced = number >= lead and extents != (arr.shape[number],)
     if reduced:
         singletons, extents = singletons | {number - lead}, (1,)
@@ -336,9 +293,9 @@ def _joined(arr: Field, number: int, block: Array | None, kind: _Kind) -> Field:
         extents = (arr.local_shape[number],)
     shape = (*arr.local_shape[:number], *extents, *arr.local_shape[number + 1 :])
     if block is None:
-        block = np.empty(shape, kind.dtype)
+        block = np.empty(shape, dtype)
     frame = frame_of(arr.pencil, singletons)
-    ordered = frame.ordered(block.reshape(shape).astype(kind.dtype, copy=False))
+    ordered = frame.ordered(block.reshape(shape).astype(dtype, copy=False))
     if reduced and line.is_cut and line.filled:
         bcast_array(comm_along(arr, number), ordered.transpose(frame.axes(lead)[0]), line.filled[0])
     return arr.in_frame(arr.pencil, frame, ordered)

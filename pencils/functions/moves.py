@@ -1,15 +1,15 @@
-"""Functions that move points along axes, with the signatures of NumPy. All are *Collective*.
+"""Points that move between blocks along axes: `roll`, `flip`, and planes fetched from neighbours.
 
-Each point is sent once, in one exchange, to the rank that has its new place.
+Each point is sent once, in one exchange, to each rank that needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from itertools import product
-from typing import Any, NamedTuple, Protocol
+from functools import lru_cache
+from itertools import pairwise, product
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,175 +18,107 @@ from pencils.array.base import Field
 from pencils.array.operands import FieldSpec, check_field, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange, PreparedExchange
+from pencils.comm.line_program import (
+    Column,
+    LineProgram,
+    Rows,
+    Step,
+    Term,
+    pieces,
+    prepare_lines,
+    prepare_weighted_rows,
+)
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, one_axis
 from pencils.layout.integers import as_dims, as_ints
 from pencils.layout.split import Split
-from pencils.plans import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
+from pencils.plans import Agreement, KeptVerb, PlanKey, plan_buffers
+
+Run = Callable[[], object]
 
 
-class Piece(NamedTuple):
-    """Consecutive points along one axis that move from one block to another.
+class Mapping(NamedTuple):
+    """Which points each part gets along an axis; without arguments, those of its own block.
 
     Attributes
     ----------
-    part : int
-        Part of the other rank.
-    here, there : int
-        Place of the first point in the array of this rank, and in that of the other one.
-    points : int
-        Number of points.
+    shift : int
+        Point ``i`` goes to point ``i + shift``, modulo the number of points.
+    reverse : bool
+        Point ``i`` goes to point ``n - 1 - i``; own blocks are given in reverse order.
+    window : (int, int), optional
+        Only so many points before each block and after it, if there are so many. Blocks without
+        points have no window.
     """
-
-    part: int
-    here: int
-    there: int
-    points: int
-
-
-class Mapping(Protocol):
-    """Where points go along one axis. Equal mappings are equal, and have a hash."""
-
-    def extent(self, line: Line) -> int:
-        """Points of the array that this rank fills."""
-
-    def sends(self, line: Line) -> list[Piece]:
-        """Pieces of the own block, which go to other parts and to this one."""
-
-    def recvs(self, line: Line) -> list[Piece]:
-        """Pieces of the array that this rank fills."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rolled:
-    """Point ``i`` goes to point ``i + shift``, modulo the number of points."""
 
     shift: int = 0
+    reverse: bool = False
+    window: tuple[int, int] | None = None
 
-    def extent(self, line: Line) -> int:
-        """Points of the own block."""
-        start, stop = line.bounds
-        return stop - start
-
-    def sends(self, line: Line) -> list[Piece]:
-        """Pieces of the own block, by their places in other ones."""
-        return sorted(_rolled(line, self.shift), key=lambda piece: (piece.part, piece.there))
-
-    def recvs(self, line: Line) -> list[Piece]:
-        """Pieces of the new block, by their places there."""
-        return sorted(_rolled(line, -self.shift), key=lambda piece: piece.here)
-
-
-def _rolled(line: Line, shift: int) -> Iterator[Piece]:
-    """Yield the pieces of the own block after it was moved; places are those before."""
-    points = line.split.points
-    start, stop = line.bounds
-    if start == stop:
-        return
-    shift %= points
-    low, high = start + shift, stop + shift
-    for first, last in ((low, min(high, points)), (max(low, points) - points, high - points)):
-        for part, lo, hi in line.split.overlaps(first, last):
-            here = (lo - shift) % points - start
-            yield Piece(part, here, lo - line.split.bounds(part)[0], hi - lo)
-
-
-@dataclass(frozen=True, slots=True)
-class Flipped:
-    """Point ``i`` goes to point ``n - 1 - i``; the own block is given in reverse order."""
-
-    def extent(self, line: Line) -> int:
-        """Points of the own block."""
-        start, stop = line.bounds
-        return stop - start
-
-    def sends(self, line: Line) -> list[Piece]:
-        """Pieces of the own block in reverse order."""
-        points = line.split.points
-        start, stop = line.bounds
-        low = points - stop
-        return [
-            Piece(part, lo - low, lo - line.split.bounds(part)[0], hi - lo)
-            for part, lo, hi in line.split.overlaps(low, points - start)
-        ]
-
-    def recvs(self, line: Line) -> list[Piece]:
-        """Pieces of the new block."""
-        points = line.split.points
-        start, stop = line.bounds
-        found = [
-            Piece(part, points - hi - start, line.split.bounds(part)[1] - hi, hi - lo)
-            for part, lo, hi in line.split.overlaps(points - stop, points - start)
-        ]
-        return found[::-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The `before` points before each block and the `after` ones after it, if there are so many.
-
-    Blocks without points have no window.
-    """
-
-    before: int
-    after: int
-
-    def sides(self, split: Split, part: int) -> tuple[int, int]:
-        """Points of the window on both sides of a block."""
-        start, stop = split.bounds(part)
+    def wanted(self, split: Split, part: int) -> list[tuple[int, int]]:
+        """Ranges of points that a part gets, in the order of its array."""
+        points, (start, stop) = split.points, split.bounds(part)
         if start == stop:
-            return 0, 0
-        return min(self.before, start), min(self.after, split.points - stop)
+            return []
+        if self.window is not None:
+            before, after = self.window
+            return [(max(0, start - before), start), (stop, min(points, stop + after))]
+        if self.reverse:
+            return [(points - stop, points - start)]
+        low = (start - self.shift) % points
+        over = max(0, low + stop - start - points)
+        return [(low, low + stop - start - over), (0, over)]
 
     def extent(self, line: Line) -> int:
-        """Points of the window."""
-        return sum(self.sides(line.split, line.part))
+        """Points of the array that a rank fills."""
+        return sum(stop - start for start, stop in self.wanted(line.split, line.part))
 
-    def sends(self, line: Line) -> list[Piece]:
-        """Pieces of the own block that are in windows of other ones."""
-        split = line.split
-        start, stop = line.bounds
-        found = []
-        for part, *_ in split.overlaps(max(0, start - self.after), start) if stop > start else ():
-            end = split.bounds(part)[1]
-            before, _ = self.sides(split, part)
-            count = min(stop, end + self.after) - start
-            found.append(Piece(part, 0, before + start - end, count))
-        last = min(split.points, stop + self.before)
-        for part, *_ in split.overlaps(stop, last) if stop > start else ():
-            begin = split.bounds(part)[0]
-            before, _ = self.sides(split, part)
-            low = max(start, begin - self.before)
-            found.append(Piece(part, low - start, low - (begin - before), stop - low))
+    def pieces(self, split: Split, part: int) -> list[tuple[int, int, int, int]]:
+        """Consecutive points that a part gets: owner, place here, place there, and their number."""
+        found, place = [], 0
+        for low, high in self.wanted(split, part):
+            for owner, lo, hi in split.overlaps(low, high):
+                start, stop = split.bounds(owner)
+                there, here = (stop - hi, high - hi) if self.reverse else (lo - start, lo - low)
+                found.append((owner, place + here, there, hi - lo))
+            place += high - low
         return found
 
-    def recvs(self, line: Line) -> list[Piece]:
-        """Pieces of the window."""
-        split = line.split
-        start, stop = line.bounds
-        before, after = self.sides(split, line.part)
-        found = []
-        for first, last, shift in (
-            (start - before, start, before - start),
-            (stop, stop + after, before - stop),
-        ):
-            for part, lo, hi in split.overlaps(first, last):
-                found.append(Piece(part, lo + shift, lo - split.bounds(part)[0], hi - lo))
-        return found
+    def sends(self, line: Line) -> list[tuple[int, int, int, int]]:
+        """Pieces of the own block: part that gets it, place here, place there, and points."""
+        split, points, (start, stop) = line.split, line.split.points, line.bounds
+        if start == stop:
+            return []
+        if self.window is not None:
+            before, after = self.window
+            reach = [(max(0, start - after), min(points, stop + before))]
+        elif self.reverse:
+            reach = [(points - stop, points - start)]
+        else:
+            reach = Mapping(-self.shift).wanted(split, line.part)
+        parts = {part for low, high in reach for part, *_ in split.overlaps(low, high)}
+        return [
+            (part, here, there, count)
+            for part in sorted(parts)
+            for owner, there, here, count in self.pieces(split, part)
+            if owner == line.part
+        ]
 
 
 # The mapping of each axis that has one; points stay where they are along all others.
 Mappings = dict[int, Mapping]
+# What a rank computes from fetched arrays, and whether that needs no more memory: on all ranks.
+Computation = tuple[Sequence[Run], bool]
 
 
 def fetch_boxes(
     call: str,
     u: Field,
     plan: Callable[[Agreement], Sequence[Mappings]],
-    prepare: Callable[[Sequence[Array]], None] = lambda _: None,
-) -> tuple[Array, ...]:
-    """Agree on a call of a function, and move parts of a field. *Collective*.
+    prepare: Callable[[Sequence[Array]], Computation] = lambda _: ((), True),
+) -> list[Array]:
+    """Agree on a call of a function, move parts of a field, and compute from them. *Collective*.
 
     Parameters
     ----------
@@ -198,122 +130,89 @@ def fetch_boxes(
         Checks the other arguments, records what all ranks must agree on, and returns the mappings
         of each array to be filled; may be called twice.
     prepare : callable, optional
-        Allocates what will be needed to use the arrays, which are not yet filled: so far all ranks
-        raise if one of them has no memory. May be called twice.
+        Prepares the computation from the arrays, which are not yet filled: so far all ranks raise
+        if one of them has no memory. May be called twice.
 
     Returns
     -------
-    tuple of ndarray
+    list of ndarray
         New arrays, contiguous in the memory order of the pencil.
     """
-    topology = topology_among(u)
-    key: object = None
-    moves: list[Mappings] = []
+    fetch = _Fetch(call, u, plan, prepare)
+    fetch.prepare().run()
+    runs, reserved = fetch.computation
+    with nullcontext() if reserved else agreed(fetch.topology.comm, call):
+        for run in runs:
+            run()
+    return fetch.targets
 
-    def bind(agree: Agreement) -> tuple[PreparedExchange, list[Array]] | None:
-        nonlocal key, moves
+
+class _Fetch(KeptVerb[Exchange, PreparedExchange]):
+    """A call of `fetch_boxes`, whose exchange is kept."""
+
+    moves: Sequence[Mappings]
+    targets: list[Array]
+    computation: Computation
+
+    def __init__(self, call: str, u: Field, plan: Any, prepare: Any) -> None:
+        super().__init__(call, topology_among(u))
+        self._field, self._plan, self._prepare = u, plan, prepare
+
+    def signature(self, agree: Agreement) -> PlanKey:
+        """Check the arguments; the key has all mappings."""
+        u = self._field
         check_field("a", u)
         agree(**signature(u))
-        moves = list(plan(agree))
-        axes = tuple(tuple(sorted(each.items())) for each in moves)
-        key = "boxes", u.pencil, FieldSpec.of(u), axes
-        exchange: Exchange | None = kept_plans(topology).get(key)
-        if exchange is None:
-            return None
-        targets = [_target(u, each) for each in moves]
+        self.moves = self._plan(agree)
+        along = tuple(tuple(sorted(each.items())) for each in self.moves)
+        return PlanKey(("boxes", u.pencil, FieldSpec.of(u), along))
+
+    def make(self) -> Exchange:
+        """Make the exchange, with the axes in the memory order of the pencil."""
+        u, specs = self._field, []
         order = memory_axes(u.pencil.order, len(u.components))
-        sources = [_source(u, each).transpose(order) for each in moves]
-        prepared = exchange.prepare(
-            sources, [target.transpose(order) for target in targets], disjoint=True
-        )
+        lines = [Line.of(u, axis) for axis in order]
+        for mappings in self.moves:
+            along = [mappings.get(axis, Mapping()) for axis in order]
+            pairs = list(zip(along, lines, strict=True))
+            sends = _boxes(u.pencil.rank, lines, [each.sends(line) for each, line in pairs])
+            gets = [each.pieces(line.split, line.part) for each, line in pairs]
+            recvs = _boxes(u.pencil.rank, lines, gets)
+            specs.append(MessageSpec(sends, recvs, (), u.dtype))
+        return Exchange(self.topology, specs, axes=u.ndim, buffers=plan_buffers(self.topology))
+
+    def bind(self, plan: Exchange) -> PreparedExchange:
+        """Allocate the arrays, and prepare the exchange and the computation."""
+        u = self._field
+        order = memory_axes(u.pencil.order, len(u.components))
+        sources, self.targets = [], []
+        for mappings in self.moves:
+            key: list[Any] = [slice(None)] * u.ndim
+            shape = list(u.local_shape)
+            for axis, mapping in mappings.items():
+                shape[axis] = mapping.extent(Line.of(u, axis))
+                if mapping.reverse:
+                    key[axis] = slice(None, None, -1)
+            sources.append(u.local[tuple(key)].transpose(order))
+            self.targets.append(u.frame.make(tuple(shape), u.dtype))
+        arrays = [target.transpose(order) for target in self.targets]
+        prepared = plan.prepare(sources, arrays, disjoint=True)
         prepared.reserve()
-        prepare(targets)
-        return prepared, targets
-
-    def make_missing() -> None:
-        kept_plan(topology, key, lambda: _exchange(u, moves))
-
-    prepared, targets = prepare_together(agreed(topology.comm, call), bind, make_missing)
-    kept_plans(topology).move_to_end(key)
-    prepared.run()
-    return tuple(targets)
+        self.computation = self._prepare(self.targets)
+        return prepared
 
 
-class Computation(NamedTuple):
-    """What a rank computes from arrays once they are filled."""
-
-    runs: Sequence[Callable[[], object]]
-    reserved: bool  # whether it needs no more memory; the same on all ranks
-
-
-def fetch_and_compute(
-    call: str,
-    u: Field,
-    plan: Callable[[Agreement], Sequence[Mappings]],
-    prepare: Callable[[Sequence[Array]], Computation],
-) -> None:
-    """Do what `fetch_boxes` does, and compute from the arrays by `prepare`. *Collective*."""
-    computation = Computation((), reserved=True)
-
-    def prepare_and_keep(arrays: Sequence[Array]) -> None:
-        nonlocal computation
-        computation = prepare(arrays)
-
-    fetch_boxes(call, u, plan, prepare_and_keep)
-    with nullcontext() if computation.reserved else agreed(u.pencil.topology.comm, call):
-        for run in computation.runs:
-            run()
-
-
-def _exchange(u: Field, moves: Sequence[Mappings]) -> Exchange:
-    """Make the exchange. *Collective*."""
-    topology = u.pencil.topology
-    specs = [MessageSpec(*_blocks(u, each), (), u.dtype) for each in moves]
-    return Exchange(topology, specs, axes=u.ndim, buffers=plan_buffers(topology))
-
-
-class _Side(NamedTuple):
-    """Pieces along each axis, and the steps in rank to other parts."""
-
-    pieces: list[list[Piece]]
-    lines: list[Line]
-
-    def blocks(self, rank: int) -> list[MessageBlock]:
-        """All boxes of pieces."""
-        found = []
-        for box in product(*self.pieces):
-            steps = zip(box, self.lines, strict=True)
-            peer = rank + sum((piece.part - line.part) * line.stride for piece, line in steps)
-            key = tuple(slice(piece.here, piece.here + piece.points) for piece in box)
-            found.append(MessageBlock(peer, key, tuple(piece.there for piece in box)))
-        return found
-
-
-def _blocks(u: Field, mappings: Mappings) -> tuple[list[MessageBlock], list[MessageBlock]]:
-    """List what this rank sends and receives, axes in the memory order of the pencil."""
-    order = memory_axes(u.pencil.order, len(u.components))
-    lines = [Line.of(u, axis) for axis in order]
-    along = [mappings.get(axis, Rolled()) for axis in order]
-    pairs = list(zip(along, lines, strict=True))
-    sends = _Side([mapping.sends(line) for mapping, line in pairs], lines)
-    recvs = _Side([mapping.recvs(line) for mapping, line in pairs], lines)
-    return sends.blocks(u.pencil.rank), recvs.blocks(u.pencil.rank)
-
-
-def _source(u: Field, mappings: Mappings) -> Array:
-    """Own block, in reverse order along axes that are flipped."""
-    flipped = [isinstance(mappings.get(axis), Flipped) for axis in range(u.ndim)]
-    key: Any = tuple(slice(None, None, -1 if each else None) for each in flipped)
-    block: Array = u.local[key]
-    return block
-
-
-def _target(u: Field, mappings: Mappings) -> Array:
-    """Allocate the array to be filled."""
-    shape = list(u.local_shape)
-    for axis, mapping in mappings.items():
-        shape[axis] = mapping.extent(Line.of(u, axis))
-    return u.frame.make(tuple(shape), u.dtype)
+def _boxes(
+    rank: int, lines: Sequence[Line], along: Sequence[Sequence[tuple[int, int, int, int]]]
+) -> list[MessageBlock]:
+    """Combine the pieces of all axes: part, place here, place there, and points."""
+    found = []
+    for box in product(*along):
+        steps = zip(box, lines, strict=True)
+        peer = rank + sum((part - line.part) * line.stride for (part, *_), line in steps)
+        key = tuple(slice(here, here + count) for _, here, _, count in box)
+        found.append(MessageBlock(peer, key, tuple(there for _, _, there, _ in box)))
+    return found
 
 
 def roll(a: Field, shift: Any, axis: int | Sequence[int] | None = None) -> Field:
@@ -343,7 +242,6 @@ def roll(a: Field, shift: Any, axis: int | Sequence[int] | None = None) -> Field
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda x, y: 10 * x + y)
     >>> np.roll(u, 1, axis=0).local[:, 0]
@@ -360,9 +258,12 @@ def roll(a: Field, shift: Any, axis: int | Sequence[int] | None = None) -> Field
         for step, number in pairs:
             shifts[number] = shifts.get(number, 0) + int(step)
         agree(shifts=shifts)
-        return [{number: Rolled(step % max(1, a.shape[number])) for number, step in shifts.items()}]
+        return [
+            {number: Mapping(step % max(1, a.shape[number])) for number, step in shifts.items()}
+        ]
 
-    return _moved("roll", a, plan)
+    (block,) = fetch_boxes("roll", a, plan)
+    return a.in_frame(a.pencil, a.frame.bare, block)
 
 
 def flip(m: Field, axis: int | Sequence[int] | None = None) -> Field:
@@ -390,7 +291,6 @@ def flip(m: Field, axis: int | Sequence[int] | None = None) -> Field:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda x, y: 10 * x + y)
     >>> np.flip(u, axis=0).local[:, 0]
@@ -400,9 +300,10 @@ def flip(m: Field, axis: int | Sequence[int] | None = None) -> Field:
     def plan(agree: Agreement) -> list[Mappings]:
         axes = range(m.ndim) if axis is None else sorted(as_dims("axis", axis, m.ndim))
         agree(axis=axes)
-        return [dict.fromkeys(axes, Flipped())]
+        return [dict.fromkeys(axes, Mapping(reverse=True))]
 
-    return _moved("flip", m, plan)
+    (block,) = fetch_boxes("flip", m, plan)
+    return m.in_frame(m.pencil, m.frame.bare, block)
 
 
 def fliplr(m: Field) -> Field:
@@ -415,6 +316,141 @@ def flipud(m: Field) -> Field:
     return flip(m, 0)
 
 
-def _moved(call: str, u: Field, plan: Callable[[Agreement], list[Mappings]]) -> Field:
-    (block,) = fetch_boxes(call, u, plan)
-    return u.in_frame(u.pencil, u.frame.bare, block)
+# Weighted sums of planes.
+
+
+_FEW = 8  # points at the ends of blocks, with formulas of their own
+
+
+class Formula(NamedTuple):
+    """A sum of weighted planes, by their index, times a factor.
+
+    Two factors instead of one round a difference of equal numbers to 0. With `as_complex` the sums
+    of complex planes are multiplied as such: see `Step`.
+    """
+
+    terms: tuple[tuple[int, float], ...]
+    factor: float = 1.0
+    as_complex: bool = False
+
+    def moved(self, by: int) -> Formula:
+        """Return the formula of planes that are counted from elsewhere."""
+        terms = tuple((point + by, weight) for point, weight in self.terms)
+        return Formula(terms, self.factor, self.as_complex)
+
+
+def suits(*dtypes: np.dtype[Any]) -> bool:
+    """Whether line programs take elements of these types, which must be the same one."""
+    first = dtypes[0]
+    return first.char in "fdFD" and all(each == first and each.isnative for each in dtypes)
+
+
+class Planes:
+    """Planes of the own block and of neighbours, by global index; arrays have the axis first.
+
+    Attributes
+    ----------
+    start, stop, points : int
+        First own index and the one after the last, and the number of all.
+    parts : list of (int, ndarray)
+        The first index of planes before the own block, of own ones and of those behind, and them.
+    """
+
+    def __init__(self, u: Field, axis: int, window: Mapping, around: Array) -> None:
+        line = Line.of(u, axis)
+        self.start, self.stop = line.bounds
+        self.points = line.split.points
+        ranges = window.wanted(line.split, line.part)
+        before = ranges[0][1] - ranges[0][0] if ranges else 0
+        planes = np.moveaxis(around, axis, 0)
+        self.parts = [
+            (self.start - before, planes[:before]),
+            (self.start, np.moveaxis(u.local, axis, 0)),
+            (self.stop, planes[before:]),
+        ]
+        others = [each for each in memory_axes(u.pencil.order, len(u.components)) if each != axis]
+        self._order = [0, *(each + (each < axis) for each in others)]
+
+    def between(self, first: int, last: int) -> Array:
+        """Return the planes ``first`` to ``last - 1``: a view if all of them are own planes."""
+        if self.start <= first <= last <= self.stop:
+            return self.parts[1][1][first - self.start : last - self.start]
+        cut = [part[max(0, first - start) : max(0, last - start)] for start, part in self.parts]
+        return np.concatenate(cut)
+
+    def cuts(self, first: int, last: int, before: int, after: int) -> list[tuple[int, int]]:
+        """Divide points with neighbours in ranges, the longest of which needs own planes only."""
+        inner = min(last, max(first, self.start + before))
+        ends = first, inner, max(inner, min(last, self.stop - after)), last
+        return [(low, high) for low, high in pairwise(ends) if low < high]
+
+    def prepare(self, out: Array, formulas: Sequence[Formula]) -> Sequence[Run]:
+        """Prepare to compute planes by formulas, one for each plane of `out` from `start` on.
+
+        The results may be called in any order; `out` shares no memory with the planes.
+        """
+        if not out.size:
+            return []
+        given = [(first, part.transpose(self._order)) for first, part in self.parts]
+        out = out.transpose(self._order)
+        contiguous = _prepare_rows(given, out, self.start, formulas)
+        if contiguous is not None:
+            return [contiguous]
+        runs = []
+        for first, last in pieces(len(formulas)):
+            piece = formulas[first:last]
+            used = [point for formula in piece for point, _ in formula.terms]
+            low, stop = min(used), max(used) + 1
+            sources = []
+            for begin, array in given:
+                lo, hi = max(low, begin), min(stop, begin + len(array))
+                if lo < hi:
+                    sources.append(Rows(lo - low, array[lo - begin : hi - begin]))
+            # The same for all pieces but those at the ends, if the formulas are.
+            own = self.start + first
+            moved = tuple(formula.moved(-own) for formula in piece)
+            program = _program(moved, own - low, stop - low)
+            runs.append(prepare_lines(program, sources, [Rows(stop - low, out[first:last])], 0))
+        return runs
+
+
+@lru_cache(maxsize=64)
+def _program(formulas: Sequence[Formula], own: int, given: int) -> LineProgram:
+    """Make a program; the first own point is in row `own`, and the first result in row `given`."""
+    steps = []
+    for row, (terms, factor, as_complex) in enumerate(formulas, given):
+        steps.append(Step(row, [Term(own + point, weight) for point, weight in terms]))
+        if factor != 1 or as_complex:
+            steps.append(Step(row, [Term(row, factor)], as_complex))
+    return LineProgram(given + len(formulas), steps)
+
+
+def _prepare_rows(
+    given: Sequence[tuple[int, Array]], out: Array, start: int, formulas: Sequence[Formula]
+) -> Run | None:
+    """Prepare the same where points along the axis are contiguous, and most formulas are alike."""
+    points = len(formulas)
+    target, source = np.moveaxis(out, 0, -1), np.moveaxis(given[1][1], 0, -1)
+    middle = points // 2
+    terms, factor, as_complex = formulas[middle].moved(-start - middle)
+    alike = source.shape[-1] == points and target.flags.c_contiguous
+    if not alike or not np.isfinite(factor) or factor == 0:
+        return None
+    columns: list[Column] = []
+    for number, each in enumerate(formulas):
+        moved = tuple((start + number + by, weight) for by, weight in terms)
+        inside = all(0 <= number + by < points for by, _ in terms)
+        if not inside or each != (moved, factor, as_complex):
+            scale = each.factor / factor
+            if not np.isfinite(scale) or len(columns) > _FEW:
+                return None
+            found = [
+                (
+                    next(p[point - low] for low, p in given if low <= point < low + len(p)),
+                    weight * scale,
+                )
+                for point, weight in each.terms
+            ]
+            columns.append(Column(number, found))
+    total = complex(factor) if as_complex else factor
+    return prepare_weighted_rows(target, source, terms, columns, total)

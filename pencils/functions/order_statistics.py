@@ -1,4 +1,7 @@
-"""Medians and quantiles over all ranks, with the signatures of NumPy. All are *Collective*."""
+"""Medians and quantiles over all ranks. All are *Collective*.
+
+Signatures are those of NumPy, which checks them before it calls these functions.
+"""
 
 # ruff: noqa: ARG001 - `overwrite_input` is NumPy's, and without effect
 
@@ -26,43 +29,26 @@ from pencils.functions.arguments import (
     warn,
     weights_part,
 )
-from pencils.functions.selection import Room, places, select, word_sizes
+from pencils.functions.selection import Room, places, room_for, select, word_sizes
 
 
 class Question(NamedTuple):
-    """What is asked about values.
+    """What is asked about values."""
 
-    Attributes
-    ----------
-    name : str
-        What the user called.
-    of : callable
-        The function of NumPy, with all arguments but the array, `axis`, `keepdims` and `weights`.
-    skips : bool
-        Whether NaN is left out.
-    q : array or None
-        The quantiles; None for a median.
-    method : str
-        The method of the quantiles.
-    scalar : type or None
-        That of the quantile if it is one number: some leave the type of the values.
-    """
-
-    name: str
-    of: Callable[..., Any]
-    skips: bool
-    q: Array | None = None
+    name: str  # what the user called
+    of: Callable[..., Any]  # the function of NumPy, with all arguments but axis, keepdims, weights
+    skips: bool  # whether NaN is left out
+    q: Array | None = None  # the quantiles; None for a median
     method: str = "linear"
-    scalar: type | None = None
+    scalar: type | None = None  # that of one number, if it leaves the type of the values
+
+    @property
+    def positions(self) -> int:
+        """Positions of values that are found, or more."""
+        return 2 if self.q is None else 2 * self.q.size
 
 
-def median(
-    a: Field,
-    axis: Axis = None,
-    out: None = None,
-    overwrite_input: bool = False,
-    keepdims: bool = False,
-) -> Any:
+def median(a: Field, *args: Any, **options: Any) -> Any:
     """Median over all ranks, as `numpy.median`. *Collective*, by a few reductions of counts.
 
     Along all axes the ranks count digits of the values to find those in the middle; along others,
@@ -93,40 +79,25 @@ def median(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((5, 3)), lambda i, j: i**2 + 0.0 * j)
     >>> np.median(u), np.percentile(u, [25, 90])
     (np.float64(4.0), array([ 1., 16.]))
     """
-    return _answer(Question("median", np.median, skips=False), a, axis, out, keepdims)
+    asked = Question("median", np.median, skips=False)
+    return _answer(asked, a, *args, **options)
 
 
-def nanmedian(
-    a: Field,
-    axis: Axis = None,
-    out: None = None,
-    overwrite_input: bool = False,
-    keepdims: bool = False,
-) -> Any:
+def nanmedian(a: Field, *args: Any, **options: Any) -> Any:
     """Median over all ranks of what is not NaN; else like `median`. *Collective*.
 
     All ranks warn if a result is NaN because there is nothing else.
     """
-    return _answer(Question("nanmedian", np.nanmedian, skips=True), a, axis, out, keepdims)
+    asked = Question("nanmedian", np.nanmedian, skips=True)
+    return _answer(asked, a, *args, **options)
 
 
-def quantile(
-    a: Field,
-    q: Any,
-    axis: Axis = None,
-    out: None = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Any:
+def quantile(a: Field, q: Any, *args: Any, **options: Any) -> Any:
     """Quantiles over all ranks, as `numpy.quantile`. *Collective*, by reductions of counts.
 
     Parameters
@@ -146,83 +117,58 @@ def quantile(
     scalar, array or PencilArray
         NumPy scalars or arrays, the same on every rank, if `axis` is not given; else a field.
     """
-    return _quantile("quantile", np.quantile, 1, a, q, axis, out, method, keepdims, weights)
+    return _quantile("quantile", a, q, *args, **options)
 
 
-def percentile(
-    a: Field,
-    q: Any,
-    axis: Axis = None,
-    out: None = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Any:
+def percentile(a: Field, q: Any, *args: Any, **options: Any) -> Any:
     """Percentiles over all ranks: like `quantile`, with `q` between 0 and 100. *Collective*."""
-    return _quantile("percentile", np.percentile, 100, a, q, axis, out, method, keepdims, weights)
+    return _quantile("percentile", a, q, *args, **options)
 
 
-def nanquantile(
-    a: Field,
-    q: Any,
-    axis: Axis = None,
-    out: None = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Any:
+def nanquantile(a: Field, q: Any, *args: Any, **options: Any) -> Any:
     """Quantiles over all ranks of what is not NaN; else like `quantile`. *Collective*."""
-    return _quantile("nanquantile", np.nanquantile, 1, a, q, axis, out, method, keepdims, weights)
+    return _quantile("nanquantile", a, q, *args, **options)
 
 
-def nanpercentile(
-    a: Field,
-    q: Any,
-    axis: Axis = None,
-    out: None = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Any:
+def nanpercentile(a: Field, q: Any, *args: Any, **options: Any) -> Any:
     """Percentiles over all ranks of what is not NaN; else like `percentile`. *Collective*."""
-    function = np.nanpercentile
-    return _quantile("nanpercentile", function, 100, a, q, axis, out, method, keepdims, weights)
+    return _quantile("nanpercentile", a, q, *args, **options)
 
 
 def _quantile(
     name: str,
-    function: Callable[..., Any],
-    whole: int,
     a: Field,
     q: Any,
-    axis: Axis,
-    out: None,
-    method: str,
-    keepdims: bool,
-    weights: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    weights: Any = None,
 ) -> Any:
     check_given(name, a, q, out, weights)
+    function = getattr(np, name)
     with agreed(a.pencil.topology.comm, name) as agree:
         if isinstance(q, Field):
             raise TypeError(f"{name}: q must be numbers that all ranks have, not a PencilArray")
         agree(**signature(a), q=q, method=method)
         # NumPy checks what it checks before it reads values.
         function(np.zeros(2, a.dtype), q, method=method)
-        fractions = np.asarray(q) if whole == 1 else np.true_divide(q, whole)
+        fractions = np.true_divide(q, 100) if "percentile" in name else q
     scalar = type(q) if isinstance(q, np.floating) else float if type(q) in {int, float} else None
     of = partial(function, q=q, method=method)
     asked = Question(name, of, name.startswith("nan"), np.asarray(fractions), method, scalar)
-    return _answer(asked, a, axis, out, keepdims, weights)
+    return _answer(asked, a, axis, out, overwrite_input, keepdims, weights)
 
 
 def _answer(
-    asked: Question, a: Field, axis: Axis, out: None, keepdims: bool, weights: Any = None
+    asked: Question,
+    a: Field,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
+    weights: Any = None,
 ) -> Any:
     """Reduce a field to medians or quantiles. *Collective*."""
     name = asked.name
@@ -241,7 +187,7 @@ def _answer(
                     "numpy.histogram(u, bins, weights=weights)"
                 )
             values, missing = _known(a)
-            room = room_for(asked, a)
+            room = room_for(a.size, asked.positions)
             numbers = np.array([values.size, missing])
             agree.carry(numbers)
         else:
@@ -256,13 +202,9 @@ def _answer(
         front = np.ndim(result)
         return task.finish(np.reshape(result, np.shape(result) + (1,) * a.ndim), front)
     if agree.flagged:
-        warn("All-NaN slice encountered" if a.size else "Mean of empty slice", up=_depth(asked))
+        up = 1 if asked.q is None else 2  # calls behind the function that replaces NumPy's
+        warn("All-NaN slice encountered" if a.size else "Mean of empty slice", up)
     return task.finish(block, block.ndim - a.ndim)
-
-
-def _depth(asked: Question) -> int:
-    """Count the calls between the function that replaces NumPy's and `_answer`."""
-    return 1 if asked.q is None else 2
 
 
 def _own(asked: Question, task: Reduction, weights: Any) -> Array:
@@ -316,11 +258,6 @@ def _known(a: Field) -> tuple[Array, int]:
     return (values[~nan] if missing else values), missing
 
 
-def room_for(asked: Question, a: Field) -> Room:
-    """Allocate memory for `of_all_values`; local."""
-    return Room(a.size, 2 if asked.q is None else 2 * asked.q.size)
-
-
 def of_all_values(
     asked: Question, a: Field, values: Array, count: int, missing: int, room: Room
 ) -> Any:
@@ -337,22 +274,19 @@ def of_all_values(
     if asked.q is None:
         middle = np.arange((count - 1) // 2, count // 2 + 1)
         return asked.of(select(comm, asked.name, values, count, middle, room))
-    at = places(asked.method, count, asked.q)
-    wanted = np.unique([at.lower, at.upper])
+    low, high, distance = places(asked.method, count, asked.q)
+    wanted = np.unique([low, high])
     found = select(comm, asked.name, values, count, wanted, room)
-    lower = found[np.searchsorted(wanted, at.lower)]
-    upper = found[np.searchsorted(wanted, at.upper)]
-    if at.distance is None:
+    lower, upper = (found[np.searchsorted(wanted, ends)] for ends in (low, high))
+    if distance is None:
         return lower.astype(a.dtype) if lower.ndim else lower[()]
-    if (
-        at.distance.dtype.kind == "i" and asked.scalar is None
-    ):  # as of integers q: none or all the way
-        kind = np.result_type(a.dtype, at.distance.dtype)
-        return np.where(at.distance == 0, lower, upper).astype(kind)[()]
+    if distance.dtype.kind == "i" and asked.scalar is None:  # integers q: none or all the way
+        kind = np.result_type(a.dtype, distance.dtype)
+        return np.where(distance == 0, lower, upper).astype(kind)[()]
     if asked.q.ndim == 0:
-        between = asked.scalar(at.distance) if asked.scalar else at.distance
+        between = asked.scalar(distance) if asked.scalar else distance
         return np.quantile(np.array([lower, upper], a.dtype), between)
     pairs = np.array([lower.ravel(), upper.ravel()], a.dtype).T
-    steps = at.distance.reshape(-1, 1)
+    steps = distance.reshape(-1, 1)
     parts = [np.quantile(pair, step) for pair, step in zip(pairs, steps, strict=True)]
     return np.concatenate(parts).reshape(asked.q.shape)

@@ -26,7 +26,7 @@ from pencils.comm.reduce import selectable
 from pencils.comm.scan import in_turn, prepare_running_sums, scanner
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, comm_along, one_axis
-from pencils.functions.planes import Run, suits
+from pencils.functions.moves import Run, suits
 
 # Scans the own block, given the communicator along the axis if it is cut.
 Scan = Callable[[Any], None]
@@ -73,87 +73,62 @@ def cumsum(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.ones(pencils.Pencil((4, 3)))
     >>> int(np.cumsum(u, axis=0).max())
     4
     """
-    return _scan("cumsum", np.add, a, axis, dtype, out=out)
+    return _scan("cumsum", np.add, a, axis, dtype, out)
 
 
-def cumprod(
-    a: Field, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
-) -> Field:
+def cumprod(a: Field, *args: Any, **options: Any) -> Field:
     """Multiply all elements up to each one along an axis; else like `cumsum`. *Collective*."""
-    return _scan("cumprod", np.multiply, a, axis, dtype, out=out)
+    return _scan("cumprod", np.multiply, a, *args, **options)
 
 
-def nancumsum(
-    a: Field, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
-) -> Field:
+def nancumsum(a: Field, *args: Any, **options: Any) -> Field:
     """Add up with NaN as 0, as `numpy.nancumsum`; else like `cumsum`. *Collective*."""
-    return _scan("nancumsum", np.add, a, axis, dtype, out=out, missing=0)
+    return _scan("nancumsum", np.add, a, *args, missing=0, **options)
 
 
-def nancumprod(
-    a: Field, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
-) -> Field:
+def nancumprod(a: Field, *args: Any, **options: Any) -> Field:
     """Multiply with NaN as 1, as `numpy.nancumprod`; else like `cumsum`. *Collective*."""
-    return _scan("nancumprod", np.multiply, a, axis, dtype, out=out, missing=1)
+    return _scan("nancumprod", np.multiply, a, *args, missing=1, **options)
 
 
-def cumulative_sum(
-    x: Field,
-    /,
-    *,
-    axis: int | None = None,
-    dtype: DTypeLike | None = None,
-    out: None = None,
-    include_initial: bool = False,
-) -> Field:
+def cumulative_sum(x: Field, /, **options: Any) -> Field:
     """Add up along an axis, as `numpy.cumulative_sum` and like `cumsum`. *Collective*."""
-    return _scan("cumulative_sum", np.add, x, axis, dtype, out=out, initial=include_initial)
+    return _scan("cumulative_sum", np.add, x, **options)
 
 
-def cumulative_prod(
-    x: Field,
-    /,
-    *,
-    axis: int | None = None,
-    dtype: DTypeLike | None = None,
-    out: None = None,
-    include_initial: bool = False,
-) -> Field:
+def cumulative_prod(x: Field, /, **options: Any) -> Field:
     """Multiply along an axis, as `numpy.cumulative_prod` and like `cumsum`. *Collective*."""
-    return _scan("cumulative_prod", np.multiply, x, axis, dtype, out=out, initial=include_initial)
+    return _scan("cumulative_prod", np.multiply, x, **options)
 
 
-def accumulate(
-    ufunc: np.ufunc, a: Field, axis: int = 0, dtype: DTypeLike | None = None, out: None = None
-) -> Field:
+def accumulate(ufunc: np.ufunc, a: Field, axis: int = 0, *args: Any, **options: Any) -> Field:
     """Do what ``ufunc.accumulate`` does, for `numpy.add` and `numpy.multiply`. *Collective*."""
-    return _scan(f"{ufunc.__name__}.accumulate", ufunc, a, axis, dtype, out=out)
+    return _scan(f"{ufunc.__name__}.accumulate", ufunc, a, axis, *args, **options)
 
 
 def _scan(
     name: str,
     ufunc: np.ufunc,
     u: Field,
-    axis: int | None,
-    dtype: DTypeLike | None,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    out: object = None,
     *,
-    out: object,
     missing: int | None = None,
-    initial: bool = False,
+    include_initial: bool = False,
 ) -> Field:
     """Scan along one axis; NaN counts as `missing`."""
     with agreed(topology_among(u).comm, name) as agree:
         check_field("a", u)
-        agree(**signature(u), initial=bool(initial))
+        agree(**signature(u), initial=bool(include_initial))
         if out is not None:
             raise TypeError(f"{name} of a PencilArray takes no out=; use what it returns")
-        if initial:
+        if include_initial:
             raise ArgumentError(
                 f"{name} with include_initial=True would have one point more than its pencil; "
                 f"leave it out, and take the {ufunc.identity} before the first point as known"
@@ -161,13 +136,20 @@ def _scan(
         position = one_axis(name, u, axis)
         wanted = None if dtype is None else as_dtype(dtype)
         agree(axis=position, wanted=wanted)
-        result = _result_dtype(ufunc, u.dtype, wanted)
+        # NumPy gives the type of the result, and its error for elements that it does not combine.
+        result = ufunc.accumulate(np.ones(1, u.dtype), dtype=selectable(wanted)).dtype
+        if wanted is not None and wanted.kind != result.kind:
+            raise TypeError(
+                f"{ufunc.__name__} of elements of dtype {u.dtype} does not give {wanted}"
+            )
         frame = u.frame.bare
         block = frame.make(frame.shape_of(u.components, result), result)
-        line = Line.of(u, position)
-        order = memory_axes(u.pencil.order, len(u.components))
-        values, sums = _known(u.local, missing).transpose(order), block.transpose(order)
-        scan = _scanned(ufunc, values, sums, order.index(position), line)
+        values = u.local
+        if missing is not None and values.dtype.kind in "fc":
+            values = np.where(np.isnan(values), values.dtype.type(missing), values)
+        line, order = Line.of(u, position), memory_axes(u.pencil.order, len(u.components))
+        along = order.index(position)
+        scan = _scanned(ufunc, values.transpose(order), block.transpose(order), along, line)
     comm = comm_along(u, position) if line.is_cut else None
     with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
         scan(comm)
@@ -180,60 +162,43 @@ def _scanned(ufunc: np.ufunc, values: Array, sums: Array, axis: int, line: Line)
     Large blocks are scanned in parts, which all ranks do one after the other. Where these are not
     many more than ranks, each rank reduces its block to a plane first.
     """
+    prepare = partial(_prepare, ufunc, axis=axis)
     if not line.is_cut:
-        runs = _prepare(ufunc, values, sums, axis)
+        runs = prepare(values, sums)
         return lambda _: _run(runs)
-    keys = _parts(sums, axis, line)
-    if _in_order(ufunc, sums.dtype):
+    # Results in another order would not be near those of NumPy: half precision has three digits,
+    # and the products of complex infinities depend on the order.
+    in_order = sums.dtype == np.float16 or (ufunc is np.multiply and sums.dtype.kind == "c")
+    filled, keys = line.filled, _parts(sums, axis, line)
+    if in_order or (keys and len(keys) >= _PARTS_FOR_EACH * (len(filled) - 1)):
         keys = keys or [(slice(None),) * sums.ndim]
-        return _scanned_in_turn(ufunc, values, sums, axis, line, keys)
-    if keys and len(keys) >= _PARTS_FOR_EACH * (len(line.filled) - 1):
-        return _scanned_in_turn(ufunc, values, sums, axis, line, keys)
-    counts = line.part in line.filled[:-1]
-    plane = _plane(ufunc, values, axis, sums.dtype, counts=counts)
-    combine = scanner(plane, ufunc, line.filled, line.part, line.split.parts)
-    before = plane if line.part in line.filled[1:] else None
-    runs = _prepare(ufunc, values, sums, axis, before=before)
+        shapes = [(*sums[key].shape[:axis], 1, *sums[key].shape[axis + 1 :]) for key in keys]
+        arrived, sent = ([np.empty(shape, sums.dtype) for shape in shapes] for _ in range(2))
+        first = not filled or line.part == filled[0]
+        works = [
+            prepare(
+                values[key],
+                sums[key],
+                before=None if first else before,
+                after=after,
+                besides=sums.nbytes - sums[key].nbytes,
+            )
+            for key, before, after in zip(keys, arrived, sent, strict=True)
+        ]
+        return lambda comm: in_turn(comm, filled, arrived, sent, lambda n: _run(works[n]))
+    plane = np.zeros((*values.shape[:axis], 1, *values.shape[axis + 1 :]), sums.dtype)
+    if line.part in filled[:-1]:
+        kind = selectable(sums.dtype)
+        with np.errstate(all="ignore"):  # with an initial 0, the sum of -0.0 would be 0.0
+            ufunc.reduce(values, axis, kind, plane, keepdims=True, initial=None)
+    combine = scanner(plane, ufunc, filled, line.part, line.split.parts)
+    runs = prepare(values, sums, before=plane if line.part in filled[1:] else None)
 
     def scan(comm: Any) -> None:
         combine(comm)
         _run(runs)
 
     return scan
-
-
-def _in_order(ufunc: np.ufunc, dtype: np.dtype[Any]) -> bool:
-    """Whether results in another order would not be near those of NumPy.
-
-    Half precision has three digits, and the products of complex infinities depend on the order.
-    """
-    return dtype == np.float16 or (ufunc is np.multiply and dtype.kind == "c")
-
-
-def _scanned_in_turn(
-    ufunc: np.ufunc, values: Array, sums: Array, axis: int, line: Line, keys: Sequence[Any]
-) -> Scan:
-    """Prepare to scan parts of the own block, each when the block before it is done."""
-    first = not line.filled or line.part == line.filled[0]
-    shapes = [(*sums[key].shape[:axis], 1, *sums[key].shape[axis + 1 :]) for key in keys]
-    before, after = ([np.empty(shape, sums.dtype) for shape in shapes] for _ in range(2))
-    runs = [
-        _prepare(
-            ufunc,
-            values[key],
-            sums[key],
-            axis,
-            before=None if first else before[number],
-            after=after[number],
-            besides=sums.nbytes - sums[key].nbytes,
-        )
-        for number, key in enumerate(keys)
-    ]
-
-    def work(number: int) -> None:
-        _run(runs[number])
-
-    return lambda comm: in_turn(comm, line.filled, before, after, work)
 
 
 def _parts(sums: Array, axis: int, line: Line) -> list[tuple[slice, ...]]:
@@ -254,20 +219,6 @@ def _run(runs: Sequence[Run]) -> None:
         run()
 
 
-def _plane(
-    ufunc: np.ufunc, values: Array, axis: int, dtype: np.dtype[Any], *, counts: bool
-) -> Array:
-    """Reduce the own block to a plane; return zeros if it is not needed."""
-    shape = list(values.shape)
-    shape[axis] = 1
-    plane = np.zeros(shape, dtype)
-    if counts:
-        kind = selectable(dtype)
-        with np.errstate(all="ignore"):  # with an initial 0, the sum of -0.0 would be 0.0
-            ufunc.reduce(values, axis, kind, plane, keepdims=True, initial=None)
-    return plane
-
-
 def _prepare(
     ufunc: np.ufunc,
     values: Array,
@@ -284,9 +235,8 @@ def _prepare(
     """
     if ufunc is np.add and suits(sums.dtype, values.dtype):
         return prepare_running_sums(values, sums, axis, before=before, after=after, besides=besides)
-    scan = _by_plane if sums.strides[axis] > sums.itemsize else _by_line
-    if planes(values, axis, 0, 1).size < _MANY:
-        scan = _by_line
+    many = planes(values, axis, 0, 1).size >= _MANY
+    scan = _by_plane if many and sums.strides[axis] > sums.itemsize else _by_line
     runs: list[Run] = [partial(scan, ufunc, values, sums, axis, before)]
     if after is not None and sums.size:
         runs.append(partial(np.copyto, after, planes(sums, axis, -1, sums.shape[axis])))
@@ -323,20 +273,3 @@ def _by_line(ufunc: np.ufunc, values: Array, sums: Array, axis: int, before: Arr
         first = planes(part, axis, 0, 1)
         ufunc(before[key if axis else slice(None)], first, out=first)
         ufunc.accumulate(part, axis, kind, part)
-
-
-def _result_dtype(
-    ufunc: np.ufunc, dtype: np.dtype[Any], wanted: np.dtype[Any] | None
-) -> np.dtype[Any]:
-    """Type that NumPy gives the result; its error for elements that it does not combine."""
-    result: np.dtype[Any] = ufunc.accumulate(np.ones(1, dtype), dtype=selectable(wanted)).dtype
-    if wanted is not None and wanted.kind != result.kind:
-        raise TypeError(f"{ufunc.__name__} of elements of dtype {dtype} does not give {wanted}")
-    return result
-
-
-def _known(block: Array, missing: int | None) -> Array:
-    """Replace NaN, as functions of NumPy do whose names begin with nan."""
-    if missing is None or block.dtype.kind not in "fc":
-        return block
-    return np.where(np.isnan(block), block.dtype.type(missing), block)

@@ -8,9 +8,8 @@ digit go to the next round. Values stay where they are, but for those that are f
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,18 +18,6 @@ from numpy.typing import NDArray
 from pencils.array.allocation import Array
 from pencils.comm.mpi import MPI
 from pencils.comm.reduce import reduce_together
-
-
-class Places(NamedTuple):
-    """Positions of the values on both sides of each quantile, and how far it is between them.
-
-    The distance is None for methods that choose a value.
-    """
-
-    lower: Array
-    upper: Array
-    distance: Array | None
-
 
 # Two constants of the continuous methods.
 _CONTINUOUS: dict[str, tuple[float, float]] = {
@@ -42,62 +29,50 @@ _CONTINUOUS: dict[str, tuple[float, float]] = {
 }
 
 
-def _inverted_cdf(n: int, q: Array) -> Array:
-    index = n * q - 1
-    below = np.floor(index)
-    return np.asarray(np.where(index == below, below, below + 1))
-
-
-def _closest_observation(n: int, q: Array) -> Array:
-    index = n * q - 1 - 0.5
-    below = np.floor(index)
-    return np.asarray(np.where((index == below) & (below % 2 == 1), below, below + 1))
-
-
 _DISCRETE: dict[str, Callable[[int, Array], Array]] = {
-    "inverted_cdf": _inverted_cdf,
-    "closest_observation": _closest_observation,
+    "inverted_cdf": lambda n, q: np.ceil(n * q - 1),
+    "closest_observation": lambda n, q: _odd_or_next(n * q - 1 - 0.5),
     "lower": lambda n, q: np.floor((n - 1) * q),
     "higher": lambda n, q: np.ceil((n - 1) * q),
     "nearest": lambda n, q: np.asarray(np.around((n - 1) * q)),
 }
 
 
-def places(method: str, n: int, q: Array) -> Places:
+def _odd_or_next(index: Array) -> Array:
+    return np.asarray(np.where(index % 2 == 1, index, np.floor(index) + 1))
+
+
+def places(method: str, n: int, q: Array) -> tuple[Array, Array, Array | None]:
     """Find the places of quantiles among `n` values, in floating point as NumPy does.
 
-    NumPy has checked the method and the quantiles.
+    These are the positions of the values on both sides, and how far it is between them: None for
+    methods that choose a value. NumPy has checked the method and the quantiles.
     """
     if method in _DISCRETE:
         chosen = np.maximum(_DISCRETE[method](n, q), 0).astype(np.intp)
-        return Places(chosen, chosen, None)
-    index = np.asarray(_index(method, n, q))
-    if method == "linear" and index.dtype.kind in "iu":
-        return Places(index, index, None)
-    lower = np.floor(index)
-    distance = np.asarray(index - lower)
-    if method == "averaged_inverted_cdf":
-        distance = np.where(distance == 0, 0.5, 1.0).astype(index.dtype)
+        return chosen, chosen, None
+    if method == "linear":
+        index = (n - 1) * q
+        if index.dtype.kind in "iu":
+            return index, index, None
     elif method == "midpoint":
-        distance = np.where(distance == 0, 0.0, 0.5).astype(index.dtype)
+        index = 0.5 * (np.floor((n - 1) * q) + np.ceil((n - 1) * q))
+    elif method == "averaged_inverted_cdf":
+        index = n * q - 1
+    else:
+        alpha, beta = _CONTINUOUS[method]
+        index = n * q + (alpha + q * (1 - alpha - beta)) - 1
+    lower = np.floor(index)
+    distance = index - lower
+    if method == "averaged_inverted_cdf":
+        distance = np.where(distance == 0, 0.5, 1.0)
+    elif method == "midpoint":
+        distance = np.where(distance == 0, 0.0, 0.5)
     # Beyond the first or the last value it is this one.
     distance = np.where((index < 0) | (index >= n - 1), 0, distance).astype(index.dtype)
     upper = np.clip(np.where(index < 0, 0, lower + 1), 0, n - 1).astype(np.intp)
     lower = np.clip(np.where(index >= n - 1, n - 1, lower), 0, n - 1).astype(np.intp)
-    return Places(lower, upper, distance)
-
-
-def _index(method: str, n: int, q: Array) -> Any:
-    match method:
-        case "linear":
-            return (n - 1) * q
-        case "averaged_inverted_cdf":
-            return n * q - 1
-        case "midpoint":
-            return 0.5 * (np.floor((n - 1) * q) + np.ceil((n - 1) * q))
-        case _:
-            alpha, beta = _CONTINUOUS[method]
-            return n * q + (alpha + q * (1 - alpha - beta)) - 1
+    return lower, upper, distance
 
 
 _BYTE = 8  # bits
@@ -108,16 +83,17 @@ _CHUNK = 1 << 17  # values whose digits are found at once
 _LONG = {63: 16, 112: 64}
 
 
-class Room:
-    """Memory for `select`, which ranks allocate before they agree on a call.
+Room = tuple[NDArray[np.int64], NDArray[np.int64]]  # counts of digits, and their running sums
+
+
+def room_for(size: int, most: int) -> Room:
+    """Allocate memory for `select`, which ranks do before they agree on a call.
 
     `size` is the number of elements of the field, `most` that of the positions, or more.
     """
-
-    def __init__(self, size: int, most: int) -> None:
-        wide = min(most, _FEW) << _WIDE if size >= _MANY else 0
-        self.counts = np.empty(1 + max(most << _BYTE, wide), np.int64)
-        self.sums = np.empty(1 << (_WIDE if wide else _BYTE), np.int64)
+    wide = min(most, _FEW) << _WIDE if size >= _MANY else 0
+    counts = np.empty(1 + max(most << _BYTE, wide), np.int64)
+    return counts, np.empty(1 << (_WIDE if wide else _BYTE), np.int64)
 
 
 class _Group(NamedTuple):
@@ -130,14 +106,6 @@ class _Group(NamedTuple):
     digit: int
     whole: bool
     positions: NDArray[np.int64]
-
-
-class _Digit(NamedTuple):
-    """Which bits of which word of a value are a digit."""
-
-    word: int
-    shift: int
-    bits: int
 
 
 def select(
@@ -160,78 +128,42 @@ def select(
         Number of values of all ranks, at most the size of the field.
     positions : array of int
         Rising positions in the order of all values, the same on all ranks.
-    room : Room
-        For the field of the values, and for these positions.
+    room : tuple of array
+        What `room_for` has made for the field of the values, and for these positions.
     """
     if comm.size == 1:
         return np.partition(values, positions)[positions] if positions.size else values[:0]
-    search = _Search(values, positions)
-    wide = count >= _MANY and positions.size <= _FEW
-    for digit in _digits_of(values.dtype, _WIDE if wide else _BYTE):
-        shape = len(search.groups), 1 << digit.bits
-        numbers = room.counts[: 1 + prod(shape)]
-        tally = partial(search.count, digit)
-        counts = reduce_together(comm, call, numbers, MPI.SUM, tally).reshape(shape)
-        search.narrow(counts, room.sums[: shape[1]])
-        if search.is_over:
-            break
-    raw = np.empty(1 + len(search.groups) * values.itemsize, np.uint8)
-    found = reduce_together(comm, call, raw, MPI.MAX, search.write).copy().view(values.dtype)
-    return np.repeat(found, [group.positions.size for group in search.groups])
+    groups = [_Group(0, 0, True, positions)]  # the same on all ranks
+    known: list[Array] = [values]  # own values of each group, or of each parent, and their digits
+    digits: list[Array] = [np.empty(0, np.uint16)]
 
+    def split() -> list[Array]:
+        pairs = [(group, known[group.parent]) for group in groups]
+        return [v if group.whole else v[digits[group.parent] == group.digit] for group, v in pairs]
 
-class _Search:
-    """What one rank knows of the wanted values: groups, the same on all ranks, and own values."""
-
-    def __init__(self, values: Array, positions: NDArray[np.int64]) -> None:
-        self.groups = [_Group(0, 0, True, positions)]
-        self.is_over = False  # only the wanted values are left
-        self._values = [values]  # of each group
-        self._digits: list[Array] = [np.empty(0, np.uint16)]  # of these values
-
-    def count(self, digit: _Digit, counts: NDArray[Any]) -> None:
-        """Count how often each digit occurs in each group."""
-        self._split()
-        self._digits = [_digits(values, digit) for values in self._values]
-        for row, found in zip(counts.reshape(len(self.groups), -1), self._digits, strict=True):
+    def tally(digit: tuple[int, int, int], numbers: NDArray[Any]) -> None:
+        known[:] = split()
+        digits[:] = [_digits(each, *digit) for each in known]
+        for row, found in zip(numbers.reshape(len(groups), -1), digits, strict=True):
             _count(found, row)
 
-    def narrow(self, counts: NDArray[Any], sums: NDArray[np.int64]) -> None:
-        """Find the groups of the next digit, from the counts of all ranks."""
-        made = []
-        for parent, (row, group) in enumerate(zip(counts, self.groups, strict=True)):
-            np.cumsum(row, out=sums)
-            chosen = np.searchsorted(sums, group.positions, "right")
-            for digit in np.unique(chosen).tolist():
-                positions = group.positions[chosen == digit] - (sums[digit] - row[digit])
-                made.append(_Group(parent, digit, bool(row[digit] == sums[-1]), positions))
-        self.is_over = all(counts[group.parent, group.digit] == 1 for group in made)
-        self.groups = made
+    wide = count >= _MANY and positions.size <= _FEW
+    for digit in _digits_of(values.dtype, _WIDE if wide else _BYTE):
+        width = 1 << digit[2]
+        numbers = room[0][: 1 + len(groups) * width]
+        counts = reduce_together(comm, call, numbers, MPI.SUM, partial(tally, digit))
+        groups = _narrowed(groups, counts.reshape(-1, width), room[1][:width])
+        if all(counts[group.parent * width + group.digit] == 1 for group in groups):
+            break
 
-    def write(self, raw: NDArray[Any]) -> None:
-        """Write a value of each group that has any here."""
-        self._split()
-        for row, values in zip(raw.reshape(len(self.groups), -1), self._values, strict=True):
-            if values.size:
-                row[:] = values[:1].view(np.uint8)
+    def write(raw: NDArray[Any]) -> None:
+        for row, mine in zip(raw.reshape(len(groups), -1), split(), strict=True):
+            if mine.size:
+                row[:] = mine[:1].view(np.uint8)
 
-    def _split(self) -> None:
-        """Keep the values of the groups."""
-        self._values = [
-            values if group.whole else values[self._digits[group.parent] == group.digit]
-            for group, values in ((group, self._values[group.parent]) for group in self.groups)
-        ]
-
-
-def _digits(values: Array, digit: _Digit) -> NDArray[np.uint16]:
-    """Find one digit of each value."""
-    found = np.empty(values.size, np.uint16)
-    for start in range(0, values.size, _CHUNK):
-        word = _words(values[start : start + _CHUNK])[digit.word]
-        kind = word.dtype.type
-        mask = kind((1 << digit.bits) - 1)
-        found[start : start + _CHUNK] = (word >> kind(digit.shift)) & mask
-    return found
+    raw = np.empty(1 + len(groups) * values.itemsize, np.uint8)
+    found = reduce_together(comm, call, raw, MPI.MAX, write).copy().view(values.dtype)
+    return np.repeat(found, [group.positions.size for group in groups])
 
 
 def _count(digits: NDArray[np.uint16], counts: NDArray[Any]) -> None:
@@ -240,15 +172,37 @@ def _count(digits: NDArray[np.uint16], counts: NDArray[Any]) -> None:
         counts += np.bincount(digits[start : start + _CHUNK], minlength=counts.size)
 
 
-def _digits_of(dtype: np.dtype[Any], most: int) -> list[_Digit]:
-    """List the digits of an element type, most significant first."""
+def _narrowed(
+    groups: Sequence[_Group], counts: NDArray[Any], sums: NDArray[np.int64]
+) -> list[_Group]:
+    """Find the groups of the next digit, from how often each digit occurs in those of this one."""
+    made = []
+    for parent, (row, group) in enumerate(zip(counts, groups, strict=True)):
+        np.cumsum(row, out=sums)
+        chosen = np.searchsorted(sums, group.positions, "right")
+        for digit in np.unique(chosen).tolist():
+            positions = group.positions[chosen == digit] - (sums[digit] - row[digit])
+            made.append(_Group(parent, digit, bool(row[digit] == sums[-1]), positions))
+    return made
+
+
+def _digits(values: Array, word: int, shift: int, bits: int) -> NDArray[np.uint16]:
+    """Find one digit of each value: bits of one of its words."""
+    found = np.empty(values.size, np.uint16)
+    for start in range(0, values.size, _CHUNK):
+        part = _words(values[start : start + _CHUNK])[word]
+        kind = part.dtype.type
+        found[start : start + _CHUNK] = (part >> kind(shift)) & kind((1 << bits) - 1)
+    return found
+
+
+def _digits_of(dtype: np.dtype[Any], most: int) -> list[tuple[int, int, int]]:
+    """List the digits of an element type, most significant first: word, shift and bits."""
     digits = []
     for word, size in enumerate(word_sizes(dtype)):
-        left = size
-        while left:
+        for left in range(size, 0, -most):
             bits = min(most, left)
-            left -= bits
-            digits.append(_Digit(word, left, bits))
+            digits.append((word, left - bits, bits))
     return digits
 
 

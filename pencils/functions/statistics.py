@@ -1,8 +1,12 @@
-"""Averages, and sums, extrema, means and variances without NaN. All are *Collective*."""
+"""Averages, and sums, extrema, means and variances without NaN. All are *Collective*.
+
+Signatures are those of NumPy, which checks them before it calls these functions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -11,23 +15,18 @@ from numpy.typing import DTypeLike
 
 from pencils.array import reductions
 from pencils.array.allocation import Array
+from pencils.array.arg_extremum import arg_extremum
 from pencils.array.base import Field
-from pencils.array.global_reduction import (
-    NO_VALUE,
-    Axis,
-    Reduction,
-    any_of,
-    arg_extremum,
-    own_part,
-    reduce_field,
-)
+from pencils.array.global_reduction import NO_VALUE, Axis, Reduction, any_of, arg_extremum, own_part, reduce_field
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import check_given, facts_of, warn, weights_part
 from pencils.layout.integers import as_dims
 
+divide: Any = np.divide
 _ZERO = "average: weights sum to zero, can't be normalized"
+_ALL_NAN = "All-NaN slice encountered"
 
 
 def average(
@@ -66,7 +65,6 @@ def average(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: 1.0 * j)
     >>> np.average(u, weights=u)
@@ -87,8 +85,8 @@ def average(
         # As in NumPy, times have no weighted average.
         result = np.result_type(a.dtype, part.dtype, *([] if a.dtype.kind in "fc" else ["f8"]))
 
-    options: dict[str, Any] = {"dtype": result, "keepdims": keepdims}
-    weight = reduce_field("average", a, axis, of=lambda _: part, **options)
+    total_of = partial(reduce_field, "average", a, axis, dtype=result, keepdims=keepdims)
+    weight = total_of(of=lambda _: part)
     own_weight = weight.local if isinstance(weight, Field) else weight
     if not a.size and any_of(a, own_weight == 0):  # no rank calls `products`
         raise ZeroDivisionError(_ZERO)
@@ -98,7 +96,7 @@ def average(
             raise ZeroDivisionError(_ZERO)
         return np.multiply(block, part, dtype=result)
 
-    total = reduce_field("average", a, axis, of=products, **options)
+    total = total_of(of=products)
     target: Any = total if isinstance(total, Field) else None
     with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
         mean = np.divide(total, weight, out=target)
@@ -107,10 +105,10 @@ def average(
 
 def _plain_average(a: Field, axis: Axis, returned: bool, keepdims: bool) -> Any:
     with agreed(a.pencil.topology.comm, "average") as agree:
-        pair = bool(returned)
-        agree(**signature(a), weights=None, returned=pair)
+        returned = bool(returned)
+        agree(**signature(a), weights=None, returned=returned)
     mean = reductions.mean(a, axis, keepdims=keepdims)
-    if not pair:
+    if not returned:
         return mean
     count = prod(a.shape) / max(1, prod(mean.shape))
     if not isinstance(mean, Field):
@@ -120,19 +118,7 @@ def _plain_average(a: Field, axis: Axis, returned: bool, keepdims: bool) -> Any:
     return mean, weight
 
 
-divide: Any = np.divide
-_ALL_NAN = "All-NaN slice encountered"
-
-
-def nansum(
-    a: Field,
-    axis: Axis = None,
-    dtype: DTypeLike | None = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: Any = NO_VALUE,
-    where: Any = True,
-) -> Any:
+def nansum(a: Field, *args: Any, **options: Any) -> Any:
     """Sum over all ranks, with NaN counted as zero. *Collective*, by one reduction.
 
     Parameters
@@ -159,18 +145,22 @@ def nansum(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: np.where(i > 0, j, np.nan))
     >>> np.nansum(u), np.nanmax(u), np.nanmean(u)
     (np.float64(9.0), np.float64(2.0), np.float64(1.0))
     """
-    check_given("nansum", a, out)
-    options: dict[str, Any] = {"initial": initial, "where": where, "of": _filling(a, 0)}
-    return reduce_field("nansum", a, axis, dtype, out, keepdims, **options)
+    return _nan_total("nansum", np.add, a, *args, **options)
 
 
-def nanprod(
+def nanprod(a: Field, *args: Any, **options: Any) -> Any:
+    """Product over all ranks, with NaN counted as one; else like `nansum`. *Collective*."""
+    return _nan_total("nanprod", np.multiply, a, *args, **options)
+
+
+def _nan_total(
+    name: str,
+    ufunc: np.ufunc,
     a: Field,
     axis: Axis = None,
     dtype: DTypeLike | None = None,
@@ -179,49 +169,35 @@ def nanprod(
     initial: Any = NO_VALUE,
     where: Any = True,
 ) -> Any:
-    """Product over all ranks, with NaN counted as one; else like `nansum`. *Collective*."""
-    check_given("nanprod", a, out)
-    options: dict[str, Any] = {"initial": initial, "where": where, "of": _filling(a, 1)}
-    return reduce_field("nanprod", a, axis, dtype, out, keepdims, ufunc=np.multiply, **options)
+    check_given(name, a, out)
+    options: dict[str, Any] = {"initial": initial, "where": where, "ufunc": ufunc}
+    of = _filling(a, ufunc.identity)
+    return reduce_field(name, a, axis, dtype, out, keepdims, of=of, **options)
 
 
-def nanmin(
-    a: Field,
-    axis: Axis = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: Any = NO_VALUE,
-    where: Any = True,
-) -> Any:
+def nanmin(a: Field, *args: Any, **options: Any) -> Any:
     """Minimum over all ranks of what is not NaN or NaT. *Collective*, by one reduction.
 
     Parameters as in `nansum`; as in NumPy, `where` needs `initial`. All ranks warn if a result is
     NaN because there is nothing else.
     """
-    return _nan_extremum("nanmin", np.fmin, a, axis, out, keepdims, initial, where)
+    return _nan_extremum("nanmin", np.fmin, a, *args, **options)
 
 
-def nanmax(
-    a: Field,
-    axis: Axis = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: Any = NO_VALUE,
-    where: Any = True,
-) -> Any:
+def nanmax(a: Field, *args: Any, **options: Any) -> Any:
     """Maximum over all ranks of what is not NaN or NaT; else like `nanmin`. *Collective*."""
-    return _nan_extremum("nanmax", np.fmax, a, axis, out, keepdims, initial, where)
+    return _nan_extremum("nanmax", np.fmax, a, *args, **options)
 
 
 def _nan_extremum(
     name: str,
     ufunc: np.ufunc,
     a: Field,
-    axis: Axis,
-    out: None,
-    keepdims: bool,
-    initial: Any,
-    where: Any,
+    axis: Axis = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = NO_VALUE,
+    where: Any = True,
 ) -> Any:
     check_given(name, a, out)
     if where is not True and initial is NO_VALUE:
@@ -229,20 +205,14 @@ def _nan_extremum(
             raise ArgumentError(f"{name} with where= needs initial=, the result where nothing is")
     options: dict[str, Any] = {"initial": initial, "where": where, "ufunc": ufunc}
     found = reduce_field(name, a, axis, None, out, keepdims, **options)
-    if a.dtype.kind in "fcmM" and _any_nan(found):
-        warn(_ALL_NAN, up=1)
+    if a.dtype.kind in "fcmM":
+        missing = np.isnan(found.local if isinstance(found, Field) else found)
+        if any_of(found, missing) if isinstance(found, Field) else missing:
+            warn(_ALL_NAN, up=1)
     return found
 
 
-def _any_nan(found: Any) -> bool:
-    if not isinstance(found, Field):
-        return bool(np.isnan(found))
-    return any_of(found, np.isnan(found.local))
-
-
-def nanargmin(
-    a: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False
-) -> Any:
+def nanargmin(a: Field, *args: Any, **options: Any) -> Any:
     """Global position of the first minimum, with NaN counted as infinite. *Collective*.
 
     Parameters
@@ -266,18 +236,22 @@ def nanargmin(
     ArgumentError
         On all ranks, if some slice is all NaN, or there are no elements.
     """
-    return _nan_position("nanargmin", np.inf, a, axis, out, keepdims)
+    return _nan_position("nanargmin", np.inf, a, *args, **options)
 
 
-def nanargmax(
-    a: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False
-) -> Any:
+def nanargmax(a: Field, *args: Any, **options: Any) -> Any:
     """Global position of the first maximum; else like `nanargmin`. *Collective*."""
-    return _nan_position("nanargmax", -np.inf, a, axis, out, keepdims)
+    return _nan_position("nanargmax", -np.inf, a, *args, **options)
 
 
 def _nan_position(
-    name: str, worst: float, a: Field, axis: int | None, out: None, keepdims: bool
+    name: str,
+    worst: float,
+    a: Field,
+    axis: int | None = None,
+    out: None = None,
+    *,
+    keepdims: bool = False,
 ) -> Any:
     check_given(name, a, out)
     if a.dtype.kind in "fc" and a.size:
@@ -326,18 +300,7 @@ def nanmean(
     return task.finish(mean.local)
 
 
-def nanvar(
-    a: Field,
-    axis: Axis = None,
-    dtype: DTypeLike | None = None,
-    out: None = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
-    where: Any = True,
-    mean: Any = NO_VALUE,
-    correction: Any = NO_VALUE,
-) -> Any:
+def nanvar(a: Field, *args: Any, **options: Any) -> Any:
     """Variance over all ranks of what is not NaN. *Collective*, by three reductions.
 
     Parameters
@@ -354,10 +317,18 @@ def nanvar(
     scalar or PencilArray
         As in `nansum`. Where the divisor is not positive the result is NaN, and all ranks warn.
     """
-    return _nan_variance("nanvar", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
+    return _nan_variance("nanvar", a, *args, **options)
 
 
-def nanstd(
+def nanstd(a: Field, *args: Any, **options: Any) -> Any:
+    """Return the square root of `nanvar`, with the same parameters. *Collective*."""
+    square = _nan_variance("nanstd", a, *args, **options)
+    target: Any = square if isinstance(square, Field) else None
+    return np.sqrt(square, out=target)
+
+
+def _nan_variance(
+    name: str,
     a: Field,
     axis: Axis = None,
     dtype: DTypeLike | None = None,
@@ -368,25 +339,6 @@ def nanstd(
     where: Any = True,
     mean: Any = NO_VALUE,
     correction: Any = NO_VALUE,
-) -> Any:
-    """Return the square root of `nanvar`, with the same parameters. *Collective*."""
-    name = "nanstd"
-    square = _nan_variance(name, a, axis, dtype, out, ddof, keepdims, where, mean, correction)
-    target: Any = square if isinstance(square, Field) else None
-    return np.sqrt(square, out=target)
-
-
-def _nan_variance(
-    name: str,
-    a: Field,
-    axis: Axis,
-    dtype: DTypeLike | None,
-    out: None,
-    ddof: float,
-    keepdims: bool,
-    where: Any,
-    mean: Any,
-    correction: Any,
 ) -> Any:
     check_given(name, a, out, mean)
     inexact = a.dtype.kind in "fc"

@@ -161,6 +161,18 @@ def wrap(*dims, shape=(5,), version="0.10.0", dtype=float):
     return {"__version__": version, "buffer": np.zeros(shape, dtype), "dim_data": dims}
 
 
+def lent(buffer, *dims, version="0.10.0"):
+    """Make an export of a buffer; without dictionaries, of one dimension on one process."""
+    return {"__version__": version, "buffer": buffer, "dim_data": dims or ({},)}
+
+
+def even(comm, points, **other):
+    """Build the dictionary of a block of so many points on each rank."""
+    start = points * comm.rank
+    place = {"size": points * comm.size, "proc_grid_size": comm.size}
+    return block(comm.rank, start, start + points) | place | other
+
+
 def old(*dims, shape=(5,)):
     return wrap(*dims, shape=shape, version="0.9.0")
 

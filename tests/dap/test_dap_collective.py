@@ -4,18 +4,8 @@ import pickle
 
 import numpy as np
 import pytest
-from dap_cases import (
-    block,
-    cyclic,
-    errors,
-    export,
-    exports,
-    old,
-    undistributed,
-    unstructured,
-    worlds,
-    wrap,
-)
+from dap_cases import block, cyclic, errors, export, exports, old, undistributed, worlds, wrap
+from dap_cases import unstructured as free
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,7 +49,7 @@ def grid_of_two(first, second):
 
 
 def lists(one, two, **other):
-    return pair(unstructured(one, **other), unstructured(two, 1, **other))
+    return pair(free(one, **other), free(two, 1, **other))
 
 
 PAIR = pair(block(), block(1, 5, 10))
@@ -109,7 +99,7 @@ ALL_PROCESSES = [
     ),
     (
         "G1",
-        pair(unstructured(range(5)), unstructured(range(5, 10), 1, one_to_one=True)),
+        pair(free(range(5)), free(range(5, 10), 1, one_to_one=True)),
         lists(range(5), range(5, 10), one_to_one=False),
         "got True",
     ),
@@ -119,30 +109,15 @@ ALL_PROCESSES = [
     ("G2", [old(undistributed())] * 2, [old(undistributed())], "has 1 processes"),
     ("G2", [], PAIR, "got no exports"),
     ("G3", PAIR[::-1], PAIR, r"got coordinates \(1,\), expected \(0,\)"),
-    (
-        "G3",
-        [CELLS[0], CELLS[2], CELLS[1], CELLS[3]],
-        CELLS,
-        r"got coordinates \(1, 0\), expected \(0, 1\)",
-    ),
-    (
-        "G4",
-        grid_of_two(block(), block(0, 0, 6)),
-        CELLS,
-        "as on the first process of this grid rank",
-    ),
+    ("G3", [CELLS[0], CELLS[2], CELLS[1], CELLS[3]], CELLS, r"got coordinates \(1, 0\)"),
+    ("G4", grid_of_two(block(), block(0, 0, 6)), CELLS, "as on the first process of this grid"),
     (
         "G4",
         grid_of_two(block(), block(0, 0, 5, padding=(0, 1))),
         grid_of_two(block(), block(0, 0, 5, padding=(1, 0))),
         "only boundary padding may differ",
     ),
-    (
-        "G5",
-        pair(block(), block(1, 4, 10)),
-        PAIR,
-        "grid rank 0 ends at 5 and the next one starts at 4",
-    ),
+    ("G5", pair(block(), block(1, 4, 10)), PAIR, "grid rank 0 ends at 5 and the next"),
     ("G5", pair(block(), block(1, 6, 10), "0.9.0"), OLD_PAIR, "starts at 6"),
     (
         "G5",
@@ -157,7 +132,7 @@ ALL_PROCESSES = [
         "G7",
         pair(block(0, 0, 10, padding=(0, 2)), block(1, 7, 10, padding=(2, 0))),
         pair(block(0, 0, 10, padding=(0, 1)), block(1, 8, 10, padding=(1, 0))),
-        "has 2 ghosts above, expected at most 1",
+        "has 2 ghosts above",
     ),
     ("G7", wrapped(0, 4), wrapped(7, 3), "has 4 ghosts above, expected at most 3"),
     ("G7", wrapped(8, 0), wrapped(4, 0), "has 8 ghosts below, expected at most 7"),
@@ -225,7 +200,7 @@ def test_of_many_places_that_are_wrong_in_one_way_the_first_is_named():
 def test_indices_of_one_grid_rank_come_in_the_same_order():
     """A second dimension puts grid rank 0 of the first one on two processes."""
     columns = [block(rank, 5 * rank, 5 + 5 * rank) for rank in range(2)]
-    rows = [unstructured(order, size=2, proc_grid_size=1) for order in ([7, 3], [3, 7])]
+    rows = [free(order, size=2, proc_grid_size=1) for order in ([7, 3], [3, 7])]
     swapped = [wrap(row, column, shape=(2, 5)) for row, column in zip(rows, columns, strict=True)]
     alike = [wrap(rows[0], column, shape=(2, 5)) for column in columns]
     assert validate_collective(alike).owner((3, 6)) == (1, (1, 1))

@@ -109,11 +109,7 @@ def test_the_table_of_paddings(version, column):
 def test_ranks_lie_on_the_grid_in_c_order():
     n, m = 2, 3
     exports = [
-        wrap(
-            cyclic(i, proc_grid_size=n, size=n),
-            cyclic(j, proc_grid_size=m, size=m),
-            shape=(1, 1),
-        )
+        wrap(cyclic(i, proc_grid_size=n, size=n), cyclic(j, proc_grid_size=m, size=m), shape=(1, 1))
         for i in range(n)
         for j in range(m)
     ]

@@ -1,5 +1,7 @@
 """Exports of fields: legal on all ranks, the memory of the field, and together the whole array."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -106,13 +108,8 @@ def test_the_communicator_has_processes_in_the_order_of_the_dimensions(comm):
     ordered = dap.comm(u)
     assert dap.comm(u) is ordered
     assert ordered is not comm
-    assert everywhere(
-        comm,
-        ordered.rank
-        == np.ravel_multi_index(
-            (pencil.coords[1], pencil.coords[0]), (pencil.grid[1], pencil.grid[0])
-        ),
-    )
+    place = np.ravel_multi_index(pencil.coords[::-1], pencil.grid[::-1])
+    assert everywhere(comm, ordered.rank == place)
     assert dap.comm(spread(pencil.with_(decomp=(0, 1)), numbered((6, 7)))) is comm
 
 
@@ -153,13 +150,8 @@ def test_ghosts_of_processes_without_points_do_not_exist_in_0_9(comm):
     bounds = [0, *range(2, 2 * comm.size, 2), 2 * comm.size - 2] if comm.size > 1 else [0, 2]
     u = pencils.zeros(Pencil(bounds[-1], comm, splits=bounds), halo=[(1, 0)])
     if comm.size > 1:
-        raise_together(
-            comm,
-            dap.UnsupportedError,
-            "no points",
-            "B6",
-            call=lambda: dap.export(u, "0.9.0", halo="comm"),
-        )
+        call = partial(dap.export, u, "0.9.0", halo="comm")
+        raise_together(comm, dap.UnsupportedError, "no points", "B6", call=call)
     else:
         dap.validate_on(comm, dap.export(u, "0.9.0", halo="comm"))
 
@@ -188,9 +180,8 @@ def test_what_the_protocol_cannot_say_raises_on_all_ranks(comm):
     lopsided = pencils.zeros(Pencil(4 * comm.size, comm), halo=[(1, 2)])
     if comm.size > 1:
         for u, code in ((thin, "G7"), (lopsided, "G6")):
-            raise_together(
-                comm, dap.UnsupportedError, code, call=lambda u=u: dap.export(u, halo="comm")
-            )
+            call = partial(dap.export, u, halo="comm")
+            raise_together(comm, dap.UnsupportedError, code, call=call)
         assert dap.validate_on(comm, dap.export(lopsided, "0.9.0", halo="comm"))
     for wrong, kind, text in (
         ({"version": "0.10"}, dap.VersionError, "E2"),
@@ -207,9 +198,8 @@ def test_what_is_wrong_on_one_rank_is_told_on_all(comm):
     last = comm.size - 1
     if comm.rank == last:
         exported["dim_data"][0]["stop"] += 1
-    raise_together(
-        comm, dap.SemanticError, f"rank {last}", "B2", call=lambda: dap.validate_on(comm, exported)
-    )
+    call = partial(dap.validate_on, comm, exported)
+    raise_together(comm, dap.SemanticError, f"rank {last}", "B2", call=call)
     raise_together(comm, TypeError, "comm", call=lambda: dap.validate_on(3, exported))
 
 

@@ -1,8 +1,11 @@
 """Exports of fields in another distribution: as all ranks want it, and back again."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from distributed_cases import at, lists, maps_of, random_dist
+from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
     everywhere,
@@ -21,6 +24,20 @@ from pencils import Pencil, dap
 from pencils.errors import ArgumentError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+def cyclic(comm, size=6, **other):
+    return dap.CyclicMap(**{"size": size, "nprocs": comm.size, "rank": comm.rank} | other)
+
+
+def listed(comm, size, indices, **other):
+    place = {"nprocs": comm.size, "rank": comm.rank}
+    return dap.UnstructuredMap(size=size, indices=indices, **place, **other)
+
+
+def refused(u, maps, kind, *texts, version="0.10.0"):
+    call = partial(dap.export_as, u, maps, version)
+    raise_together(MPI.COMM_WORLD, kind, *texts, call=call)
 
 
 def view_of(comm, exported):
@@ -68,7 +85,7 @@ def test_any_elements(comm, dtype):
     u = spread(Pencil((9, 4), comm), data)
     maps = maps_of(random_dist(np.random.default_rng(4), (9, 4), comm.size, "cu"), comm.rank)
     if dtype.kind == "M":
-        raise_together(comm, dap.UnsupportedError, "no buffer", call=lambda: dap.export_as(u, maps))
+        refused(u, maps, dap.UnsupportedError, "no buffer")
         return
     view = view_of(comm, dap.export_as(u, maps))
     assert everywhere(comm, holds(view.to_pencil(u.pencil), data))
@@ -87,13 +104,7 @@ def test_components_stay_whole(comm):
     cut = dap.BlockMap(
         size=2, nprocs=2, rank=min(comm.rank, 1), start=int(comm.rank > 0), stop=1 + (comm.rank > 0)
     )
-    raise_together(
-        comm,
-        dap.UnsupportedError,
-        "components",
-        "D3",
-        call=lambda: dap.export_as(u, (cut, *maps[1:])),
-    )
+    refused(u, (cut, *maps[1:]), dap.UnsupportedError, "components", "D3")
 
 
 def test_fields_in_shared_memory_that_may_not_be_written(comm):
@@ -110,25 +121,18 @@ def test_fields_in_shared_memory_that_may_not_be_written(comm):
 def test_few_points_for_many_ranks(comm):
     u = spread(Pencil(1, comm), numbered((1,)))
     for size in (1, 5):
-        cyclic = dap.CyclicMap(size=1, nprocs=comm.size, rank=comm.rank, block_size=size)
-        exported = dap.export_as(u, [cyclic])
+        exported = dap.export_as(u, [cyclic(comm, 1, block_size=size)])
         assert everywhere(comm, exported["buffer"].shape == (int(comm.rank == 0),))
         assert everywhere(comm, holds(view_of(comm, exported).to_pencil(u.pencil), numbered((1,))))
 
 
 def test_sizes_of_shared_lists_count_points_or_copies(comm):
     u = spread(Pencil(5, comm), numbered((5,)))
-    everyone = lists([np.array([4, 0, 2])] * comm.size, one_to_one=False)
+    indices = np.array([4, 0, 2])
     for size in (3, 3 * comm.size):
-        part = dap.UnstructuredMap(
-            size=size, nprocs=comm.size, rank=comm.rank, indices=everyone[0].indices
-        )
-        exported = dap.export_as(u, [part])
+        exported = dap.export_as(u, [listed(comm, size, indices)])
         assert everywhere(comm, exported["buffer"].tolist() == [5.0, 1.0, 3.0])
-    part = dap.UnstructuredMap(
-        size=4, nprocs=comm.size, rank=comm.rank, indices=everyone[0].indices
-    )
-    raise_together(comm, dap.CollectiveError, "G8", call=lambda: dap.export_as(u, [part]))
+    refused(u, [listed(comm, 4, indices)], dap.CollectiveError, "G8")
 
 
 def wrong_maps(rank, size):
@@ -144,15 +148,13 @@ def wrong_maps(rank, size):
     yield dap.SemanticError, "C2", dap.CyclicMap(size=6, **place, block_size=0)
     yield dap.StructureError, "D3", dap.CyclicMap(size=6, nprocs=0)
     yield dap.UnsupportedError, "B5", dap.BlockMap(**block, stop=stop, boundary=(1, 0))
-    indices = np.array([1, 1])
-    yield dap.SemanticError, "U2", dap.UnstructuredMap(size=2 * size, **place, indices=indices)
-    for outside in (6, -1):
-        indices = np.array([0, outside])
-        yield (
-            dap.UnsupportedError,
-            "U2",
-            dap.UnstructuredMap(size=2 * size, **place, indices=indices),
-        )
+    for kind, indices in (
+        (dap.SemanticError, [1, 1]),
+        (dap.UnsupportedError, [0, 6]),
+        (dap.UnsupportedError, [0, -1]),
+    ):
+        part = dap.UnstructuredMap(size=2 * size, **place, indices=np.array(indices))
+        yield kind, "U2", part
     yield dap.SemanticError, "U1", dap.UnstructuredMap(size=2, **place, indices=np.array([0.5, 2]))
     yield dap.StructureError, "D4", dap.CyclicMap(size=6, nprocs=size, rank=size)
     if size > 1:
@@ -163,17 +165,11 @@ def wrong_maps(rank, size):
 
 def test_maps_that_are_wrong_on_one_rank_raise_on_all(comm):
     u = spread(Pencil(6, comm), numbered((6,)))
-    good = dap.CyclicMap(size=6, nprocs=comm.size, rank=comm.rank)
+    good = cyclic(comm)
     for fault in ranks_at_fault(comm):
+        here = comm.rank == fault
         for kind, code, wrong in wrong_maps(fault, comm.size):
-            mine = wrong if comm.rank == fault else good
-            raise_together(
-                comm,
-                kind,
-                f"rank {fault}",
-                f"rule {code}",
-                call=lambda mine=mine: dap.export_as(u, [mine]),
-            )
+            refused(u, [wrong if here else good], kind, f"rank {fault}", f"rule {code}")
         for bad, kind in (
             ([], ArgumentError),
             (3, ArgumentError),
@@ -182,64 +178,39 @@ def test_maps_that_are_wrong_on_one_rank_raise_on_all(comm):
             ([dap.CyclicMap(size=6, nprocs=None)], TypeError),
             ([dap.BlockMap(size=6, start=0.5, stop=6)], TypeError),
         ):
-            mine = bad if comm.rank == fault else [good]
-            raise_together(
-                comm,
-                kind,
-                named(comm, fault),
-                call=lambda mine=mine: dap.export_as(u, mine),
-            )
-        field = None if comm.rank == fault else u
-        raise_together(
-            comm, TypeError, "PencilArray", call=lambda f=field: dap.export_as(f, [good])
-        )
+            refused(u, bad if here else [good], kind, named(comm, fault))
+        refused(None if here else u, [good], TypeError, "PencilArray")
     exported = dap.export_as(u, [good])
     assert everywhere(comm, same(exported["buffer"], numbered((6,))[comm.rank :: comm.size]))
 
 
 def test_maps_that_do_not_fit_together_raise_on_all_ranks(comm):
     u = spread(Pencil(6, comm), numbered((6,)))
-    raise_together(comm, dap.VersionError, "E2", call=lambda: dap.export_as(u, [], "0.10"))
-    raise_together(
-        comm,
-        dap.CollectiveError,
-        "G2",
-        call=lambda: dap.export_as(u, [dap.CyclicMap(size=6, nprocs=comm.size + 1)]),
-    )
+    refused(u, [], dap.VersionError, "E2", version="0.10")
+    refused(u, [dap.CyclicMap(size=6, nprocs=comm.size + 1)], dap.CollectiveError, "G2")
     if comm.size == 1:
         return
-    back = dap.CyclicMap(size=6, nprocs=comm.size, rank=comm.size - 1 - comm.rank)
-    raise_together(comm, dap.CollectiveError, "G3", call=lambda: dap.export_as(u, [back]))
-    sizes = dap.CyclicMap(size=6, nprocs=comm.size, rank=comm.rank, block_size=comm.rank + 1)
-    raise_together(comm, dap.CollectiveError, "G1", call=lambda: dap.export_as(u, [sizes]))
-    twice = dap.UnstructuredMap(
-        size=comm.size,
-        nprocs=comm.size,
-        rank=comm.rank,
-        indices=np.array([3]),
-        one_to_one=True,
-    )
-    raise_together(comm, dap.CollectiveError, "G9", call=lambda: dap.export_as(u, [twice]))
-    good = dap.CyclicMap(size=6, nprocs=comm.size, rank=comm.rank)
-    versions = dap.VERSIONS[comm.rank == 0]
-    raise_together(
-        comm, RankDisagreementError, "version", call=lambda: dap.export_as(u, [good], versions)
-    )
+    for code, part in (
+        ("G3", cyclic(comm, rank=comm.size - 1 - comm.rank)),
+        ("G1", cyclic(comm, block_size=comm.rank + 1)),
+        ("G9", listed(comm, comm.size, np.array([3]), one_to_one=True)),
+    ):
+        refused(u, [part], dap.CollectiveError, code)
+    version = dap.VERSIONS[comm.rank == 0]
+    refused(u, [cyclic(comm)], RankDisagreementError, "version", version=version)
 
 
 def test_blocks_may_be_larger_than_memory(comm):
     data = numbered((6, 4))
     u = spread(Pencil((6, 4), comm), data)
-    huge = dap.CyclicMap(size=6, nprocs=comm.size, rank=comm.rank, block_size=2**59)
-    exported = dap.export_as(u, [huge, dap.CyclicMap(size=4)])
+    exported = dap.export_as(u, [cyclic(comm, block_size=2**59), dap.CyclicMap(size=4)])
     assert everywhere(comm, exported["buffer"].shape == (6 * (comm.rank == 0), 4))
     assert everywhere(comm, holds(view_of(comm, exported).to_pencil(u.pencil), data))
 
 
 def test_lists_that_share_points_count_each_of_them(comm):
     u = spread(Pencil(6, comm), numbered((6,)))
-    every = dap.UnstructuredMap(size=6, nprocs=comm.size, rank=comm.rank, indices=np.arange(6))
-    exported = dap.export_as(u, [every])
+    exported = dap.export_as(u, [listed(comm, 6, np.arange(6))])
     assert everywhere(comm, exported["dim_data"][0]["size"] == 6 * comm.size)
     assert everywhere(comm, holds(view_of(comm, exported).to_pencil(u.pencil), numbered((6,))))
 
@@ -248,9 +219,8 @@ def test_a_list_of_indices_is_as_good_as_an_array(comm):
     pen = pencils.Pencil((4 * comm.size,), comm)
     u = pencils.from_function(pen, lambda i: 10.0 * i)
     mine = [4 * comm.rank + i for i in (3, 1, 0, 2)]
-    given = {"size": 4 * comm.size, "nprocs": comm.size, "rank": comm.rank}
     for indices in (mine, tuple(mine), np.array(mine)):
-        exported = dap.export_as(u, [dap.UnstructuredMap(**given, indices=indices)])
+        exported = dap.export_as(u, [listed(comm, 4 * comm.size, indices)])
         assert exported["buffer"].tolist() == [10.0 * i for i in mine]
     assert dap.UnstructuredMap(size=4, indices=[]).count == 0
     with pytest.raises(TypeError, match="must be integers"):

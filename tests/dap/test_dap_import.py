@@ -7,6 +7,8 @@ import weakref
 
 import numpy as np
 import pytest
+from dap_cases import block, even, lent
+from distributed_cases import random_grid
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
@@ -33,21 +35,12 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 versions = pytest.mark.parametrize("version", dap.VERSIONS)
 
 
-def grid_of(rng, size, ndim):
-    """Draw a process grid."""
-    grid = [1] * ndim
-    for prime in (2, 3, 5):
-        while size % prime == 0:
-            size //= prime
-            grid[rng.integers(ndim)] *= prime
-    grid[0] *= size
-    return grid
-
-
-def random_blocks(rng, grid, coords, least=0):
-    """Draw how blocks are cut, the same on all ranks, and tell which are those of this one."""
-    bounds = [np.concatenate([[0], np.cumsum(rng.integers(least, 6, n))]).tolist() for n in grid]
-    return bounds, [tuple(b[c : c + 2]) for b, c in zip(bounds, coords, strict=True)]
+def random_cuts(rng, size, ndim, least=0):
+    """Draw a process grid, and how blocks are cut, the same on all ranks."""
+    grid = random_grid(rng, size, ndim)
+    return grid, [
+        np.concatenate([[0], np.cumsum(rng.integers(least, 6, n))]).tolist() for n in grid
+    ]
 
 
 def blocks_of(comm, data, cuts, grid, version, *, padding=None, periodic=None):
@@ -63,20 +56,14 @@ def blocks_of(comm, data, cuts, grid, version, *, padding=None, periodic=None):
         start, stop = bounds[coord : coord + 2]
         view = view[(slice(None),) * dim + (slice(start - lo, stop + hi),)]
         inside = version == "0.10.0"
-        said = {
-            "dist_type": "b",
-            "size": bounds[-1],
-            "proc_grid_size": count,
-            "proc_grid_rank": int(coord),
-            "start": start - lo * inside,
-            "stop": stop + hi * inside,
-        }
+        said = block(int(coord), start - lo * inside, stop + hi * inside)
+        said |= {"size": bounds[-1], "proc_grid_size": count}
         if padding and (lo or hi or not inside):
             said["padding"] = (lo, hi)
         if periodic and periodic[dim]:
             said["periodic"] = True
         dims.append(said)
-    return {"__version__": version, "buffer": view.copy(), "dim_data": tuple(dims)}
+    return lent(view.copy(), *dims, version=version)
 
 
 @versions
@@ -84,8 +71,7 @@ def blocks_of(comm, data, cuts, grid, version, *, padding=None, periodic=None):
 def test_foreign_blocks_become_a_field_on_their_memory(comm, seed, version):
     rng = np.random.default_rng(seed)
     ndim = int(rng.integers(1, 4))
-    grid = grid_of(rng, comm.size, ndim)
-    cuts, _ = random_blocks(rng, grid, np.unravel_index(comm.rank, grid))
+    grid, cuts = random_cuts(rng, comm.size, ndim)
     data = numbered([bounds[-1] for bounds in cuts])
     exported = blocks_of(comm, data, cuts, grid, version)
     u = dap.import_array(exported, comm)
@@ -104,8 +90,7 @@ def test_foreign_blocks_become_a_field_on_their_memory(comm, seed, version):
 def test_ghosts_become_a_halo_that_can_be_exchanged(comm, seed, version):
     rng = np.random.default_rng(seed)
     ndim = int(rng.integers(1, 4))
-    grid = grid_of(rng, comm.size, ndim)
-    cuts, _ = random_blocks(rng, grid, np.unravel_index(comm.rank, grid), least=2)
+    grid, cuts = random_cuts(rng, comm.size, ndim, least=2)
     padding = [int(rng.integers(0, 3)) if count > 1 else 0 for count in grid]
     data = numbered([bounds[-1] for bounds in cuts])
     exported = blocks_of(comm, data, cuts, grid, version, padding=padding)
@@ -177,20 +162,12 @@ def test_a_singleton_comes_back_as_a_singleton(comm):
 
 def test_an_array_without_dimensions_lies_on_one_process(comm):
     value = np.array(2.5)
-    alone = {"__version__": "0.10.0", "buffer": value, "dim_data": ()}
+    alone = lent(value) | {"dim_data": ()}
     u = dap.import_array(alone, MPI.COMM_SELF)
     u *= 2.0
     assert (u.shape, u.sum(), value[()]) == ((1,), 5.0, 5.0)
     if comm.size > 1:
         raise_together(comm, dap.CollectiveError, "G2", call=lambda: dap.import_array(alone, comm))
-
-
-def test_undistributed_dimensions_by_all_names(comm):
-    alone = MPI.COMM_SELF
-    for version, dim in [("0.10.0", {}), ("0.9.0", {"dist_type": "n", "size": 3})]:
-        exported = {"__version__": version, "buffer": np.arange(3.0), "dim_data": (dim,)}
-        assert dap.import_array(exported, alone).sum() == 3.0
-    assert comm.size > 0
 
 
 def test_periodic_padding_of_the_old_version_is_a_whole_halo(comm):
@@ -210,12 +187,11 @@ def test_periodic_boundary_points_are_owned_or_wrapped(comm):
     whole = np.concatenate([points[-1:], points, points[:2]])
     lo, hi = int(comm.rank == 0), 2 * int(comm.rank == comm.size - 1)
     start, stop = 1 + 3 * comm.rank, 4 + 3 * comm.rank
-    said = {"dist_type": "b", "size": len(whole), "proc_grid_size": comm.size}
-    said |= {"proc_grid_rank": comm.rank, "periodic": True}
     inner_lo, inner_hi = int(comm.rank > 0), int(comm.rank < comm.size - 1)
     begin, end = start - lo - inner_lo, stop + hi + inner_hi
-    said |= {"start": begin, "stop": end, "padding": (lo + inner_lo, hi + inner_hi)}
-    exported = {"__version__": "0.10.0", "buffer": whole[begin:end].copy(), "dim_data": (said,)}
+    said = {"size": len(whole), "start": begin, "stop": end, "periodic": True}
+    said = even(comm, 3, padding=(lo + inner_lo, hi + inner_hi)) | said
+    exported = lent(whole[begin:end].copy(), said)
     u = dap.import_array(exported, comm)
     assert everywhere(comm, u.shape == (len(whole),) and holds(u, whole))
     assert everywhere(comm, u.pencil.periodic == (True,))
@@ -237,11 +213,8 @@ def test_unequal_ghosts_of_the_old_version_are_as_wide_as_all_have_them(comm):
     size, rank = 8 * comm.size, comm.rank
     lo, hi = min(rank + 1, 8) * (rank > 0), 2 * (rank < comm.size - 1)
     start, stop = 8 * rank, 8 * rank + 8
-    said = {"dist_type": "b", "size": size, "proc_grid_size": comm.size, "proc_grid_rank": rank}
-    said |= {"start": start, "stop": stop, "padding": (lo, hi)}
-    data = numbered((size,))
-    exported = {"__version__": "0.9.0", "buffer": data[start - lo : stop + hi].copy()}
-    exported |= {"dim_data": (said,)}
+    data, said = numbered((size,)), even(comm, 8, padding=(lo, hi))
+    exported = lent(data[start - lo : stop + hi].copy(), said, version="0.9.0")
     u = dap.import_array(exported, comm)
     assert everywhere(comm, u.halo == (((2, 2) if comm.size > 1 else (0, 0)),))
     assert everywhere(comm, holds(u, data))
@@ -258,11 +231,7 @@ def test_exporters_live_as_long_as_what_was_imported(comm):
             self.memory = (ctypes.c_double * 4)(1.0, 2.0, 3.0, 4.0)
 
         def __distarray__(self):
-            block = {"dist_type": "b", "size": 4 * comm.size, "proc_grid_size": comm.size}
-            block |= {"proc_grid_rank": comm.rank, "start": 4 * comm.rank}
-            block |= {"stop": 4 * comm.rank + 4}
-            view = np.frombuffer(self.memory)
-            return {"__version__": "0.10.0", "buffer": view, "dim_data": (block,)}
+            return lent(np.frombuffer(self.memory), even(comm, 4))
 
     producer = Producer()
     gone = weakref.ref(producer)
@@ -276,17 +245,6 @@ def test_exporters_live_as_long_as_what_was_imported(comm):
     assert everywhere(comm, gone() is None)
 
 
-def test_read_only_buffers_stay_so(comm):
-    data = np.arange(4.0)
-    data.flags.writeable = False
-    u = dap.import_array(
-        {"__version__": "0.10.0", "buffer": data, "dim_data": ({},)}, MPI.COMM_SELF
-    )
-    with pytest.raises(ValueError, match="read-only"):
-        u += 1.0
-    assert everywhere(comm, u.sum() == 6.0)
-
-
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d.kind != "M"], ids=str)
 def test_every_type_of_element(comm, dtype):
     pencil = Pencil((5, 4), comm)
@@ -298,13 +256,8 @@ def test_every_type_of_element(comm, dtype):
 def test_strided_buffers(comm):
     whole = numbered((6, 4 * comm.size, 3))
     part = np.asfortranarray(whole[::2, 4 * comm.rank : 4 * comm.rank + 4, ::-1])
-    block = {"dist_type": "b", "size": 4 * comm.size, "proc_grid_size": comm.size}
-    block |= {"proc_grid_rank": comm.rank, "start": 4 * comm.rank, "stop": 4 * comm.rank + 4}
-    sizes = [
-        {"dist_type": "b", "size": 3, "proc_grid_size": 1, "proc_grid_rank": 0}
-        | {"start": 0, "stop": 3}
-    ] * 2
-    exported = {"__version__": "0.10.0", "buffer": part, "dim_data": (sizes[0], block, sizes[1])}
+    whole_dim = block(0, 0, 3, size=3, proc_grid_size=1)
+    exported = lent(part, whole_dim, even(comm, 4), whole_dim)
     assert everywhere(comm, holds(dap.import_array(exported, comm), whole[::2, :, ::-1]))
 
 
@@ -380,21 +333,10 @@ def test_whatever_is_wrong_on_one_rank_raises_on_all(comm, ndim):
     assert everywhere(comm, holds(dap.import_array(good(), comm), data))
 
 
-def test_objects_are_refused(comm):
-    boxes = np.array([object()] * 2)
-    exported = {"__version__": "0.10.0", "buffer": boxes, "dim_data": ({},)}
-    with pytest.raises(TypeError, match="distributed"):
-        dap.import_array(exported, MPI.COMM_SELF)
-    assert comm.size > 0
-
-
 def test_a_pencil_with_other_blocks_is_refused(comm):
     pencil = Pencil((6, 2 * comm.size), comm, decomp=1)
     u = spread(pencil, numbered(pencil.shape))
-    others = [
-        pencil.with_(shape=(7, 2 * comm.size)),
-        Pencil((6, 2 * comm.size, 3), comm, decomp=1),
-    ]
+    others = [pencil.with_(shape=(7, 2 * comm.size)), Pencil((6, 2 * comm.size, 3), comm, decomp=1)]
     if comm.size > 1:
         others += [
             pencil.with_(decomp=0),
@@ -429,13 +371,8 @@ def test_what_is_periodic_is_a_matter_of_the_pencil(comm):
 def test_rows_that_end_differently_cannot_be_wrapped(comm):
     """Boundary points may be fewer in some rows; then nobody knows which of them are ghosts."""
     mine = comm.rank % 2
-    said = [
-        {"dist_type": "b", "size": 6, "proc_grid_size": 1, "proc_grid_rank": 0, "start": 0}
-        | {"stop": 6, "periodic": True, "padding": (mine, 0)},
-        {"dist_type": "b", "size": 2 * comm.size, "proc_grid_size": comm.size}
-        | {"proc_grid_rank": comm.rank, "start": 2 * comm.rank, "stop": 2 * comm.rank + 2},
-    ]
-    exported = {"__version__": "0.10.0", "buffer": np.ones((6, 2)), "dim_data": tuple(said)}
+    row = block(0, 0, 6, size=6, proc_grid_size=1, periodic=True, padding=(mine, 0))
+    exported = lent(np.ones((6, 2)), row, even(comm, 2))
     assert dap.import_array(exported, comm).sum() == 12 * comm.size
     if comm.size > 1:
         raise_together(
@@ -475,7 +412,7 @@ def test_whatever_a_foreign_buffer_does_is_told_to_all(comm):
         _pack_ = 1
         _fields_ = (("a", ctypes.c_char), ("f", ctypes.CFUNCTYPE(None)))
 
-    good = {"__version__": "0.10.0", "buffer": np.ones(3), "dim_data": ({},)}
+    good = lent(np.ones(3))
     for rank in ranks_at_fault(comm):
         mine = Odd(good) if comm.rank == rank else good
         for call in (dap.import_array, lambda obj, comm: dap.validate_on(comm, obj)):
@@ -517,13 +454,10 @@ STRUCTURES = [Particle, PackedParticle, Other, Either, Pair]
 @pytest.mark.parametrize("kind", STRUCTURES, ids=[kind.__name__ for kind in STRUCTURES])
 def test_structures_of_ctypes_keep_their_type(comm, kind):
     """By the type itself, for formats that ctypes writes leave out gaps, packing and unions."""
-    rows = 2 * comm.size
     memory = ((kind * 3) * 2)()
     seen = np.frombuffer(memory, np.dtype(kind)).reshape(2, 3)
     seen.view("u1")[...] = np.arange(seen.nbytes).reshape(2, -1) % 251 + comm.rank
-    own = {"dist_type": "b", "size": rows, "start": 2 * comm.rank, "stop": 2 * comm.rank + 2}
-    own |= {"proc_grid_size": comm.size, "proc_grid_rank": comm.rank}
-    export = {"__version__": "0.10.0", "buffer": memory, "dim_data": (own, {})}
+    export = lent(memory, even(comm, 2), {})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         u = dap.import_array(export, comm)
@@ -534,31 +468,34 @@ def test_structures_of_ctypes_keep_their_type(comm, kind):
     assert everywhere(comm, back.local.tobytes() == bytes(memory))
 
 
+def test_buffers_of_one_process(comm):
+    def alone(buffer, dim=None, version="0.10.0"):
+        return dap.import_array(lent(buffer, dim or {}, version=version), MPI.COMM_SELF)
+
+    assert alone(np.arange(3.0)).sum() == 3.0
+    assert alone(np.arange(3.0), {"dist_type": "n", "size": 3}, "0.9.0").sum() == 3.0
+    data = np.arange(4.0)
+    data.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        alone(data)[...] = 1.0
+    u = alone(memoryview((Particle * 2)()).cast("B"))
+    assert everywhere(comm, (u.dtype, u.shape) == (np.dtype("u1"), (32,)))
+    with pytest.raises(TypeError, match="distributed"):
+        alone(np.array([object()] * 2))
+    with pytest.raises(dap.StructureError, match="E3"):
+        alone(np.ma.masked_array([1.0, 2.0], [True, False]))
+
+
 def test_bits_of_structures_are_not_taken_for_numbers(comm):
     """The size of this one is that of two integers and a float, which its format says it is."""
 
     class Bits(ctypes.Structure):
         _fields_ = (("low", ctypes.c_int, 3), ("high", ctypes.c_int, 5), ("mass", ctypes.c_double))
 
-    export = {"__version__": "0.10.0", "buffer": (Bits * 3)(), "dim_data": ({},)}
+    export = lent((Bits * 3)())
     with pytest.warns(dap.DAPWarning, match="unknown-type"):
         u = dap.import_array(export, MPI.COMM_SELF)
     assert everywhere(comm, u.dtype == np.dtype("V16"))
-
-
-def test_bytes_of_structures_are_bytes(comm):
-    view = memoryview((Particle * 2)()).cast("B")
-    export = {"__version__": "0.10.0", "buffer": view, "dim_data": ({},)}
-    u = dap.import_array(export, MPI.COMM_SELF)
-    assert everywhere(comm, (u.dtype, u.shape) == (np.dtype("u1"), (32,)))
-
-
-def test_masks_are_not_lost(comm):
-    masked = np.ma.masked_array([1.0, 2.0], [True, False])
-    exported = {"__version__": "0.10.0", "buffer": masked, "dim_data": ({},)}
-    with pytest.raises(dap.StructureError, match="E3"):
-        dap.import_array(exported, MPI.COMM_SELF)
-    assert comm.size > 0
 
 
 def test_warnings_point_to_the_call_and_cost_nothing(comm):
@@ -595,7 +532,7 @@ def test_imported_fields_are_saved_and_loaded(comm, mpi_tmp_path):
     path = mpi_tmp_path / "field.h5"
     data = numbered((3 * comm.size + 1, 5))
     rng = np.random.default_rng(3)
-    grid = grid_of(rng, comm.size, 2)
+    grid = random_grid(rng, comm.size, 2)
     cuts = [
         [n * part // count for part in range(count + 1)]
         for n, count in zip(data.shape, grid, strict=True)

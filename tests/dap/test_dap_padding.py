@@ -167,12 +167,7 @@ def test_what_is_refused_is_excluded_by_the_text(nprocs):
 
 # Of 200 exports each. Nothing but two rules is left: widths differ on both sides of a boundary
 # between processes (G6), or ghosts are wider than what the neighbour owns (G7).
-REFUSED = {
-    1: {},
-    2: {"G6": 48, "G7": 11},
-    3: {"G6": 44, "G7": 32},
-    6: {"G6": 44, "G7": 48},
-}
+REFUSED = {1: {}, 2: {"G6": 48, "G7": 11}, 3: {"G6": 44, "G7": 32}, 6: {"G6": 44, "G7": 48}}
 
 
 # What was imported is exported again, equal.

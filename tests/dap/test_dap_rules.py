@@ -4,7 +4,10 @@ import ctypes
 
 import numpy as np
 import pytest
-from dap_cases import BASE, block, cyclic, errors, old, undistributed, unstructured, without, wrap
+from dap_cases import BASE, block, cyclic, errors, old, without
+from dap_cases import undistributed as alone
+from dap_cases import unstructured as free
+from dap_cases import wrap as new
 
 from pencils.dap import (
     DAPError,
@@ -16,7 +19,7 @@ from pencils.dap import (
     validate,
 )
 
-HALF = wrap(block())
+HALF = new(block())
 DATE = np.zeros(5, "M8[s]")
 
 
@@ -29,7 +32,7 @@ def version(text):
 
 
 def dim_data(value, shape=(5,)):
-    return wrap(shape=shape) | {"dim_data": value}
+    return new(shape=shape) | {"dim_data": value}
 
 
 # code, illegal export, legal export, words of the error
@@ -50,171 +53,121 @@ ONE_PROCESS = [
     ("E4", dim_data([block()]), HALF, "got a list, expected a tuple of dictionaries"),
     ("E4", dim_data(block()), HALF, "expected a tuple of dictionaries"),
     ("E4", dim_data((None,)), HALF, r"got \(None,\)"),
-    ("E5", wrap(block(), {}), wrap(block(), {}, shape=(5, 3)), "2 dictionaries for a buffer of"),
-    ("E5", wrap(), wrap(shape=()), "there are 0 dictionaries"),
-    ("D1", wrap(block(dist_type="n")), HALF, r"got 'n', expected one of \('b', 'c', 'u'\)"),
-    ("D1", wrap({"size": 5}), wrap({}), "got None"),
-    ("D1", old({}), old(undistributed()), r"expected one of \('n', 'b', 'c', 'u'\)"),
-    ("D1", wrap(block(dist_type=[])), HALF, r"got \[\]"),
-    ("D2", wrap(without(block(), "size")), HALF, "the key is missing; expected an integer of"),
-    ("D2", wrap(cyclic(size=-1), shape=0), wrap(cyclic(size=0), shape=0), "got -1"),
-    ("D2", wrap(block(size=10.0)), wrap(block(size=np.int8(10))), "got 10.0"),
-    ("D2", wrap(block(size=True)), wrap(block(size=Sized(10))), "got True"),
-    ("D3", wrap(block(proc_grid_size=0)), HALF, "got 0, expected an integer of at least 1"),
-    ("D3", wrap(without(block(), "proc_grid_size")), HALF, "missing"),
-    ("D4", wrap(block(proc_grid_rank=-1)), HALF, "got -1"),
-    ("D4", wrap(block(2, 5, 10)), wrap(block(1, 5, 10)), "got 2, expected less than"),
+    ("E5", new(block(), {}), new(block(), {}, shape=(5, 3)), "2 dictionaries for a buffer of"),
+    ("E5", new(), new(shape=()), "there are 0 dictionaries"),
+    ("D1", new(block(dist_type="n")), HALF, r"got 'n', expected one of \('b', 'c', 'u'\)"),
+    ("D1", new({"size": 5}), new({}), "got None"),
+    ("D1", old({}), old(alone()), r"expected one of \('n', 'b', 'c', 'u'\)"),
+    ("D1", new(block(dist_type=[])), HALF, r"got \[\]"),
+    ("D2", new(without(block(), "size")), HALF, "the key is missing; expected an integer of"),
+    ("D2", new(cyclic(size=-1), shape=0), new(cyclic(size=0), shape=0), "got -1"),
+    ("D2", new(block(size=10.0)), new(block(size=np.int8(10))), "got 10.0"),
+    ("D2", new(block(size=True)), new(block(size=Sized(10))), "got True"),
+    ("D3", new(block(proc_grid_size=0)), HALF, "got 0, expected an integer of at least 1"),
+    ("D3", new(without(block(), "proc_grid_size")), HALF, "missing"),
+    ("D4", new(block(proc_grid_rank=-1)), HALF, "got -1"),
+    ("D4", new(block(2, 5, 10)), new(block(1, 5, 10)), "less than"),
     ("D4", old(without(cyclic(), "proc_grid_rank")), old(cyclic()), "missing"),
-    ("B1", wrap(block(start=-5, stop=0)), HALF, "got -5"),
-    ("B1", wrap(without(block(), "start")), HALF, "missing"),
-    ("B2", wrap(block(1, 5, 4), shape=0), wrap(block(1, 10, 10), shape=0), "at least start 5"),
-    ("B2", wrap(block(1, 5, 11), shape=6), wrap(block(1, 4, 10), shape=6), "at most size 10"),
-    ("B2", wrap(block(stop="5")), HALF, "got '5'"),
-    ("B3", wrap(block(), shape=4), HALF, "has 4 points, expected 5"),
+    ("B1", new(block(start=-5, stop=0)), HALF, "got -5"),
+    ("B1", new(without(block(), "start")), HALF, "missing"),
+    ("B2", new(block(1, 5, 4), shape=0), new(block(1, 10, 10), shape=0), "at least start 5"),
+    ("B2", new(block(1, 5, 11), shape=6), new(block(1, 4, 10), shape=6), "at most size 10"),
+    ("B2", new(block(stop="5")), HALF, "got '5'"),
+    ("B3", new(block(), shape=4), HALF, "has 4 points, expected 5"),
     (
         "B3",
-        wrap(block(padding=(0, 1)), shape=6),
-        wrap(block(stop=6, padding=(0, 1)), shape=6),
-        "fits version 0.9",
+        new(block(padding=(0, 1)), shape=6),
+        new(block(stop=6, padding=(0, 1)), shape=6),
+        "version 0.9",
     ),
     (
         "B3",
         old(block(stop=6, padding=(0, 1)), shape=6),
         old(block(padding=(0, 1)), shape=6),
-        "fits version 0.10",
+        "version 0.10",
     ),
-    (
-        "B3",
-        wrap(block(padding=(0, 1)), shape=7),
-        wrap(block(padding=(1, 0))),
-        "correct start, stop",
-    ),
+    ("B3", new(block(padding=(0, 1)), shape=7), new(block(padding=(1, 0))), "correct start"),
     (
         "B3",
         old(block(padding=(1, 0)), shape=6),
         old(block(padding=(1, 0), periodic=True), shape=6),
         "expected 5",
     ),
-    ("B4", wrap(block(0, 1, 6)), wrap(block(0, 0, 5)), "got 1, expected 0 on the first"),
-    ("B4", wrap(block(1, 4, 9)), wrap(block(1, 5, 10)), "got 9, expected the size 10"),
-    ("B4", wrap(block(0, 10, 10), shape=0), wrap(block(0, 0, 0), shape=0), "expected 0"),
-    ("B5", wrap(block(padding=[0, 0])), wrap(block(padding=(0, 0))), "lenient=True accepts it"),
-    ("B5", wrap(block(padding=(0,))), HALF, r"got \(0,\)"),
-    ("B5", wrap(block(padding=(0, -1))), HALF, "two integers of at least 0"),
-    ("B5", wrap(block(padding=(0, False))), wrap(block(padding=(np.int64(2), 0))), "False"),
-    ("B5", wrap(block(padding=3)), HALF, "got 3"),
-    ("B6", wrap(block(padding=(3, 3))), wrap(block(padding=(3, 2))), "the 6 points of it between"),
+    ("B4", new(block(0, 1, 6)), new(block(0, 0, 5)), "got 1, expected 0 on the first"),
+    ("B4", new(block(1, 4, 9)), new(block(1, 5, 10)), "got 9, expected the size 10"),
+    ("B4", new(block(0, 10, 10), shape=0), new(block(0, 0, 0), shape=0), "expected 0"),
+    ("B5", new(block(padding=[0, 0])), new(block(padding=(0, 0))), "lenient=True accepts it"),
+    ("B5", new(block(padding=(0,))), HALF, r"got \(0,\)"),
+    ("B5", new(block(padding=(0, -1))), HALF, "two integers of at least 0"),
+    ("B5", new(block(padding=(0, False))), new(block(padding=(np.int64(2), 0))), "False"),
+    ("B5", new(block(padding=3)), HALF, "got 3"),
+    ("B6", new(block(padding=(3, 3))), new(block(padding=(3, 2))), "the 6 points of it between"),
     ("B6", old(block(padding=(6, 0))), old(block(padding=(5, 0))), "at most stop - start = 5"),
     (
         "B6",
         old(block(1, 10, 10, padding=(1, 0)), shape=1),
         old(block(1, 9, 10, padding=(1, 0)), shape=2),
-        "no ghosts where start is the size",
+        "no ghosts where start",
     ),
-    ("B7", wrap(block(periodic=1)), wrap(block(periodic=True)), "got 1, expected True or"),
+    ("B7", new(block(periodic=1)), new(block(periodic=True)), "got 1, expected True or"),
     ("B7", old(cyclic(periodic="no")), old(cyclic(periodic=np.True_)), "got 'no'"),
+    ("N1", old(alone(), shape=6), old(alone(size=6), shape=6), "has 6 points"),
     (
         "N1",
-        old(undistributed(), shape=6),
-        old(undistributed(size=6), shape=6),
-        "has 6 points, expected 5",
-    ),
-    (
-        "N1",
-        old(undistributed(padding=(2, 2), periodic=True)),
-        old(undistributed(padding=(2, 2), periodic=True), shape=9),
+        old(alone(padding=(2, 2), periodic=True)),
+        old(alone(padding=(2, 2), periodic=True), shape=9),
         "expected 9",
     ),
-    (
-        "N1",
-        old(undistributed(padding=(2, 2)), shape=9),
-        old(undistributed(padding=(2, 2))),
-        "expected 5",
-    ),
-    (
-        "N2",
-        old(undistributed(proc_grid_size=2)),
-        old(undistributed(proc_grid_size=1)),
-        "expected 1 and 0",
-    ),
-    (
-        "N2",
-        old(undistributed(proc_grid_rank=1)),
-        old(undistributed(proc_grid_rank=0)),
-        "omit both",
-    ),
-    ("C1", wrap(cyclic(start=-1)), wrap(cyclic()), "got -1"),
-    ("C2", wrap(cyclic(block_size=0)), wrap(cyclic(block_size=1)), "got 0"),
-    ("C2", wrap(cyclic(block_size=None)), wrap(cyclic()), "got None"),
-    ("C3", wrap(cyclic(1, start=0)), wrap(cyclic(1, start=1)), "block_size = 1"),
+    ("N1", old(alone(padding=(2, 2)), shape=9), old(alone(padding=(2, 2))), "expected 5"),
+    ("N2", old(alone(proc_grid_size=2)), old(alone(proc_grid_size=1)), "1 and 0"),
+    ("N2", old(alone(proc_grid_rank=1)), old(alone(proc_grid_rank=0)), "omit both"),
+    ("C1", new(cyclic(start=-1)), new(cyclic()), "got -1"),
+    ("C2", new(cyclic(block_size=0)), new(cyclic(block_size=1)), "got 0"),
+    ("C2", new(cyclic(block_size=None)), new(cyclic()), "got None"),
+    ("C3", new(cyclic(1, start=0)), new(cyclic(1, start=1)), "block_size = 1"),
     (
         "C3",
-        wrap(cyclic(1, start=9, block_size=12), shape=0),
-        wrap(cyclic(1, start=12, block_size=12), shape=0),
-        "= 12, or the size 10",
+        new(cyclic(1, start=9, block_size=12), shape=0),
+        new(cyclic(1, start=12, block_size=12), shape=0),
+        "or the size 10",
     ),
     (
         "C3",
-        wrap(cyclic(1, start=11, block_size=12), shape=0),
-        wrap(cyclic(1, start=10, block_size=12), shape=0),
-        "= 12, or the size 10",
+        new(cyclic(1, start=11, block_size=12), shape=0),
+        new(cyclic(1, start=10, block_size=12), shape=0),
+        "or the size 10",
     ),
-    ("C3", wrap(cyclic(1, start=10)), wrap(cyclic(1)), "block_size = 1$|= 1 "),
-    (
-        "C4",
-        wrap(cyclic(block_size=3)),
-        wrap(cyclic(block_size=3), shape=6),
-        "the 6 that grid rank 0 of 2 has",
-    ),
-    ("U1", wrap(BASE | {"dist_type": "u"}, shape=0), wrap(unstructured([]), shape=0), "missing"),
+    ("C3", new(cyclic(1, start=10)), new(cyclic(1)), "block_size = 1$|= 1 "),
+    ("C4", new(cyclic(block_size=3)), new(cyclic(block_size=3), shape=6), "the 6 that grid rank"),
+    ("U1", new(BASE | {"dist_type": "u"}, shape=0), new(free([]), shape=0), "missing"),
     (
         "U1",
-        wrap(unstructured([1]) | {"indices": np.array([1.0])}, shape=1),
-        wrap(unstructured([1]) | {"indices": (ctypes.c_int * 1)(1)}, shape=1),
+        new(free([1]) | {"indices": np.array([1.0])}, shape=1),
+        new(free([1]) | {"indices": (ctypes.c_int * 1)(1)}, shape=1),
         "1-D float64",
     ),
     (
         "U1",
-        wrap(unstructured([1]) | {"indices": np.array([[1]])}, shape=1),
-        wrap(unstructured([1]) | {"indices": bytearray([1])}, shape=1),
+        new(free([1]) | {"indices": np.array([[1]])}, shape=1),
+        new(free([1]) | {"indices": bytearray([1])}, shape=1),
         "2-D int64",
     ),
     (
         "U1",
-        wrap(unstructured([1]) | {"indices": np.array([2**63], np.uint64)}, shape=1),
-        wrap(unstructured([1]) | {"indices": np.array([2**62], np.uint64)}, shape=1),
+        new(free([1]) | {"indices": np.array([2**63], np.uint64)}, shape=1),
+        new(free([1]) | {"indices": np.array([2**62], np.uint64)}, shape=1),
         "uint64",
     ),
-    (
-        "U1",
-        wrap(unstructured([1]) | {"indices": (1,)}, shape=1),
-        wrap(unstructured([1]), shape=1),
-        "got tuple",
-    ),
-    (
-        "U2",
-        wrap(unstructured([7, -1, 7]), shape=3),
-        wrap(unstructured([7, -1, 99]), shape=3),
-        "7 is given twice",
-    ),
-    (
-        "U3",
-        wrap(unstructured([7, 1])),
-        wrap(unstructured([7, 1]), shape=2),
-        "one for each of 5 points",
-    ),
+    ("U1", new(free([1]) | {"indices": (1,)}, shape=1), new(free([1]), shape=1), "got tuple"),
+    ("U2", new(free([7, -1, 7]), shape=3), new(free([7, -1, 99]), shape=3), "7 is given twice"),
+    ("U3", new(free([7, 1])), new(free([7, 1]), shape=2), "each of 5 points"),
     (
         "U4",
-        wrap(unstructured([7], one_to_one=0), shape=1),
-        wrap(unstructured([7], one_to_one=True), shape=1),
+        new(free([7], one_to_one=0), shape=1),
+        new(free([7], one_to_one=True), shape=1),
         "got 0",
     ),
-    (
-        "U5",
-        wrap(unstructured([7], size=0), shape=1),
-        wrap(unstructured([], size=0), shape=0),
-        "none in a dimension of size 0",
-    ),
+    ("U5", new(free([7], size=0), shape=1), new(free([], size=0), shape=0), "none in a dimension"),
 ]
 
 
@@ -249,7 +202,7 @@ def test_a_process_alone(code, illegal, legal, text):
 
 
 def test_all_issues_are_found_in_the_order_of_the_dimensions():
-    wrong = wrap(block(start=-1, stop=-2, padding=3), cyclic(start=7, block_size=0), shape=(5, 5))
+    wrong = new(block(start=-1, stop=-2, padding=3), cyclic(start=7, block_size=0), shape=(5, 5))
     assert [(issue.dim, issue.code) for issue in iter_issues(wrong)] == [
         (0, "B1"),
         (0, "B2"),
@@ -267,7 +220,7 @@ def test_a_buffer_with_an_unknown_format_is_a_buffer():
     class Odd(ctypes.Structure):
         _fields_ = (("number", ctypes.c_int), ("pointer", ctypes.c_void_p))
 
-    export = wrap(block()) | {"buffer": (Odd * 5)()}
+    export = new(block()) | {"buffer": (Odd * 5)()}
     with pytest.warns(DAPWarning, match="NumPy has no type for the elements"):
         found = validate(export)
     assert found.dtype.itemsize == ctypes.sizeof(Odd)
@@ -278,4 +231,4 @@ def test_records_whose_format_numpy_writes_but_cannot_read():
     """Alone, an element of this type lies as if it were aligned, and its format says so."""
     dtype = np.dtype([("mass", ">f4"), ("at", "i2", (3,)), ("gone", "?")])
     for points in (1, 2):
-        assert validate(wrap({}, shape=(points,), dtype=dtype)).dtype == dtype
+        assert validate(new({}, shape=(points,), dtype=dtype)).dtype == dtype

@@ -1,14 +1,12 @@
 """Differences and integrals along an axis against NumPy."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, spread
-from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault, same
+from mpi_helpers import same
 
 import pencils
-from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.errors import ArgumentError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -104,56 +102,3 @@ def test_long_lines(comm, dtype):
                 expected = np.expand_dims(np.trapezoid(whole, axis=axis, **given), axis)
                 rtol = 100 * float(np.finfo(dtype).eps)
                 assert_holds(np.trapezoid(u, axis=axis, **given), expected, rtol=rtol)
-
-
-def test_random_layouts(comm):
-    rng = np.random.default_rng(13)
-    for _ in range(10):
-        shape = tuple(rng.integers(0, 8, rng.integers(1, 4)).tolist())
-        pencil = random_pencil(rng, comm, shape)
-        whole = draw(shape)
-        u = spread(pencil, whole)
-        for axis in range(len(shape)):
-            for n in (1, 3):
-                assert_holds(np.diff(u, n, axis), np.diff(whole, n, axis))
-            expected = np.expand_dims(np.trapezoid(whole, axis=axis), axis)
-            assert_holds(np.trapezoid(u, axis=axis), expected, rtol=1e-12)
-
-
-def test_refused(comm):
-    u = pencils.ones(pencils.Pencil((4, 5), comm))
-
-    def refused(kind, *texts, call):
-        raise_together(comm, kind, *texts, call=call)
-
-    refused(ArgumentError, "axis", call=lambda: np.diff(u, axis=2))
-    refused(ArgumentError, "n=-1", call=lambda: np.diff(u, -1))
-    refused(TypeError, "prepend", call=lambda: np.diff(u, prepend=0))
-    refused(TypeError, "append", call=lambda: np.diff(u, append=u))
-    refused(ArgumentError, "axis", call=lambda: np.trapezoid(u, axis=2))
-    refused(ArgumentError, "coordinates", call=lambda: np.trapezoid(u, np.arange(4.0)))
-    refused(ArgumentError, "coordinates", call=lambda: np.trapezoid(u, np.ones((4, 5))))
-    refused(ArgumentError, "dx", call=lambda: np.trapezoid(u, dx=np.ones(4)))
-    refused(TypeError, "NumPy array", call=lambda: np.trapezoid(u, u))
-    with pytest.raises(TypeError):
-        np.trapezoid(u.astype("M8[s]"))
-    assert_holds(np.diff(u), np.zeros((4, 4)))
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_a_rank_that_is_wrong(comm):
-    u = pencils.ones(pencils.Pencil((4, 5), comm))
-    for rank in ranks_at_fault(comm):
-        here = int(comm.rank == rank)
-        for call in (
-            lambda n=here: np.diff(u, 1 + n),
-            lambda n=here: np.diff(u, axis=n),
-            lambda n=here: np.trapezoid(u, axis=n),
-        ):
-            raise_together(comm, RankDisagreementError, "rank 0 has", call=call)
-        steps = partial(np.trapezoid, u, dx=1.0 + here)
-        raise_together(comm, RankDisagreementError, "disagree on steps", call=steps)
-        for call in (lambda n=9 * here: np.diff(u, axis=n), lambda n=-here: np.diff(u, n)):
-            raise_together(comm, ArgumentError, f"rank {rank}: ", call=call)
-    dx = True if comm.rank == 0 else 1.0  # the same number
-    assert everywhere(comm, np.trapezoid(u, dx=dx, axis=0).local[0, 0] == 3)

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from fields import draw, in_memory_order, spread
-from mpi_helpers import raise_together, random_pencil, ranks_at_fault, same
+from mpi_helpers import random_pencil, same
 
 import pencils
-from pencils.errors import ArgumentError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -133,39 +132,3 @@ def test_fields_without_points_elsewhere(comm):
     pencil = pencils.Pencil((0, 3), comm)
     found = np.gradient(pencils.zeros(pencil), axis=1)
     assert found.shape == (0, 3)
-
-
-def test_refused(comm):
-    pencil = pencils.Pencil((2, 5), comm)
-    u = pencils.ones(pencil)
-
-    def refused(kind, *texts, call):
-        raise_together(comm, kind, *texts, call=call)
-
-    refused(ArgumentError, "edge_order", call=lambda: np.gradient(u, edge_order=3))
-    refused(ArgumentError, "at least 3", call=lambda: np.gradient(u, edge_order=2))
-    refused(ArgumentError, "axis", call=lambda: np.gradient(u, axis=2))
-    refused(ArgumentError, "axis", call=lambda: np.gradient(u, axis=()))
-    refused(TypeError, "spacings", call=lambda: np.gradient(u, 1.0, 2.0, 3.0))
-    refused(ArgumentError, "coordinates", call=lambda: np.gradient(u, np.arange(3.0), axis=1))
-    refused(TypeError, "NumPy array", call=lambda: np.gradient(u, u.mean(axis=0), axis=1))
-    with pytest.raises(TypeError):
-        np.gradient(u > 0)
-    assert holds(np.gradient(u, axis=0), np.zeros((2, 5)))
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_a_rank_that_is_wrong(comm):
-    u = pencils.ones(pencils.Pencil((4, 5), comm))
-    for rank in ranks_at_fault(comm):
-        here = int(comm.rank == rank)
-        for call in (
-            lambda n=here: np.gradient(u, axis=n),
-            lambda n=here: np.gradient(u, 1.0 + n, axis=0),
-            lambda n=here: np.gradient(u, axis=0, edge_order=1 + n),
-        ):
-            raise_together(comm, RankDisagreementError, "rank 0 has", call=call)
-        raise_together(
-            comm, ArgumentError, f"rank {rank}: ", call=lambda n=9 * here: np.gradient(u, axis=n)
-        )
-    assert holds(np.gradient(u, axis=0), np.zeros((4, 5)))

@@ -5,11 +5,12 @@ import functools
 import numpy as np
 import pytest
 from agreement import assert_agrees, identical, outcome
+from checks import assert_mistake_raises_on_all
 from fields import draw, lay, spread
-from mpi_helpers import everywhere, raise_together, ranks_at_fault
+from mpi_helpers import everywhere, raise_together
 
 import pencils
-from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.errors import ArgumentError, PencilMismatchError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -231,19 +232,11 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_mistake_on_one_rank_raises_on_all(comm, name):
-    call, kind, text = BAD[name]
-    u = pencils.ones(pencils.Pencil((12, 3), comm))
     good = {
-        "histogramdd": lambda: np.histogramdd([u, u]),
-        "bincount": lambda: np.bincount(u.astype(int)),
-    }.get(name.split()[0], lambda: getattr(np, name.split()[0])(u))
-    raise_together(comm, kind, text, call=lambda: call(u))
-    if comm.size == 1:
-        return
-    for rank in ranks_at_fault(comm):
-        _, _, error = outcome((lambda: call(u)) if comm.rank == rank else good)
-        assert everywhere(comm, isinstance(error, kind | RankDisagreementError)), error
-    assert np.histogram(u, 1)[0] == u.size
+        "histogramdd": lambda u: np.histogramdd([u, u]),
+        "bincount": lambda u: np.bincount(u.astype(int)),
+    }.get(name.split()[0], getattr(np, name.split()[0]))
+    assert_mistake_raises_on_all(comm, BAD[name], good, shape=(12, 3))
 
 
 def test_coordinates(comm):

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from fields import assert_holds, in_memory_order, spread
-from mpi_helpers import DTYPES, numbered, raise_together, random_pencil, ranks_at_fault, same
+from mpi_helpers import DTYPES, numbered, same
 
 import pencils
-from pencils.errors import ArgumentError, RankDisagreementError
 from pencils.functions.arguments import Line
-from pencils.functions.moves import Flipped, Rolled, Window
+from pencils.functions.moves import Mapping
 from pencils.layout.split import Split
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -58,19 +57,6 @@ def test_flip_components_and_singletons(pencil):
             assert_holds(found, expected)
 
 
-def test_random_layouts(comm):
-    rng = np.random.default_rng(7)
-    for _ in range(8):
-        shape = tuple(rng.integers(0, 9, rng.integers(1, 4)).tolist())
-        pencil = random_pencil(rng, comm, shape)
-        whole = numbered(shape)
-        u = spread(pencil, whole)
-        axes = tuple(range(len(shape)))
-        steps = tuple(rng.integers(-9, 10, len(shape)).tolist())
-        assert_holds(np.roll(u, steps, axes), np.roll(whole, steps, axes))
-        assert_holds(np.flip(u), np.flip(whole))
-
-
 def test_shared_memory_is_a_source(comm):
     pencil = pencils.Pencil((7, 6), comm)
     u = pencils.empty(pencil, shared=True)
@@ -79,30 +65,6 @@ def test_shared_memory_is_a_source(comm):
     for _ in range(3):
         assert_holds(np.flip(u), np.flip(whole))
         assert_holds(np.roll(u, 2, 0), np.roll(whole, 2, 0))
-
-
-def test_refused(comm):
-    u = pencils.ones(pencils.Pencil((4, 5), comm))
-    raise_together(comm, ArgumentError, "flatten", "axis=", call=lambda: np.roll(u, 1))
-    raise_together(comm, ArgumentError, "axis", call=lambda: np.roll(u, 1, 2))
-    raise_together(comm, ArgumentError, "shift", call=lambda: np.roll(u, [[1]], (0,)))
-    raise_together(comm, ValueError, call=lambda: np.roll(u, (1, 2, 3), (0, 1)))
-    raise_together(comm, ArgumentError, "axis", call=lambda: np.flip(u, (0, 0)))
-    line = pencils.ones(pencils.Pencil((4,), comm))
-    raise_together(comm, ArgumentError, "axis", call=lambda: np.fliplr(line))
-    assert_holds(np.roll(line, 1), np.ones(4))
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_a_rank_that_is_wrong(comm):
-    u = pencils.ones(pencils.Pencil((4, 5), comm))
-    for rank in ranks_at_fault(comm):
-        here = int(comm.rank == rank)
-        for call in (lambda n=here: np.roll(u, n, 0), lambda n=here: np.flip(u, n)):
-            raise_together(comm, RankDisagreementError, "rank 0 has", call=call)
-        for call in (lambda n=9 * here: np.roll(u, 1, n), lambda n=9 * here: np.flip(u, n)):
-            raise_together(comm, ArgumentError, f"rank {rank}: ", "axis", call=call)
-    assert_holds(np.roll(u, 1, 0), np.ones((4, 5)))
 
 
 SPLITS = [
@@ -114,9 +76,9 @@ SPLITS = [
     Split(5, 1),
 ]
 MAPPINGS = [
-    *map(Rolled, (0, 1, -1, 3, 12)),
-    Flipped(),
-    *(Window(*sides) for sides in ((1, 1), (2, 2), (0, 1), (3, 0), (9, 9))),
+    *map(Mapping, (0, 1, -1, 3, 12)),
+    Mapping(reverse=True),
+    *(Mapping(window=sides) for sides in ((1, 1), (2, 2), (0, 1), (3, 0), (9, 9))),
 ]
 
 
@@ -125,30 +87,24 @@ MAPPINGS = [
 def test_all_parts_of_a_mapping_agree(mapping):
     for split in SPLITS:
         points = np.arange(split.points)
+        moved = points[::-1] if mapping.reverse else np.roll(points, mapping.shift)
         lines = [Line(split, part, 1) for part in range(split.parts)]
-        blocks = [points[slice(*line.bounds)] for line in lines]
-        if mapping == Flipped():
-            blocks = [block[::-1] for block in blocks]
-        targets = [np.full(mapping.extent(line), -1) for line in lines]
+        step = -1 if mapping.reverse else 1
+        blocks = [points[slice(*line.bounds)][::step] for line in lines]
         sent = {}
         for line in lines:
-            for piece in mapping.sends(line):
-                sent.setdefault((line.part, piece.part), []).append(piece)
+            for part, here, there, count in mapping.sends(line):
+                sent.setdefault((line.part, part), []).append((here, there, count))
         for line in lines:
-            for piece in mapping.recvs(line):
-                out = sent[piece.part, line.part].pop(0)
-                assert (out.points, out.here, out.there) == (piece.points, piece.there, piece.here)
-                values = blocks[piece.part][out.here : out.here + out.points]
-                assert (targets[line.part][out.there : out.there + out.points] == -1).all()
-                targets[line.part][out.there : out.there + out.points] = values
-        assert not any(sent.values())
-        for line, found in zip(lines, targets, strict=True):
+            found = np.full(mapping.extent(line), -1)
+            for owner, here, there, count in mapping.pieces(split, line.part):
+                assert sent[owner, line.part].pop(0) == (there, here, count)
+                assert (found[here : here + count] == -1).all()
+                found[here : here + count] = blocks[owner][there : there + count]
             start, stop = line.bounds
-            expected = np.roll(points, mapping.shift) if isinstance(mapping, Rolled) else points
-            expected = expected[start:stop]
-            if mapping == Flipped():
-                expected = points[::-1][start:stop]
-            if isinstance(mapping, Window):
-                low, high = max(0, start - mapping.before), stop + mapping.after
-                expected = [*points[low:start], *points[stop:high]] if start < stop else []
+            expected = moved[start:stop]
+            if mapping.window is not None and start < stop:
+                before, after = mapping.window
+                expected = [*points[max(0, start - before) : start], *points[stop : stop + after]]
             np.testing.assert_array_equal(found, expected)
+        assert not any(sent.values())

@@ -5,10 +5,8 @@ import warnings
 import numpy as np
 import pytest
 from fields import assert_holds, draw, spread
-from mpi_helpers import raise_together, ranks_at_fault
 
 import pencils
-from pencils.errors import ArgumentError, RankDisagreementError
 from pencils.functions import scans
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -139,39 +137,3 @@ def test_fields_without_points(comm):
     pencil = pencils.Pencil((0, 3), comm)
     for axis in (0, 1):
         assert_holds(np.cumsum(pencils.zeros(pencil), axis), np.zeros((0, 3)))
-
-
-def test_refused(comm):
-    pencil = pencils.Pencil((4, 5), comm)
-    u = pencils.ones(pencil)
-
-    def refused(kind, *texts, call):
-        raise_together(comm, kind, *texts, call=call)
-
-    refused(ArgumentError, "flatten", "axis", call=lambda: np.cumsum(u))
-    refused(ArgumentError, "axis=(2,)", call=lambda: np.cumsum(u, 2))
-    refused(TypeError, "out=", call=lambda: np.cumsum(u, 0, out=u))
-    refused(TypeError, "out=", call=lambda: np.add.accumulate(u, out=u))
-    with pytest.raises(TypeError, match=r"subtract.accumulate does not take a PencilArray"):
-        np.subtract.accumulate(u)
-    with pytest.raises(TypeError):
-        np.cumprod(u.astype("m8[s]"), 0)
-    refused(TypeError, call=lambda: np.cumsum(u, 0, dtype=object))
-    refused(TypeError, "timedelta64", call=lambda: np.cumsum(u, 0, dtype="m8[s]"))
-    if hasattr(np, "cumulative_sum"):
-        refused(
-            ArgumentError,
-            "one point more",
-            call=lambda: np.cumulative_sum(u, axis=0, include_initial=True),
-        )
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_a_rank_that_is_wrong(comm):
-    u = pencils.ones(pencils.Pencil((4, 5), comm))
-    for rank in ranks_at_fault(comm):
-        axis = 1 if comm.rank == rank else 0
-        raise_together(comm, RankDisagreementError, "axis", call=lambda a=axis: np.cumsum(u, a))
-        axis = 7 if comm.rank == rank else 0
-        raise_together(comm, ArgumentError, f"rank {rank}", call=lambda a=axis: np.cumsum(u, a))
-    assert_holds(np.cumsum(u, 0), np.cumsum(np.ones((4, 5)), 0))

@@ -5,11 +5,12 @@ import functools
 import numpy as np
 import pytest
 from agreement import assert_agrees, identical, kept, outcome
+from checks import assert_like_numpy, assert_mistake_raises_on_all
 from fields import draw, lay, spread
 from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
 
 import pencils
-from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.errors import ArgumentError, PencilMismatchError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -63,10 +64,7 @@ def test_axes(pencil, name):
     u = spread(pencil, a)
     function, last = getattr(np, name), a.ndim - 1
     for axis in (0, 2, -1, (0, 1), (1, last), tuple(range(2, a.ndim)), ()):
-        expected, texts, _ = outcome(lambda axis=axis: kept(a, axis, pencil.ndim, function))
-        result, found, _ = outcome(lambda axis=axis: function(u, axis=axis))
-        assert_agrees(result, expected, rtol=1e-11)
-        assert found == texts
+        assert_like_numpy(function, u, a, axis, rtol=1e-11)
     for axis in (None, (0, -1)):
         expected, _, _ = outcome(lambda axis=axis: function(a, axis=axis, keepdims=True))
         result, _, _ = outcome(lambda axis=axis: function(u, axis=axis, keepdims=True))
@@ -79,11 +77,7 @@ def test_positions(pencil, name):
     a[0] = np.where(np.isnan(a[0]) & np.isnan(a[1]), 1.5, a[0])
     u, function = spread(pencil, a), getattr(np, name)
     for axis in (None, *range(-a.ndim, a.ndim)):
-        expected, _, error = outcome(lambda axis=axis: kept(a, axis, pencil.ndim, function))
-        result, _, raised = outcome(lambda axis=axis: function(u, axis=axis))
-        assert isinstance(raised, type(error))
-        if error is None:
-            assert_agrees(result, expected)
+        assert_like_numpy(function, u, a, axis)
 
 
 def test_nothing_but_nan(comm, pencil):
@@ -93,10 +87,7 @@ def test_nothing_but_nan(comm, pencil):
     for name in EXACT + ROUNDED:
         function = getattr(np, name)
         for axis in (None, 0, -1):
-            expected, texts, _ = outcome(lambda: kept(a, axis, pencil.ndim, function))  # noqa: B023
-            result, found, _ = outcome(lambda: function(u, axis=axis))  # noqa: B023
-            assert_agrees(result, expected)
-            assert found == texts, name
+            assert_like_numpy(function, u, a, axis)
     for name in ARGS:
         raise_together(comm, ArgumentError, "All-NaN", call=functools.partial(getattr(np, name), u))
 
@@ -123,14 +114,10 @@ def test_where_and_initial(pencil, name):
     options = {"initial": 1.5} if name not in {"nanmean", "nanvar", "nanstd"} else {}
     for where in (mask, spread(pencil, mask)):
         for axis in (None, 1):
-            expected, texts, _ = outcome(
-                lambda axis=axis: kept(a, axis, pencil.ndim, function, where=mask, **options)
+            theirs = {"where": mask}
+            assert_like_numpy(
+                function, u, a, axis, rtol=1e-11, where=where, theirs=theirs, **options
             )
-            result, found, _ = outcome(
-                lambda axis=axis, where=where: function(u, axis=axis, where=where, **options)
-            )
-            assert_agrees(result, expected, rtol=1e-11)
-            assert found == texts
 
 
 def test_divisors_and_means(pencil):
@@ -138,11 +125,7 @@ def test_divisors_and_means(pencil):
     u = spread(pencil, a)
     for options in ({"ddof": 1}, {"correction": 1}, {"correction": 0.5}, {"ddof": 2}):
         for axis in (None, 0):
-            call = functools.partial(kept, a, axis, pencil.ndim, np.nanvar, **options)
-            expected, texts, _ = outcome(call)
-            result, found, _ = outcome(functools.partial(np.nanvar, u, axis, **options))
-            assert_agrees(result, expected, rtol=1e-12)
-            assert found == texts
+            assert_like_numpy(np.nanvar, u, a, axis, rtol=1e-12, **options)
     center = np.arange(a.size / 3).reshape(1, *pencil.shape)
     expected, _, _ = outcome(lambda: np.nanstd(a, 0, mean=center))
     for mean in (center, spread(pencil, center), spread(pencil, center[0])):
@@ -181,9 +164,7 @@ def test_replicas_count_once(comm):
     for name in EXACT + ROUNDED:
         assert_agrees(getattr(np, name)(u), getattr(np, name)(a), rtol=1e-12)
     for axis in (1, 2, (1, 3)):
-        result, _, _ = outcome(lambda axis=axis: np.nanmean(u, axis))
-        expected, _, _ = outcome(lambda axis=axis: kept(a, axis, 3, np.nanmean))
-        assert_agrees(result, expected, rtol=1e-12)
+        assert_like_numpy(np.nanmean, u, a, axis, rtol=1e-12)
     weights = draw(a.shape, seed=3)
     v = spread(pencil, weights, dims=0)
     assert_agrees(np.average(v, weights=v), np.average(weights, weights=weights), rtol=1e-12)
@@ -195,10 +176,7 @@ def test_fields_without_points(comm):
     for name in ("nansum", "nanprod", "nanmean", "nanvar", "nanstd"):
         function = getattr(np, name)
         for axis in (None, 0, 1):
-            expected, texts, _ = outcome(lambda: kept(a, axis, 3, function))  # noqa: B023
-            result, found, _ = outcome(lambda: function(u, axis))  # noqa: B023
-            assert_agrees(result, expected)
-            assert found == texts
+            assert_like_numpy(function, u, a, axis)
     for name in (*EXACT, *ARGS):
         call = functools.partial(getattr(np, name), u)
         raise_together(comm, ArgumentError, "without points", call=call)
@@ -267,18 +245,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_mistake_on_one_rank_raises_on_all(comm, name):
-    call, kind, text = BAD[name]
-    u = pencils.ones(pencils.Pencil((4, 3), comm))
-    function = getattr(np, name.split()[0])
-    raise_together(comm, kind, text, call=lambda: call(u))
-    if comm.size == 1:
-        return
-    for rank in ranks_at_fault(comm):
-        mine = (lambda: call(u)) if comm.rank == rank else (lambda: function(u))
-        _, _, error = outcome(mine)
-        expected = (kind, RankDisagreementError)
-        assert everywhere(comm, isinstance(error, expected)), error
-    assert np.nansum(u) == u.size
+    assert_mistake_raises_on_all(comm, BAD[name], getattr(np, name.split()[0]))
 
 
 def test_a_first_argument_that_is_no_field(comm):
