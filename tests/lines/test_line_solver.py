@@ -23,7 +23,7 @@ from pencils import Pencil, PencilArray, transpose, zeros
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 from pencils.lines import LineSolver, plan
 from pencils.lines.plan import METHODS
-from pencils.lines.shared import Shared
+from pencils.lines.methods import Shared
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
