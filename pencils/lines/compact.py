@@ -43,15 +43,7 @@ class Stencil(NamedTuple):
 
 
 class Scheme(NamedTuple):
-    """A compact difference.
-
-    Attributes
-    ----------
-    inner : Stencil
-        At points that are not beside a wall.
-    walls : tuple of Stencil
-        At the first point beside a wall, and at the next ones.
-    """
+    """A compact difference: the stencils at inner points, and at the first ones beside a wall."""
 
     inner: Stencil
     walls: tuple[Stencil, ...]
@@ -109,18 +101,9 @@ def equations(
 ) -> System:
     """Return the equations for derivatives, the zeroth ones included, along a line.
 
-    Parameters
-    ----------
-    derivative : int
-        0, 1 or 2.
-    points : int
-        Points of the line, which is a ring for stencils that reach beyond its ends.
-    grid : float or ndarray
-        Distance of neighbours, or the coordinates of all points.
-    stencil_at : callable
-        Returns the stencil of an equation.
-    unknowns : int, optional
-        Number of unknowns, if there are fewer than points; others are the values themselves.
+    The line is a ring for stencils that reach beyond its ends. `grid` is the distance of
+    neighbours, or the coordinates of all points. If there are fewer unknowns than points, the last
+    ones are the values themselves.
     """
     matrix: list[Row] = []
     right: list[RightSide] = []
@@ -169,19 +152,8 @@ def taylor_weights(
 ) -> tuple[list[Any], list[Any]]:
     """Find weights of derivatives and values so that their sums are equal for all polynomials.
 
-    These are the polynomials of all degrees below the number of unknown weights.
-
-    Parameters
-    ----------
-    derivatives, values : sequence of Fraction or of float
-        Where derivatives and values are taken. The weight of the derivative at 0 is 1.
-    derivative : int
-        Which derivative.
-
-    Returns
-    -------
-    list, list
-        Weights of derivatives, and of values.
+    These are the polynomials of all degrees below the number of unknown weights. The weight of the
+    derivative at 0 is 1. The arithmetic is that of the places, fractions or floats.
 
     Examples
     --------

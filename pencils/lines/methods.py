@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from pencils.comm.shared_memory import Buffers, synchronize
 from pencils.comm.staging import IN_PLACE, OFFSET, STRIDES, WINDOW, SharedMemoryGroup
 from pencils.layout.layout import Extent
 from pencils.layout.split import Split
-from pencils.lines.system import WholeLines
 from pencils.pencil import Pencil
 from pencils.transposition.plan import Transposition
 
@@ -83,34 +82,24 @@ class Lines(NamedTuple):
 
 
 class Bound:
-    """A solve of given blocks. `run` and `start` are *Collective*.
+    """A solve of given blocks. `run` and `start` are *Collective*; `reserve` allocates memory.
 
-    Parameters
-    ----------
-    run : callable
-        Solves.
-    reserve : callable
-        Allocates what the next call needs; local.
-    begin : callable, optional
-        Takes a result and the field that the handle must keep, starts to solve, and returns a
-        `Handle` of the result. By default, starting solves at once.
+    `begin` starts to solve: it takes what `start` does. By default, starting solves at once.
     """
 
     ready = True  # nothing is left to prepare after the agreement about a call
 
     def __init__(
-        self,
-        run: Run,
-        reserve: Run = no_op,
-        begin: Callable[[Any, object], Handle[Any]] | None = None,
+        self, run: Run, reserve: Run = no_op, begin: Callable[..., Handle[Any]] | None = None
     ) -> None:
         self.run, self.reserve, self._begin = run, reserve, begin
 
-    def start(self, result: T, source: object) -> Handle[T]:
-        """Start to solve; waiting returns `result`."""
+    def start(self, result: T, source: object, after: Run = no_op) -> Handle[T]:
+        """Start; waiting calls `after` and returns `result`. The handle keeps the `source`."""
         if self._begin is not None:
-            return self._begin(result, source)
+            return self._begin(result, source, after)
         self.run()
+        after()
         return Handle.completed(result)
 
 
@@ -122,17 +111,21 @@ class LineMethod(NamedTuple):
     free: Run = no_op
 
 
-def local(lines: Lines, solver: WholeLines) -> LineMethod:
+# Prepares to solve lines whose segments are given one after the other: see `WholeLines.prepare`.
+Solver: TypeAlias = "Callable[[Sequence[Array], Sequence[Array], int], Run]"
+
+
+def local(lines: Lines, solver: Solver) -> LineMethod:
     """Each rank solves its lines, which are whole; ranks without points do nothing."""
 
     def bind(b: PencilArray, out: PencilArray) -> Bound:
         block, target = lines.block(b), lines.block(out)
-        return Bound(solver.prepare([block], [target], lines.axis) if block.size else no_op)
+        return Bound(solver([block], [target], lines.axis) if block.size else no_op)
 
     return LineMethod(LOCAL, bind)
 
 
-def transposed(lines: Lines, whole: Lines, solver: WholeLines) -> LineMethod:
+def transposed(lines: Lines, whole: Lines, solver: Solver) -> LineMethod:
     """Fields move to a pencil on which lines are whole, and back. *Collective*."""
     topology, spec, buffers = lines.pencil.topology, lines.spec, Buffers()
     there = Transposition.for_spec(lines.pencil, whole.pencil, spec, AUTO, buffers=buffers)
@@ -144,21 +137,19 @@ def transposed(lines: Lines, whole: Lines, solver: WholeLines) -> LineMethod:
     def bind(b: PencilArray, out: PencilArray) -> Bound:
         first, last = there.prepared_one(b, work), back.prepared_one(work, out)
 
-        def finish() -> None:
+        def run(begun: Run = first.run, after: Run = no_op) -> None:
+            begun()
             solve.run()
             last.run()
-
-        def run() -> None:
-            first.run()
-            finish()
+            after()
 
         def reserve() -> None:
             first.reserve()
             last.reserve()
 
-        def begin(result: T, source: object) -> Handle[T]:
+        def begin(result: T, source: object, after: Run) -> Handle[T]:
             topology.complete()  # an older solve may use the lines that arrive
-            return first.start(result, source, agreed=False, after=finish)
+            return first.start(result, source, agreed=False, after=lambda: run(no_op, after))
 
         return Bound(run, reserve, begin)
 
@@ -178,7 +169,7 @@ class Shared:
 
     name = SHARED
 
-    def __init__(self, lines: Lines, whole: Lines, solver: WholeLines) -> None:
+    def __init__(self, lines: Lines, whole: Lines, solver: Solver) -> None:
         self.lines, self._solver = lines, solver
         self._topology = topology = lines.pencil.topology
         self._peers = [lines.peer(part) for part in range(lines.split.parts)]
@@ -266,7 +257,7 @@ class Shared:
             ]
             for number in range(2)
         )
-        return self._solver.prepare(sources, targets, self.lines.axis)
+        return self._solver(sources, targets, self.lines.axis)
 
     def _segment(self, part: int, row: Sequence[int]) -> Array:
         """View what a peer has of the own lines."""

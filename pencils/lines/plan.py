@@ -33,6 +33,7 @@ from pencils.lines.methods import (
     Lines,
     Run,
     Shared,
+    Solver,
     local,
     transposed,
 )
@@ -64,26 +65,17 @@ Prepared: TypeAlias = "tuple[Bound, PencilArray]"
 class Equations(NamedTuple):
     """Equations along lines, the same on all ranks or different for each line.
 
-    Attributes
-    ----------
-    text : str
-        Describes them: others have other texts, unless they differ in fields only.
-    periodic : bool
-        Whether the lines close to rings.
-    width, reach : int
-        How far unknowns and given points of an equation may be away from its own point.
-    system : callable
-        Returns the equations of given lines; also takes the fields there, by identity.
-    fields : sequence of PencilArray
-        What differs between lines.
+    The text describes them: others have other texts, unless they differ in fields only. Unknowns
+    and given points of an equation are at most `width` and `reach` away from its own point.
     """
 
     text: str
-    periodic: bool
+    periodic: bool  # whether lines close to rings
     width: int
     reach: int
+    # Returns the equations of given lines, for which the fields have been moved; by their identity.
     system: Callable[[Lines, Mapping[int, PencilArray]], System]
-    fields: Sequence[PencilArray] = ()
+    fields: Sequence[PencilArray] = ()  # that differ between lines
 
 
 def check_method(method: object) -> None:
@@ -115,26 +107,9 @@ def as_lines(pencil: Pencil, dim: int, spec: FieldSpec) -> Lines:
 class LinePlan(Plan[Bound]):
     """Base class of plans for fields along one dimension. Making one is *Collective*.
 
-    Parameters
-    ----------
-    lines : Lines
-        The lines.
-    equations : Equations
-        The equations that are solved.
-    method : str
-        One of `METHODS`, as all ranks have agreed.
-    pin : bool
-        Whether the last point is set to 0 where the equations determine it up to a constant.
-    check : bool
-        Whether all ranks agree on every call.
-    source : str
-        The name of the given field, as users call it.
-
-    Attributes
-    ----------
-    method : str
-        The method in use. If "auto" was asked for, fields in shared memory are solved by "shared"
-        instead, where the ranks of all lines are on one node.
+    All ranks have agreed on the arguments. `source` is the name of the given field, as users call
+    it; `pin` tells whether the last point is set to 0 where it is free. `method` is the one in use
+    where fields are not in shared memory.
     """
 
     def __init__(
@@ -163,11 +138,11 @@ class LinePlan(Plan[Bound]):
             agree.flag(up=not Shared.fits(lines, whole))
             agree.defer(up=reduction is None)  # all ranks compute the same; processors may differ
         if lines.are_whole:
-            self._other, self.method = local(lines, solver), LOCAL
+            self._other, self.method = local(lines, solver.prepare), LOCAL
         else:
             try:
                 reduction = None if agree.deferred else reduction
-                self._choose(method, solver, reduction, may_share=not agree.flagged)
+                self._choose(method, solver.prepare, reduction, may_share=not agree.flagged)
             except BaseException:
                 self._release()
                 raise
@@ -178,7 +153,7 @@ class LinePlan(Plan[Bound]):
         super().__init__(lines.pencil.topology, check=check)
 
     def _choose(
-        self, method: str, solver: WholeLines, reduction: Reduction | None, *, may_share: bool
+        self, method: str, solver: Solver, reduction: Reduction | None, *, may_share: bool
     ) -> None:
         """Choose between the methods for lines that are cut. *Collective*."""
         lines, whole, wraps = self._lines, self._lines.whole, self._equations.periodic
@@ -329,18 +304,10 @@ def run_prepared(prepared: Prepared) -> PencilArray:
 
 
 class LineVerb(KeptVerb[LinePlan, Prepared]):
-    """A call of a verb that keeps its plans, of which one is found by the lines and the equations.
+    """A call of a verb that keeps its plans, which are found by the lines and the equations.
 
-    Parameters
-    ----------
-    name, source : str
-        The names of the verb and of its field, as users call them.
-    u, out : PencilArray, PencilArray or None
-        The field, and the field to fill.
-    axis : int
-        Axis of the lines, among those of `u`.
-    read : callable
-        Checks the other arguments, and returns the equations.
+    `source` is the name of the field `u`, as users call it; `read` checks the arguments that are
+    not named here, and returns the equations of given lines.
     """
 
     def __init__(  # noqa: PLR0917

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -11,10 +12,11 @@ from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange, Handle, PreparedExchange
-from pencils.comm.pack import MessageBlock, MessageSpec, no_op
+from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.reduce import multiply
 from pencils.comm.shared_memory import Buffers
-from pencils.lines.methods import REDUCED, Bound, Lines, Run
+from pencils.layout.build import change_layout
+from pencils.lines.methods import REDUCED, Bound, Lines, Run, transposed
 from pencils.lines.reduction import Reduction
 
 T = TypeVar("T")
@@ -31,25 +33,35 @@ class Reduced:
     def __init__(self, lines: Lines, reduction: Reduction, *, wraps: bool) -> None:
         self._lines, part, wide = lines, lines.part, 2 * reduction.width
         points = [block.points for block in reduction.blocks]
-        self._halo: list[Neighbors] = []  # one, if equations reach beyond blocks
-        tips: Neighbors | AllTips
-        with agreed(lines.pencil.topology.comm, "LineSolver"):  # one rank may have no memory
+        topology, buffers = lines.pencil.topology, Buffers()
+        neighbors: list[Neighbors] = []  # beside blocks, if equations reach there; beside tips
+        with agreed(topology.comm, "LineSolver"):  # one rank may have no memory
             self._prepare_tips = reduction.prepare_tips(part)
             self._prepare_solution = reduction.prepare_solution(part)
-            self._tips = np.zeros(lines.shape(wide), lines.spec.dtype)
             if reduction.reach:
-                self._halo = [Neighbors(lines, reduction.reach, points, wraps=wraps)]
+                neighbors.append(Neighbors(lines, reduction.reach, points, wraps=wraps))
             if reduction.near:
-                tips = Neighbors(lines, reduction.width, [wide] * len(points), wraps=wraps)
-                self._beside = [self._tips, *tips.ends]
+                self._tips = np.zeros(lines.shape(wide), lines.spec.dtype)
+                near = Neighbors(lines, reduction.width, [wide] * len(points), wraps=wraps)
+                self._beside = [self._tips, *near.ends]
+                neighbors.append(near)
             else:
-                tips = AllTips(lines, reduction, self._tips)
-                self._beside = [tips.beside]
-        self._exchanges = [*self._halo, tips]
-        buffers = Buffers()
-        for exchange in self._exchanges:
-            exchange.connect(buffers)
-        self._between = tips.prepare(self._tips) if isinstance(tips, Neighbors) else tips
+                of_tips = _lines_of_tips(lines, wide, len(points))
+                fields = [PencilArray.allocated(of_tips.pencil, *lines.spec) for _ in range(2)]
+                self._tips, beside = map(of_tips.block, fields)
+                self._beside = [beside]
+        for each in neighbors:
+            each.connect(buffers)
+        self._halo = neighbors[: reduction.reach > 0]
+        self._free: list[Run] = [each.free for each in neighbors]
+        self._between: Bound | PreparedExchange
+        if reduction.near:
+            self._between = near.prepare(self._tips)
+        else:
+            matrix = np.concatenate(reduction.weights).astype(lines.spec.dtype)
+            method = transposed(of_tips, of_tips.whole, partial(_prepare_product, matrix))
+            self._free.append(method.free)
+            self._between = method.bind(*fields)
 
     def bind(self, b: PencilArray, out: PencilArray) -> Bound:
         """Prepare to compute tips, and to solve for the points of the own block; local."""
@@ -60,14 +72,14 @@ class Reduced:
         find_tips = self._prepare_tips(given, self._tips, lines.axis)
         solve = self._prepare_solution([*given, *self._beside], lines.block(out), lines.axis)
 
-        def begin() -> None:
+        def find() -> None:
             topology.complete()  # an older solve may use the tips
             for each in ghosts:
                 each.run()
             find_tips()
 
         def run() -> None:
-            begin()
+            find()
             between.run()
             solve()
 
@@ -75,36 +87,52 @@ class Reduced:
             for each in (*ghosts, between):
                 each.reserve()
 
-        def start(result: T, _source: object) -> Handle[T]:  # which the solve keeps
-            begin()
+        def begin(result: T, source: object, _after: Run) -> Handle[T]:
+            find()
+            if isinstance(between, Bound):
+                return between.start(result, source, solve)
             return between.start(result, solve)
 
-        return Bound(run, reserve, start)
+        return Bound(run, reserve, begin)
 
     def free(self) -> None:
         """Free the exchanges."""
-        for exchange in self._exchanges:
-            exchange.free()
+        for free in self._free:
+            free()
+
+
+def _lines_of_tips(lines: Lines, wide: int, parts: int) -> Lines:
+    """Lines that have the tips of each block instead of its points."""
+    layout = lines.pencil.layout
+    shape, splits = list(layout.shape), list(layout.split_specs)
+    shape[lines.dim] = wide * parts
+    splits[lines.dim] = tuple(range(0, wide * parts + 1, wide))
+    pencil = lines.pencil.sibling(change_layout(layout, shape=shape, splits=splits))
+    return lines._replace(pencil=pencil)
+
+
+def _prepare_product(
+    matrix: Array, sources: Sequence[Array], targets: Sequence[Array], axis: int
+) -> Run:
+    """Prepare to multiply whole lines by a matrix: a `Solver`."""
+    source, target = (np.moveaxis(each, axis, 0) for (each,) in (sources, targets))
+    given, found = (np.empty(source.shape, source.dtype) for _ in range(2))
+
+    def run() -> None:
+        np.copyto(given, source)
+        with np.errstate(all="ignore"):  # a warning that is an error would be one of this rank only
+            multiply(matrix, given.reshape(len(given), -1), found.reshape(len(given), -1))
+        np.copyto(target, found)
+
+    return run
 
 
 class Neighbors:
-    """The points beside both ends of a block, from the ranks that have them.
+    """The points beside both ends of a block, `width` on each side, from ranks that have them.
 
-    Parameters
-    ----------
-    lines : Lines
-        The lines.
-    width : int
-        Number of points on each side.
-    points : sequence of int
-        Points along the lines in the arrays of each part.
-    wraps : bool
-        Whether the last part is beside the first one.
-
-    Attributes
-    ----------
-    ends : list of ndarray
-        Points before and after the block, axes in memory order; zeros where lines end.
+    `points` are the points along the lines in the arrays of each part; if it `wraps`, the last part
+    is beside the first one. In `ends` are the points before and after the block, axes in memory
+    order; zeros where lines end.
     """
 
     def __init__(self, lines: Lines, width: int, points: Sequence[int], *, wraps: bool) -> None:
@@ -142,86 +170,6 @@ class Neighbors:
             blocks[-1].append(MessageBlock(lines.peer(part % parts), key, at))
         sent, received = map(_filled, blocks)
         return MessageSpec(sent, received, (), lines.spec.dtype)
-
-
-class AllTips:
-    """The points beside a block, computed from the tips of all blocks.
-
-    Each rank gets the tips of all blocks for some of the lines, and sends the results back: no rank
-    holds more than twice the tips of one block. `beside` are the points before and after the own
-    block, axes in memory order. The other methods are those of a `PreparedExchange`.
-    """
-
-    def __init__(self, lines: Lines, reduction: Reduction, tips: Array) -> None:
-        wide, parts, dtype = 2 * reduction.width, len(reduction.blocks), lines.spec.dtype
-        self.beside = np.zeros_like(tips)
-        self._matrix = reduction.weights.reshape(wide * parts, wide * parts).astype(dtype)
-        # With one more axis there is always one by which lines can be divided.
-        axis, shape = lines.axis + 1, (1, *tips.shape)
-        others = (each for each in range(len(shape)) if each != axis)
-        share = max(others, key=lambda each: shape[each])
-        cuts = [part * shape[share] // parts for part in range(parts + 1)]
-        first, stop = cuts[lines.part : lines.part + 2]
-        mine = [*shape[:axis], *shape[axis + 1 :]]
-        mine[share - (share > axis)] = stop - first
-        self._all, self._found = (np.zeros((wide * parts, *mine), dtype) for _ in range(2))
-        gather, spread = [], []
-        for part in range(parts):
-            peer = lines.peer(part)
-            lo, count = cuts[part], cuts[part + 1] - cuts[part]
-            here = _key(shape, {share: (lo, count)})
-            there = _start(shape, {axis: lines.part * wide})
-            block = _key(shape, {axis: (part * wide, wide), share: (0, stop - first)})
-            start = _start(shape, {share: first})
-            gather.append((MessageBlock(peer, here, there), MessageBlock(peer, block, start)))
-            spread.append((MessageBlock(peer, block, start), MessageBlock(peer, here, there)))
-        views = [np.moveaxis(array, 0, axis) for array in (self._all, self._found)]
-        self._topology = lines.pencil.topology
-        self._moves = [
-            (gather, tips[np.newaxis], views[0]),
-            (spread, views[1], self.beside[np.newaxis]),
-        ]
-        self._exchanges: list[Exchange] = []
-        self._prepared: list[PreparedExchange] = []
-
-    def connect(self, buffers: Buffers) -> None:
-        """Make the exchanges, which use buffers of the plan. *Collective*."""
-        for blocks, source, target in self._moves:
-            sends, recvs = zip(*blocks, strict=True)
-            spec = MessageSpec(_filled(sends), _filled(recvs), (), source.dtype)
-            exchange = Exchange(self._topology, [spec], axes=source.ndim, buffers=buffers)
-            self._exchanges.append(exchange)
-            self._prepared.append(exchange.prepare([source], [target]))
-
-    def reserve(self) -> None:
-        """Allocate what the exchanges need; local."""
-        for prepared in self._prepared:
-            prepared.reserve()
-
-    def run(self) -> None:
-        """Exchange and compute. *Collective*."""
-        self._prepared[0].run()
-        self._finish()
-
-    def start(self, result: T, after: Run = no_op) -> Handle[T]:
-        """Start; waiting computes, sends the results back, and calls `after`. *Collective*."""
-
-        def finish() -> None:
-            self._finish()
-            after()
-
-        return self._prepared[0].start(result, finish)
-
-    def free(self) -> None:
-        """Free the exchanges."""
-        for exchange in self._exchanges:
-            exchange.free()
-
-    def _finish(self) -> None:
-        rows = len(self._matrix)
-        with np.errstate(all="ignore"):  # a warning that is an error would be one of this rank only
-            multiply(self._matrix, self._all.reshape(rows, -1), self._found.reshape(rows, -1))
-        self._prepared[1].move()
 
 
 def _key(shape: Sequence[int], parts: Mapping[int, tuple[int, int]]) -> tuple[slice, ...]:

@@ -67,28 +67,10 @@ class Block(NamedTuple):
 class Reduction:
     """A system along lines that are cut, reduced to the tips of its blocks.
 
-    Parameters
-    ----------
-    system : System
-        Equations whose entries are numbers.
-    cuts : sequence of int
-        First point of each block, and the end of the last one.
-    width, reach : int
-        How far unknowns and given points of an equation may be away from its own point.
-
-    Raises
-    ------
-    SingularError, LinAlgError
-        If a pivot of a block vanishes, or the matrix of all tips is singular.
-
-    Attributes
-    ----------
-    blocks : list of Block
-        The blocks.
-    weights : ndarray, shape (blocks, 2 * width, blocks * 2 * width)
-        Weights of all tips in the unknowns outside each block.
-    near : bool
-        Whether only tips of a block and its neighbours matter, and these beside the common cut.
+    `cuts` are the first point of each block, and the end of the last one. Unknowns and given points
+    of an equation are at most `width` and `reach` away from its own point. `weights`, of shape
+    ``(blocks, 2 * width, blocks * 2 * width)``, are those of all tips in the unknowns outside each
+    block. It is `near` if only tips of a block and its neighbours matter, beside the common cut.
     """
 
     def __init__(self, system: System, cuts: Sequence[int], width: int, reach: int) -> None:

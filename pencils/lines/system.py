@@ -8,6 +8,7 @@ for all lines, or an array of one value for each line.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -46,41 +47,22 @@ def _differs(entry: object) -> bool:
     return isinstance(entry, np.ndarray)
 
 
-def _numbers_of(rows: Sequence[Mapping[int, Entry]]) -> tuple[Array, Array, Array] | None:
-    """List rows, columns and entries one after the other; None if entries differ by line."""
-    entries = [entry for row in rows for entry in row.values()]
-    if any(map(_differs, entries)):
-        return None
-    columns = np.array([column for row in rows for column in row], np.intp)
-    return np.repeat(np.arange(len(rows)), [*map(len, rows)]), columns, np.array(entries)
-
-
 def scales_of(rows: Sequence[Mapping[int, Entry]]) -> list[Any]:
     """Return the largest entry of each row, of each line if they differ; 1 for zeros."""
-    numbers = _numbers_of(rows)
-    if numbers is not None:
-        largest = np.zeros(len(rows))
-        # By Python: sizes of complex numbers by NumPy may differ in the last bit.
-        np.maximum.at(largest, numbers[0], [*map(abs, numbers[2].tolist())])
-        largest[largest == 0] = 1
-        return largest.tolist()
     scales: list[Any] = []
     for row in rows:
-        scale: Any = 0.0
-        for entry in row.values():
-            scale = np.maximum(scale, np.abs(entry))
-        scales.append(scale + (scale == 0))
+        sizes: list[Any] = [abs(entry) for entry in row.values()]
+        if any(map(_differs, sizes)):
+            scale: Any = reduce(np.maximum, sizes)
+            scales.append(scale + (scale == 0))
+        else:
+            scales.append(max(sizes, default=0.0) or 1.0)
     return scales
 
 
 def multiplied(rows: Sequence[Mapping[int, Entry]], x: Array) -> Array:
     """Multiply rows of a matrix with points of lines, an array of shape ``(points, lines)``."""
     product = np.zeros((len(rows), *x.shape[1:]), np.result_type(x, float))
-    numbers = _numbers_of(rows)
-    if numbers is not None:
-        of, columns, entries = numbers
-        np.add.at(product, of, entries[:, np.newaxis] * x[columns])
-        return product
     for number, row in enumerate(rows):
         for column, entry in row.items():
             product[number] += entry * x[column]
@@ -111,7 +93,7 @@ def eliminate(matrix: Sequence[Mapping[int, Entry]], *, pin: bool = False) -> li
     """
     rows: list[Row] = [dict(row) for row in matrix]
     points = len(rows)
-    differ = _numbers_of(rows) is None
+    differ = any(_differs(entry) for row in rows for entry in row.values())
     scales = scales_of(rows)
     above: list[Row] = [{} for _ in rows]  # factors of unknowns that were eliminated, by row
     columns: list[set[int]] = [set() for _ in rows]
