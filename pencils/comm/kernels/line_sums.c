@@ -202,7 +202,7 @@ static void add_copies(State *state)
     }
 }
 
-static Prepared allocate(State *state)
+static Status allocate(State *state)
 {
     Lines *lines = state->lines;
     size_t rows = (size_t)lines->program.rows, terms = (size_t)lines->program.nterms;
@@ -219,10 +219,10 @@ static Prepared allocate(State *state)
                : NO_MEMORY;
 }
 
-Prepared lines_translate(Lines *lines)
+Status lines_translate(Lines *lines)
 {
     State state = {.lines = lines};
-    Prepared status = allocate(&state);
+    Status status = allocate(&state);
     if (status == PREPARED) {
         state.term = lines->sums.terms;
         lines->sums.element = lines->element;
@@ -272,7 +272,7 @@ static void fetch_rows(Lines *lines)
 
 /* Lines that lie one after the other in memory, and are copied: fetch those of the next strip, some
    before each sum. */
-static Prepared fetch_lines(Lines *lines, int number)
+static Status fetch_lines(Lines *lines, int number)
 {
     const Segment *segment = &lines->segments[number];
     ptrdiff_t size = size_of(lines->element), bytes = segment->count * size;
@@ -300,7 +300,7 @@ static Prepared fetch_lines(Lines *lines, int number)
     return PREPARED;
 }
 
-Prepared lines_place(Lines *lines)
+Status lines_place(Lines *lines)
 {
     Sums *sums = &lines->sums;
     for (ptrdiff_t i = 0; i < sums->count; i++)
@@ -311,7 +311,7 @@ Prepared lines_place(Lines *lines)
     }
     fetch_rows(lines);
     sums->inside = lines->slots * lines->pitch <= NEAR_BYTES && !lines->copied;
-    Prepared status = PREPARED;
+    Status status = PREPARED;
     for (int i = 0; i < lines->nsources && status == PREPARED; i++)
         status = fetch_lines(lines, i);
     return status;

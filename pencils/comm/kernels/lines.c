@@ -15,7 +15,7 @@ static ptrdiff_t up_to_line(ptrdiff_t bytes) { return (bytes + LINE - 1) / LINE 
 
 /* ---- the program ---- */
 
-static Prepared check(const Lines *lines)
+static Status check(const Lines *lines)
 {
     const Program *program = &lines->program;
     int64_t begin = 0;
@@ -199,7 +199,7 @@ static void prepare_block(const Lines *lines, Segment *segment, int rest, int is
                   is_target ? buffer : segment->first, size, naxes, axes);
 }
 
-static Prepared prepare_blocks(Lines *lines)
+static Status prepare_blocks(Lines *lines)
 {
     lines->copied = 0;
     for (int i = 0; i < lines->nsegments; i++) {
@@ -226,7 +226,7 @@ static void fill_with_ones(const Lines *lines)
     }
 }
 
-static Prepared allocate(Lines *lines)
+static Status allocate(Lines *lines)
 {
     size_t rows = (size_t)lines->slots, pitch = (size_t)most(LINE, lines->pitch);
     if (rows > (PTRDIFF_MAX - 2 * LINE) / pitch)
@@ -241,9 +241,9 @@ static Prepared allocate(Lines *lines)
     return PREPARED;
 }
 
-Prepared lines_prepare(Lines *lines)
+Status lines_prepare(Lines *lines)
 {
-    Prepared status = check(lines);
+    Status status = check(lines);
     if (status != PREPARED)
         return status;
     merge(lines);

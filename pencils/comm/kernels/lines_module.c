@@ -1,25 +1,16 @@
 /* Prepared line programs for Python: arrays that export the buffer protocol. */
 #include "arguments.h"
 
-#include <structmember.h>
 #include "lines.h"
-#include "machine.h"
 
-enum {
-    PROGRAM_LISTS = 6, WEIGHTS = 5, /* number of that one */
-    WORTH_UNLOCKING = 32768 /* bytes; treating fewer takes no longer than the lock */
-};
+enum { PROGRAM_LISTS = 6, WEIGHTS = 5 /* number of that one */ };
 
 typedef struct {
-    PyObject_HEAD
-    PyObject *weakrefs;
     Lines lines;
     Copier *copy;
     Adder *add;
-    Py_ssize_t bytes, written;
-    int busy;
-    Held held; /* of lists of the program, of segments, and of coefficients */
-} Prepared_lines;
+    Py_ssize_t written;
+} Task;
 
 /* ---- arguments ---- */
 
@@ -32,9 +23,9 @@ static int read_element(const Py_buffer *view, Element *element)
 
 /* Read a program: the number of rows, targets, ends, rows of terms, factors of terms, weights, and
    whether these multiply as complex numbers. */
-static int read_program(Prepared_lines *self, PyObject *program)
+static int read_program(Prepared *self, PyObject *program)
 {
-    Program *to = &self->lines.program;
+    Program *to = &((Task *)self->own)->lines.program;
     const int64_t *lists[PROGRAM_LISTS + 1];
     Py_ssize_t counts[PROGRAM_LISTS + 1];
     if (!PyTuple_Check(program) || PyTuple_Size(program) != 1 + PROGRAM_LISTS)
@@ -67,9 +58,10 @@ static int read_program(Prepared_lines *self, PyObject *program)
 }
 
 /* Read one array and where its first row is; all others must be like the first array. */
-static int read_segment(Prepared_lines *self, PyObject *pair, int axis, int is_target)
+static int read_segment(Prepared *self, PyObject *pair, int axis, int is_target)
 {
-    Lines *lines = &self->lines;
+    Task *task = self->own;
+    Lines *lines = &task->lines;
     Segment *segment = &lines->segments[lines->nsegments];
     Element element;
     if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2)
@@ -103,13 +95,13 @@ static int read_segment(Prepared_lines *self, PyObject *pair, int axis, int is_t
     segment->step = view->strides[axis];
     lines->nsegments++;
     self->bytes += view->len;
-    self->written += is_target ? view->len : 0;
+    task->written += is_target ? view->len : 0;
     return 0;
 }
 
-static int read_factors(Prepared_lines *self, PyObject *array)
+static int read_factors(Prepared *self, PyObject *array)
 {
-    Lines *lines = &self->lines;
+    Lines *lines = &((Task *)self->own)->lines;
     Element element;
     Py_ssize_t count = 1;
     if (Py_IsNone(array))
@@ -128,9 +120,9 @@ static int read_factors(Prepared_lines *self, PyObject *array)
     return 0;
 }
 
-static int prepare(Prepared_lines *self)
+static int prepare(Lines *lines)
 {
-    switch (lines_prepare(&self->lines)) {
+    switch (lines_prepare(lines)) {
     case PREPARED: return 0;
     case NO_MEMORY: PyErr_NoMemory(); return -1;
     case BAD_ENDS: return fail("terms of steps end in descending order, or are not all of them");
@@ -139,18 +131,17 @@ static int prepare(Prepared_lines *self)
     }
 }
 
-static int fill(Prepared_lines *self, PyObject *program, PyObject *sources, PyObject *targets,
-                int axis, PyObject *factors)
+static int fill(Prepared *self, PyObject *program, PyObject *sources, PyObject *targets, int axis,
+                PyObject *factors)
 {
+    Task *task = self->own;
+    Lines *lines = &task->lines;
     Py_ssize_t nsources = PyTuple_Size(sources), count = nsources + PyTuple_Size(targets);
     if (count == nsources || count > INT32_MAX)
         return fail("there is no target");
-    self->copy = level.copy;
-    self->add = level.add;
-    self->lines.nsources = (int)nsources;
-    self->lines.segments = PyMem_Calloc(count, sizeof(Segment));
-    self->held.views = PyMem_Calloc(PROGRAM_LISTS + count + 1, sizeof(Py_buffer));
-    if (!self->lines.segments || !self->held.views) {
+    lines->nsources = (int)nsources;
+    lines->segments = PyMem_Calloc((size_t)count, sizeof(Segment));
+    if (!lines->segments) {
         PyErr_NoMemory();
         return -1;
     }
@@ -164,124 +155,48 @@ static int fill(Prepared_lines *self, PyObject *program, PyObject *sources, PyOb
     }
     if (read_factors(self, factors) < 0)
         return -1;
-    if (self->lines.program.complex_weights && self->lines.element < COMPLEX_FLOAT)
+    if (lines->program.complex_weights && lines->element < COMPLEX_FLOAT)
         return fail("weights are complex, but elements are real");
-    self->lines.stream = self->written >= stream_from;
-    return prepare(self);
+    lines->stream = task->written >= stream_from;
+    return prepare(lines);
 }
 
-/* ---- the type ---- */
+static void run(void *own)
+{
+    Task *task = own;
+    lines_run(&task->lines, task->copy, task->add);
+}
 
-static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+static void clear(void *own)
+{
+    Task *task = own;
+    lines_free(&task->lines);
+    PyMem_Free(task->lines.segments);
+}
+
+PyObject *lines(PyObject *Py_UNUSED(module), PyObject *arguments, PyObject *keywords)
 {
     PyObject *program, *sources, *targets, *factors;
     int axis;
-    Py_ssize_t bytes, fewest, most, besides = 0;
+    Task given = {.copy = level.copy, .add = level.add};
     static char *names[] = {"program", "sources", "targets", "axis", "coefficients", "bytes",
                             "fewest", "most", "besides", NULL};
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOiOnnn|n", names, &program, &sources,
-                                     &targets, &axis, &factors, &bytes, &fewest, &most,
-                                     &besides))
+                                     &targets, &axis, &factors, &given.lines.bytes,
+                                     &given.lines.fewest, &given.lines.most, &given.written))
         return NULL;
     sources = PySequence_Tuple(sources);
     targets = sources ? PySequence_Tuple(targets) : NULL;
-    Prepared_lines *self = targets ? (Prepared_lines *)PyType_GenericAlloc(type, 0) : NULL;
+    Py_ssize_t nviews = targets ? PyTuple_Size(sources) + PyTuple_Size(targets) : 0;
+    Prepared *self
+        = targets ? prepared_new(nviews + PROGRAM_LISTS + 1, sizeof(Task), run, clear) : NULL;
     if (self) {
-        self->lines.bytes = bytes;
-        self->lines.fewest = fewest;
-        self->lines.most = most;
-        self->written = besides;
+        *(Task *)self->own = given;
+        self->alone = 1; /* it has one buffer */
         if (fill(self, program, sources, targets, axis, factors) < 0)
             Py_CLEAR(self);
     }
     Py_XDECREF(sources);
     Py_XDECREF(targets);
     return (PyObject *)self;
-}
-
-static PyObject *lines_call(PyObject *object, PyObject *arguments, PyObject *keywords)
-{
-    Prepared_lines *self = (Prepared_lines *)object;
-    if (PyTuple_Size(arguments) != 0 || (keywords && PyDict_Size(keywords) != 0)) {
-        PyErr_SetString(PyExc_TypeError, "prepared lines take no arguments");
-        return NULL;
-    }
-    if (self->busy) {
-        PyErr_SetString(PyExc_RuntimeError, "another thread executes these lines: prepare others");
-        return NULL;
-    }
-    if (self->held.count == 0) /* the arrays were given back to the collector of garbage */
-        Py_RETURN_NONE;
-    self->busy = 1;
-    /* For other processes that share memory: see `prepare_ordered_copies`. */
-    ORDER_MEMORY();
-    PyThreadState *state = unlock(self->bytes >= WORTH_UNLOCKING);
-    lines_run(&self->lines, self->copy, self->add);
-    lock(state);
-    ORDER_MEMORY();
-    self->busy = 0;
-    Py_RETURN_NONE;
-}
-
-static int lines_traverse(PyObject *object, visitproc visit, void *arg)
-{
-    Prepared_lines *self = (Prepared_lines *)object;
-    Py_VISIT(Py_TYPE(object));
-    for (Py_ssize_t i = 0; i < self->held.count; i++)
-        Py_VISIT(self->held.views[i].obj);
-    return 0;
-}
-
-static int lines_clear(PyObject *object)
-{
-    release(&((Prepared_lines *)object)->held);
-    return 0;
-}
-
-static void lines_dealloc(PyObject *object)
-{
-    Prepared_lines *self = (Prepared_lines *)object;
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    if (self->weakrefs)
-        PyObject_ClearWeakRefs(object);
-    lines_clear(object);
-    lines_free(&self->lines);
-    PyMem_Free(self->lines.segments);
-    PyMem_Free(self->held.views);
-    PyObject_GC_Del(object);
-    Py_DECREF(type);
-}
-
-static PyMemberDef lines_members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(Prepared_lines, weakrefs), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyType_Slot lines_slots[] = {
-    {Py_tp_doc, (void *)"Lines(program, sources, targets, axis, coefficients, bytes, fewest, most): "
-                        "a program for all lines along an axis, executed by calling it. Buffers "
-                        "have about so many bytes, and strips at least and at most so many lines."},
-    {Py_tp_new, (void *)lines_new},
-    {Py_tp_call, (void *)lines_call},
-    {Py_tp_traverse, (void *)lines_traverse},
-    {Py_tp_clear, (void *)lines_clear},
-    {Py_tp_dealloc, (void *)lines_dealloc},
-    {Py_tp_members, lines_members},
-    {0, NULL},
-};
-
-static PyType_Spec lines_spec = {
-    .name = "pencils.comm._kernels.Lines",
-    .basicsize = sizeof(Prepared_lines),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = lines_slots,
-};
-
-int lines_set_up(PyObject *module)
-{
-    PyObject *type = PyType_FromSpec(&lines_spec);
-    int status = type ? PyModule_AddObjectRef(module, "Lines", type) : -1;
-    Py_XDECREF(type);
-    return status;
 }
