@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault, spread
+from dense import near
+from mpi_helpers import raise_together, random_pencil, ranks_at_fault, spread
 from tiers import up_to
 
 import pencils
@@ -38,11 +39,6 @@ def solved(matrix, data, axis):
     lines = np.moveaxis(data, axis, 0)
     found = np.linalg.solve(matrix, lines.reshape(len(matrix), -1)).reshape(lines.shape)
     return np.moveaxis(found, 0, axis)
-
-
-def near(field, expected, tolerance=1e-12):
-    error = np.abs(field.local - expected[field.local_slices]).max(initial=0)
-    return everywhere(field.pencil.comm, error <= tolerance * np.abs(expected).max(initial=1))
 
 
 @pytest.mark.parametrize("periodic", [False, True])

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, holds, raise_together, random_pencil, spread
+from dense import near
+from mpi_helpers import holds, raise_together, random_pencil, spread
 from scipy import linalg
 from tiers import up_to
 
@@ -63,13 +64,6 @@ def expected_of(data, axis, wind, order, *, periodic):
     flat = lines.reshape(len(lines), -1)
     found = (interpolated_ring if periodic else interpolated)(flat, wind, order)
     return np.moveaxis(found.reshape(-1, *lines.shape[1:]), 0, axis)
-
-
-def near(field, expected, tolerance=1e-12):
-    """Whether a field has these global values, on all ranks."""
-    assert field.shape == expected.shape
-    error = np.abs(field.local - expected[field.local_slices]).max(initial=0)
-    return everywhere(field.pencil.comm, error <= tolerance * np.abs(expected).max(initial=1))
 
 
 @SCHEMES
