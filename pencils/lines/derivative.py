@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from math import isfinite
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -232,7 +233,7 @@ def _differences(
         grid = checked_coordinates("spacing", grid, lines, periodic=rings, other="a number, or ")
     else:
         grid = float(grid)
-        if grid == 0 or not np.isfinite(grid):
+        if grid == 0 or not isfinite(grid):
             raise ArgumentError(f"spacing={spacing} must be finite, and not 0")
     text = f"derivative={which[0]}, order={which[1]}, spacing={digest(grid)}"
     return Equations(

@@ -319,10 +319,12 @@ class LineVerb(KeptVerb[LinePlan, Prepared]):
         axis: int,
         read: Callable[[Lines], Equations],
     ) -> None:
-        super().__init__(name, topology_among(u, out))
         if type(u) is PencilArray:
-            spec = FieldSpec.of(u)
-            self.agree = kept_agreement(u.pencil, name, spec, spec.signature).block()
+            self._spec = spec = FieldSpec.of(u)
+            prepared = kept_agreement(u.pencil, name, spec, spec.signature)
+            super().__init__(name, u.pencil.topology, prepared.block())
+        else:  # an error on all ranks
+            super().__init__(name, topology_among(u, out))
         self._arguments = name, source, u, axis, read
         self.out = out
         self.lines: Lines
@@ -333,13 +335,13 @@ class LineVerb(KeptVerb[LinePlan, Prepared]):
         """Check the arguments, and record what ranks must agree on."""
         name, source, u, axis, read = self._arguments
         check_type(source, u, PencilArray)
-        number, lead = as_dim("axis", axis, u.ndim), len(u.components)
+        number, lead = as_dim("axis", axis, u.ndim), len(self._spec.components)
         if number < lead:
             raise ArgumentError(
                 f"axis {number} of shape {u.shape} numbers components; axes of space are {lead} to "
                 f"{u.ndim - 1}"
             )
-        self.lines = as_lines(u.pencil, number - lead, FieldSpec.of(u))
+        self.lines = as_lines(u.pencil, number - lead, self._spec)
         self.equations = read(self.lines)
         agree(axis=self.lines.dim, equations=self.equations.text)
         return PlanKey((name, *self.lines, self.equations.text))

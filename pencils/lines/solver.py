@@ -243,7 +243,8 @@ def _bands(lines: Lines, l_and_u: Any, ab: Any, *, periodic: bool) -> Equations:
         raise ArgumentError("ab has elements that are not finite; they must be numbers")
     digest = blake2b(entries.tobytes(), digest_size=16).hexdigest()
     rings = "periodic, " if periodic else ""
-    text = f"{rings}{lower} + 1 + {upper} diagonals of {entries.dtype} {digest}"
+    kind = "complex" if entries.dtype.kind == "c" else "float"
+    text = f"{rings}{lower} + 1 + {upper} diagonals of {kind} numbers {digest}"
 
     def system(_lines: Lines, _moved: Mapping[int, PencilArray]) -> System:
         matrix: list[Row] = [{} for _ in range(points)]

@@ -43,7 +43,7 @@
 #endif
 
 /* Rows that are fetched while a sum of few terms is computed, which is a kind of sum of its own. */
-enum { MOST_FETCHED = 3, FETCHES = COMPLEX_FACTORS + 1 };
+enum { MOST_FETCHED = 3, FETCHES = COMPLEX_FACTORS + 1, NEARBY = 2 };
 typedef struct {
     const char *rows[MOST_TERMS];
     int count;

@@ -32,15 +32,16 @@ SUM_INLINE REAL NAMED(number_at)(const char *row, ptrdiff_t at)
 
 /* Where the rows of all terms begin. */
 typedef struct {
-    const char *rows[MOST_TERMS], *factors[MOST_TERMS];
+    const char *const *rows, *found[MOST_TERMS], *factors[MOST_TERMS];
     REAL real[MOST_TERMS], imag[MOST_TERMS];
 } NAMED(Terms);
 
 SUM_INLINE void NAMED(find)(NAMED(Terms) *found, const Term *terms, char *const *bases, int count,
                             int factors, int imag)
 {
+    found->rows = found->found;
     UNROLL for (int i = 0; i < count; i++) {
-        found->rows[i] = bases[terms[i].row.base] + terms[i].row.offset;
+        found->found[i] = bases[terms[i].row.base] + terms[i].row.offset;
         found->real[i] = (REAL)terms[i].weight[0];
         if (imag)
             found->imag[i] = (REAL)terms[i].weight[1];
@@ -84,12 +85,9 @@ SUM_INLINE REAL NAMED(other_number)(const NAMED(Terms) *found, ptrdiff_t at, int
 }
 
 #if HAVE_VECTORS
-SUM_INLINE NAMED(Vector) NAMED(other_vector)(const NAMED(Terms) *found, ptrdiff_t at, int count,
-                                             int as_complex)
+SUM_INLINE NAMED(Vector) NAMED(other_vector)(const NAMED(Terms) *found, NAMED(Vector) zeros,
+                                             ptrdiff_t at, int count, int as_complex)
 {
-    NAMED(Vector) zeros = {0};
-    for (int i = 1; i < (int)(sizeof zeros / sizeof(REAL)); i += 2)
-        zeros[i] = (REAL)-0.0;
     NAMED(Vector) other = zeros;
     if (as_complex == 1)
         other *= NAMED(vector_at)(found->rows[0], at);
@@ -98,8 +96,8 @@ SUM_INLINE NAMED(Vector) NAMED(other_vector)(const NAMED(Terms) *found, ptrdiff_
     return __builtin_shufflevector(other, other, PAIRED(OTHER));
 }
 #else
-#define other_vector_float(found, at, count, as_complex) 0
-#define other_vector_double(found, at, count, as_complex) 0
+#define other_vector_float(found, zeros, at, count, as_complex) zeros
+#define other_vector_double(found, zeros, at, count, as_complex) zeros
 #endif
 
 SUM_INLINE void NAMED(add_numbers)(char *to, const NAMED(Terms) *found, ptrdiff_t at,
@@ -125,17 +123,24 @@ SUM_INLINE void NAMED(add_real)(char *to, const NAMED(Terms) *found, ptrdiff_t b
     ptrdiff_t at = 0, end = HAVE_VECTORS || !as_complex ? bytes : 0; /* of whole vectors */
     ptrdiff_t step = sizeof(NAMED(Vector)), number = sizeof(REAL) << (as_complex != 0);
     int stream = HAVE_VECTORS && past && (uintptr_t)to % (uintptr_t)number == 0;
+    NAMED(Vector) zeros = {0};
+#if HAVE_VECTORS
+    for (int i = 1; i < (int)(sizeof zeros / sizeof(REAL)); i += 2)
+        zeros[i] = (REAL)-0.0;
+#endif
     if (stream) { /* from the first vector on that can be written past the cache */
         at = -(uintptr_t)to & (WIDTH - 1);
         at = at < bytes ? at : bytes;
         NAMED(add_numbers)(to, found, 0, at, count, factors, as_complex);
     }
     for (; at + step <= end; at += step) {
-        if (fetches)
+        if (fetches == NEARBY)
+            PREFETCH_NEAR(ahead->rows[0] + at);
+        else if (fetches)
             fetch_ahead(ahead, at);
         NAMED(Vector) sum = NAMED(vector_sum)(found, at, count, factors);
         if (as_complex)
-            sum += NAMED(other_vector)(found, at, count, as_complex);
+            sum += NAMED(other_vector)(found, zeros, at, count, as_complex);
         if (stream)
             STREAM_VECTOR(to + at, sum);
         else
@@ -148,18 +153,17 @@ SUM_INLINE void NAMED(add_real)(char *to, const NAMED(Terms) *found, ptrdiff_t b
 
 #define WEIGH(count)                                                                          \
     case count:                                                                               \
-        NAMED(add_real)(sum->target, &found, sum->bytes, &ahead, count, 0, sum->stream, 1,    \
-                        sum->as_complex);                                                     \
+        UNROLL for (int i = 0; i < count; i++)                                                \
+            found.real[i] = (REAL)sum->weights[i];                                            \
+        NAMED(add_real)(sum->target, &found, sum->bytes, &ahead, count, 0, sum->stream,       \
+                        NEARBY, sum->as_complex);                                             \
         break;
 
 static TARGET void NAMED(weigh)(const Weighted *sum)
 {
     NAMED(Terms) found;
     Ahead ahead = {{sum->ahead}, 1};
-    for (int i = 0; i < sum->count; i++) {
-        found.rows[i] = sum->rows[i];
-        found.real[i] = (REAL)sum->weights[i];
-    }
+    found.rows = sum->rows;
     switch (sum->count) { WEIGH(1) WEIGH(2) WEIGH(3) WEIGH(4) WEIGH(5) WEIGH(6) WEIGH(7) WEIGH(8) }
 }
 #undef WEIGH
