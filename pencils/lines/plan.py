@@ -41,7 +41,7 @@ from pencils.lines.reduced import Reduced
 from pencils.lines.reduction import Reduction
 from pencils.lines.system import SingularError, System, WholeLines
 from pencils.pencil import Pencil
-from pencils.plans import Agreement, KeptVerb, Plan, PlanKey, kept_agreement
+from pencils.plans import Agreement, KeptVerb, Plan, PlanKey, kept_agreement, prepare_together
 from pencils.transposition.plan import unset_ghosts
 from pencils.transposition.transpose import transpose
 
@@ -180,10 +180,10 @@ class LinePlan(Plan[Bound]):
 
     def _run(self, b: PencilArray, out: PencilArray | None) -> PencilArray:
         """Do what a call of the plan does. *Collective*."""
-        return run_prepared(self._prepare("__call__", *self.steps(b, out)))
+        return run_prepared(prepare_together(self._agreement("__call__"), *self.steps(b, out)))
 
     def _start(self, b: PencilArray, out: PencilArray | None) -> Handle[PencilArray]:
-        bound, target = self._prepare("start", *self.steps(b, out))
+        bound, target = prepare_together(self._agreement("start"), *self.steps(b, out))
         unset_ghosts([target])
         return bound.start(target, b)
 
@@ -204,11 +204,12 @@ class LinePlan(Plan[Bound]):
         def bind(agree: Agreement) -> Prepared | None:
             nonlocal agreement, target
             agreement = agree
+            self._check_open()
             prepare()
             self._check_fields(b, out)
-            are_shared = self._are_shared(b, target)
-            agree.flag(up=not are_shared)
             if shared is not None:
+                are_shared = self._are_shared(b, target)
+                agree.flag(up=not are_shared)
                 shared.met = decided and self._use_shared
                 if not decided and are_shared != self._use_shared and b.local.size:
                     return None
@@ -254,9 +255,7 @@ class LinePlan(Plan[Bound]):
 
     def _are_shared(self, *fields: PencilArray | None) -> bool:
         """Whether other ranks of the node reach all fields; raise if they must."""
-        if self._shared is None:
-            return False
-        if all(u is None or self._shared.reaches(u) for u in fields):
+        if self._shared is None or all(u is None or self._shared.reaches(u) for u in fields):
             return True
         if self._only_shared:
             raise ArgumentError(
