@@ -20,7 +20,7 @@ from mpi_helpers import (
 from tiers import up_to
 
 from pencils import Pencil, PencilArray, transpose, zeros
-from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.lines import LineSolver, plan
 from pencils.lines.methods import Shared
 from pencils.lines.plan import METHODS
@@ -267,54 +267,6 @@ def test_more_ranks_than_points(comm):
     for empty in (Pencil((0, 4), comm), Pencil((4, 0), comm)):
         with LineSolver(empty, 0, (1, 4, 1)) as solve:
             assert solve(zeros(empty)).shape == empty.shape
-
-
-BAD = {
-    "an even number": ({"diagonals": (1, 2)}, ArgumentError, "odd number"),
-    "one number": ({"diagonals": 3}, TypeError, "sequence like (lower, main, upper)"),
-    "wrong length": (
-        {"diagonals": (1, np.ones(7), 1)},
-        ArgumentError,
-        "diagonals[1] has shape (7,)",
-    ),
-    "text": ({"diagonals": (1, "x", 1)}, TypeError, "diagonals[1]"),
-    "complex": ({"diagonals": (1, 2j, 1)}, TypeError, "diagonals[1] is complex"),
-    "axis": ({"axis": 3}, ArgumentError, "axis"),
-    "dtype": ({"dtype": int}, TypeError, "float64"),
-    "method": ({"method": "magic"}, ArgumentError, "'magic' is none of auto"),
-    "singular": ({"singular": "hope"}, ArgumentError, "'raise' or 'pin'"),
-    "shift": ({"shift": np.ones(4)}, ArgumentError, "shift has shape (4,)"),
-    "dims": ({"dims": (1, 2)}, ArgumentError, "do not vary along axis 0"),
-    "singular matrix": ({"diagonals": (0, 0, 0)}, ArgumentError, "pivot of row 0 vanishes"),
-    "pencil": ({"pencil": 3}, TypeError, "pencil must be a Pencil"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_arguments_raise_on_all_ranks(comm, name):
-    changed, kind, text = BAD[name]
-    good = {"pencil": Pencil(SHAPE, comm), "axis": 0, "diagonals": (1, 4, 1)}
-    for ranks in ("all", "one"):
-        if ranks == "one" and name in {"singular matrix", "pencil"}:
-            continue  # ranks disagree, or use another communicator
-        mine = good | changed if ranks == "all" or comm.rank == comm.size - 1 else good
-        raise_together(comm, kind, text, call=lambda mine=mine: LineSolver(**mine))
-
-
-def test_ranks_that_disagree(comm):
-    if comm.size == 1:
-        return
-    pencil = Pencil(SHAPE, comm)
-    for options in (
-        {"diagonals": (1, 4 + comm.rank, 1)},
-        {"diagonals": (1, np.full(23, 4.0 + comm.rank), 1)},
-        {"axis": comm.rank % 2},
-        {"periodic": comm.rank == 0},
-    ):
-        mine = {"axis": 0, "diagonals": (1, 4, 1)} | options
-        raise_together(
-            comm, RankDisagreementError, call=lambda mine=mine: LineSolver(pencil, **mine)
-        )
 
 
 def test_elimination_that_is_not_stable_is_refused(comm):
