@@ -315,11 +315,13 @@ class KeptVerb(ABC, Generic[F, P]):
         The verb, as users call it.
     topology : Topology
         The ranks that take part.
+    agree : agreed, optional
+        The block of an agreement that is prepared.
     """
 
-    def __init__(self, name: str, topology: Topology) -> None:
+    def __init__(self, name: str, topology: Topology, agree: agreed | None = None) -> None:
         self.topology = topology
-        self.agree = agreed(topology.comm, name)
+        self.agree = agreed(topology.comm, name) if agree is None else agree
         self.key: PlanKey | None = None
 
     @abstractmethod

@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 from pencils.comm.pack import compiled
 
 Array = NDArray[Any]
-# Rows, and lists of targets, ends, rows of terms, coefficients of terms, weights, and whether these
-# multiply as complex numbers.
-Program = tuple[int, Array, Array, Array, Array, Array, Array]
 
 # Bytes of a buffer, so that it stays in the second-level cache; and the fewest and most lines that
 # are treated at once. They are those of the compiled programs, too.
@@ -51,23 +48,11 @@ class Step(NamedTuple):
 
 
 class LineProgram:
-    """Steps that are executed one after the other, on a buffer of `rows` rows.
+    """Steps that are executed one after the other, on a buffer of `rows` rows, as lists of numbers.
 
-    Attributes
-    ----------
-    targets, ends : ndarray of int64
-        Row that each step sets, and where its terms end.
-    rows_of, coefficients_of : ndarray of int64
-        Row and coefficient of each term.
-    weights : ndarray of float64 or complex128
-        Weight of each term; real if all are.
-    as_complex : ndarray of int64
-        Whether real weights of each step multiply as complex numbers.
-
-    Raises
-    ------
-    ValueError
-        If a step has a row that the buffer does not have.
+    These are the targets of steps and where their terms end; rows, coefficients and weights of
+    terms; and whether the weights of each step multiply as complex numbers. A `ValueError` is
+    raised if a step has a row that the buffer does not have.
     """
 
     def __init__(self, rows: int, steps: Iterable[Step]) -> None:
@@ -75,23 +60,20 @@ class LineProgram:
         steps = list(steps)
         terms = [term for step in steps for term in step.terms]
         self.targets = np.array([step.target for step in steps], np.int64)
-        self.as_complex = np.array([step.as_complex for step in steps], np.int64)
         self.ends = np.cumsum([len(step.terms) for step in steps], dtype=np.int64)
         self.rows_of = np.array([term.row for term in terms], np.int64)
         self.coefficients_of = np.array([term.coefficient for term in terms], np.int64)
         weights = np.array([term.weight for term in terms], np.complex128)
         self.weights = weights if weights.imag.any() else weights.real.copy()
+        self.as_complex = np.array([step.as_complex for step in steps], np.int64)
         used = np.concatenate([self.targets, self.rows_of])
         if len(used) and (used.min() < 0 or used.max() >= rows):
             raise ValueError(f"steps have rows from 0 to {rows - 1}")
         if self.coefficients_of.min(initial=-1) < -1:
             raise ValueError("coefficients are counted from 0, and -1 means none")
-
-    @property
-    def data(self) -> Program:
-        """Everything, as the compiled kernels take it."""
-        return (
-            self.rows,
+        # As the compiled kernels take it.
+        self.data = (
+            rows,
             self.targets,
             self.ends,
             self.rows_of,
@@ -117,54 +99,27 @@ def prepare_lines(
     *,
     besides: int = 0,
 ) -> Callable[[], None]:
-    """Return a function that executes a program for all lines along an axis.
+    """Return a function that executes a program for all lines along an axis, counted from 0.
 
     For some lines at once, it copies the rows of all sources to the buffer, executes the steps, and
     copies the rows of the targets out of it. So targets may share memory with sources, if the same
-    lines lie at the same place.
+    lines lie at the same place. Arrays are of one type, float or complex, and of one shape except
+    along the axis, with any strides; fastest are axes in the order of memory.
 
-    Parameters
-    ----------
-    program : LineProgram
-        The steps.
-    sources, targets : sequence of Rows
-        Arrays of one type, float or complex, and of one shape except along the axis, with any
-        strides; fastest are axes in the order of memory. At least one target.
-    axis : int
-        Axis of the lines, counted from 0.
-    coefficients : ndarray, optional
-        Contiguous, one row for each coefficient and one column for each line; lines are counted in
-        C order over the other axes.
-    besides : int, optional
-        Bytes that other programs write before these targets are read. If all are too many for the
-        cache, targets are written past it.
-
-    Raises
-    ------
-    ValueError
-        If the arrays do not fit each other or the program.
+    Coefficients are contiguous, with a row for each, and a column for each line in C order of the
+    other axes. Other programs write `besides` bytes before these targets are read: if all are too
+    many for the cache, targets are written past it. What does not fit raises a `ValueError`.
     """
     _check(program, sources, targets, axis, coefficients)
-    kernels = _kernels_for(targets[0].array.dtype)
+    dtype = targets[0].array.dtype
+    kernels = compiled() if dtype.char in "fdFD" and dtype.isnative else None
     if kernels is None:
-        return _prepare_by_numpy(program.data, sources, targets, axis, coefficients)
+        return _prepare_by_numpy(program, sources, targets, axis, coefficients)
+    options = BUFFER_BYTES, FEWEST_LINES, MOST_LINES, besides
     prepared: Callable[[], None] = kernels.Lines(
-        program.data,
-        sources,
-        targets,
-        axis,
-        coefficients,
-        BUFFER_BYTES,
-        FEWEST_LINES,
-        MOST_LINES,
-        besides,
+        program.data, sources, targets, axis, coefficients, *options
     )
     return prepared
-
-
-def _kernels_for(dtype: np.dtype[Any]) -> Any:
-    """Return what was compiled, if it takes the type."""
-    return compiled() if dtype.char in "fdFD" and dtype.isnative else None
 
 
 def pieces(points: int) -> Iterator[tuple[int, int]]:
@@ -200,15 +155,11 @@ def _check(
     if program.weights.dtype.kind == "c" and first.dtype.kind != "c":
         raise ValueError(f"complex weights, but elements of {first.dtype}")
     wanted, count = program.coefficients_of.max(initial=-1) + 1, prod(lines)
-    if coefficients is None:
-        if wanted:
-            raise ValueError(f"the program takes coefficients of shape {(wanted, count)}")
-        return
-    if len(coefficients) < wanted or coefficients.shape[1:] != (count,):
-        raise ValueError(
-            f"coefficients of shape {coefficients.shape}, but the program takes {(wanted, count)}"
-        )
-    if coefficients.dtype != first.dtype or not coefficients.flags.c_contiguous:
+    given = (0, count) if coefficients is None else coefficients.shape
+    if given[0] < wanted or given[1:] != (count,):
+        raise ValueError(f"coefficients of shape {given}, but the program takes {(wanted, count)}")
+    plain = coefficients is None or coefficients.flags.c_contiguous
+    if not plain or (coefficients is not None and coefficients.dtype != first.dtype):
         raise ValueError(f"coefficients are contiguous, and of {first.dtype} as the arrays are")
 
 
@@ -216,97 +167,68 @@ def _check(
 
 
 def _prepare_by_numpy(
-    program: Program,
-    sources: Sequence[tuple[int, Array]],
-    targets: Sequence[tuple[int, Array]],
+    program: LineProgram,
+    sources: Sequence[Rows],
+    targets: Sequence[Rows],
     axis: int,
     coefficients: Array | None,
 ) -> Callable[[], None]:
     """Prepare what `prepare_lines` describes, with all memory that it takes."""
-    first = targets[0][1]
-    lines = first.shape[:axis] + first.shape[axis + 1 :]
-    inputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in sources]
-    outputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in targets]
-    rows = program[0]
-    memory = np.empty(rows * min(prod(lines), most_lines(rows, first.itemsize)), first.dtype)
+    inputs, outputs = (
+        [(begin, np.moveaxis(array[np.newaxis], axis + 1, 0)) for begin, array in each]
+        for each in (sources, targets)
+    )
+    _, *lines = outputs[0][1].shape
+    outer = int(np.argmax(lines))  # axis along which lines are divided
+    dtype, rows, each = outputs[0][1].dtype, program.rows, prod(lines) // max(1, lines[outer])
+    most = min(max(BUFFER_BYTES // max(1, rows * dtype.itemsize), FEWEST_LINES), MOST_LINES)
+    step = max(1, most // max(1, each))
+    lines[outer] = min(step, lines[outer])
+    memory = np.empty((rows, *lines), dtype)
+    numbers = None
+    if coefficients is not None:
+        numbers = coefficients.reshape(len(coefficients), *outputs[0][1].shape[1:])
 
     def run() -> None:
         with np.errstate(all="ignore"):
-            for here, numbers in strips(lines, rows, first.itemsize):
-                extents = outputs[0][1][(slice(0, 1), *here)].shape[1:]
-                buffer = memory[: rows * prod(extents)].reshape(rows, *extents)
+            for start in range(0, outputs[0][1].shape[1 + outer], step):
+                here = (slice(None),) * (1 + outer) + (slice(start, start + step),)
+                count = outputs[0][1][here].shape[1 + outer]
+                buffer = memory[(slice(None),) * (1 + outer) + (slice(count),)]
                 for begin, array in inputs:
-                    buffer[begin : begin + len(array)] = array[:, *here]
-                factors = None if coefficients is None else coefficients[:, numbers]
-                _execute(program, buffer, factors)
+                    buffer[begin : begin + len(array)] = array[here]
+                _execute(program, buffer, None if numbers is None else numbers[here])
                 for begin, array in outputs:
-                    array[:, *here] = buffer[begin : begin + len(array)]
+                    array[here] = buffer[begin : begin + len(array)]
 
     return run
 
 
-def _execute(program: Program, buffer: Array, factors: Array | None) -> None:
-    targets, ends, rows, numbers, weights, as_complex = (part.tolist() for part in program[1:])
-    real = buffer.real.dtype
-    parts = buffer.view(real).reshape(*buffer.shape, buffer.itemsize // real.itemsize)
+def _execute(program: LineProgram, buffer: Array, factors: Array | None) -> None:
+    targets, ends, rows, numbers, weights, as_complex = (part.tolist() for part in program.data[1:])
     begin = 0
     for target, end, is_complex in zip(targets, ends, as_complex, strict=True):
         total: Any = None  # 0 would lose the sign of -0.0
         terms = list(zip(rows[begin:end], weights[begin:end], numbers[begin:end], strict=True))
         whole = is_complex or any(weight.imag or number >= 0 for _, weight, number in terms)
         for row, weight, number in terms:
-            if whole:
-                term = weight * buffer[row]
-            else:
-                term = parts[row] if weight == 1 else weight.real * parts[row]
+            # Without imaginary weights, sums are of real numbers, of both parts of complex ones.
+            term = weight * buffer[row] if whole else _times(buffer[row], weight.real)
             if number >= 0:
                 assert factors is not None
-                term = term * factors[number].reshape(term.shape)
+                term = term * factors[number]
             total = term if total is None else total + term
-        (buffer if whole else parts)[target] = 0 if total is None else total
+        buffer[target] = 0 if total is None else total
         begin = end
 
 
-def most_lines(rows: int, itemsize: int) -> int:
-    """Return how many lines are treated at once, if there are so many."""
-    return min(max(BUFFER_BYTES // max(1, rows * itemsize), FEWEST_LINES), MOST_LINES)
-
-
-def strips(
-    lines: Sequence[int], rows: int, itemsize: int
-) -> Iterator[tuple[tuple[slice, ...], slice]]:
-    """Divide lines in strips that are treated at once.
-
-    Parameters
-    ----------
-    lines : sequence of int
-        Extents of the axes that number the lines.
-    rows, itemsize : int
-        Rows of the buffer, and bytes of an element.
-
-    Yields
-    ------
-    tuple of slice, slice
-        Where a strip lies along these axes, and the numbers of its lines in C order.
-    """
-    most = most_lines(rows, itemsize)
-    inner, cut = 1, len(lines)
-    while cut > 0 and inner * lines[cut - 1] <= most:
-        cut -= 1
-        inner *= lines[cut]
-    whole = (slice(None),) * (len(lines) - cut)
-    if cut == 0:
-        yield whole, slice(0, inner)
-        return
-    step = max(1, most // max(1, inner))
-    number = 0
-    for outer in np.ndindex(*lines[: cut - 1]):
-        for start in range(0, lines[cut - 1], step):
-            stop = min(start + step, lines[cut - 1])
-            count = (stop - start) * inner
-            here = (*(slice(i, i + 1) for i in outer), slice(start, stop), *whole)
-            yield here, slice(number, number + count)
-            number += count
+def _times(row: Array, weight: float) -> Array:
+    product = row.copy()
+    if weight != 1:
+        product.real *= weight
+        if row.dtype.kind == "c":
+            product.imag *= weight
+    return product
 
 
 # As in the compiled kernels.
@@ -316,20 +238,9 @@ _MOST_TERMS = _MOST_COLUMNS = 8
 def weighted_sum(target: Array, sources: Sequence[Array], weights: Sequence[complex]) -> None:
     """Set an array to the sum of other arrays, each times its weight, as NumPy multiplies them.
 
-    Parameters
-    ----------
-    target : ndarray
-        Float or complex, with any strides; it shares no memory with the sources, which is not
-        checked.
-    sources : sequence of ndarray
-        Of the shape and type of `target`, with any strides. Contiguous last axes are fastest.
-    weights : sequence of complex
-        One for each source.
-
-    Raises
-    ------
-    ValueError
-        If shapes or types differ, or weights are complex where the arrays are real.
+    They are float or complex, of one shape and type, else a `ValueError` is raised, with any
+    strides; contiguous last axes are fastest. The target shares no memory with the sources, which
+    is not checked.
 
     Examples
     --------
@@ -355,14 +266,9 @@ def weighted_sum(target: Array, sources: Sequence[Array], weights: Sequence[comp
 
 
 class Column(NamedTuple):
-    """Elements of all rows that are sums of other ones.
+    """Elements of all rows, at `number`, that are sums of other ones.
 
-    Attributes
-    ----------
-    number : int
-        Where they are in each row.
-    terms : sequence of (ndarray, float)
-        Arrays of an element for each row, in C order, and their weights.
+    Terms are arrays of an element for each row, in C order, and their weights.
     """
 
     number: int
@@ -378,26 +284,14 @@ def prepare_weighted_rows(
 ) -> Callable[[], object] | None:
     """Return a function that sets elements of rows to weighted sums of their neighbours, or None.
 
-    Rows lie along the last axis. They are treated as one, and never copied elsewhere in another
-    order of memory.
+    Rows lie along the last axis of two arrays of one shape and type, which share no memory. They
+    are treated as one, and never copied elsewhere in another order of memory. Terms are the offset
+    and the weight of each neighbour; `columns` are elements with sums of their own, at least those
+    whose neighbours are not all in the row. All sums are taken times the real `factor`; as a
+    complex number, it multiplies complex sums as such: see `Step`.
 
-    Parameters
-    ----------
-    target, source : ndarray
-        Arrays of one shape and type, float or complex, that share no memory.
-    terms : sequence of (int, float)
-        Offset of each neighbour, and its weight.
-    columns : sequence of Column
-        Sums of their own, for elements at least whose neighbours are not all in the row.
-    factor : float or complex, optional
-        Times which all sums are taken, those of columns, too. It is real; as a complex number, it
-        multiplies complex sums as such: see `Step`.
-
-    Returns
-    -------
-    callable or None
-        None if arrays are not contiguous, or those of columns not equally spaced, if rows are too
-        short, there are too many terms or columns, or nothing was compiled.
+    It is None if arrays are not contiguous, or those of columns not equally spaced, if rows are too
+    short, there are too many terms or columns, or nothing was compiled.
 
     Examples
     --------

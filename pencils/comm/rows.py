@@ -72,10 +72,15 @@ def locate(points: Points, room: Sequence[Ints] | None = None) -> tuple[Ints, In
     """
     owners, offsets = np.empty((2, points.number), np.int64) if room is None else room
     kernels = compiled()
-    if kernels is None:
-        _locate(points, owners, offsets)
-    else:
+    if kernels is not None:
         kernels.locate(*points, owners, offsets)
+        return owners, offsets
+    owners[:], offsets[:] = points.first, 0
+    for index, cuts, step in zip(points.coords, points.cuts, points.steps, strict=True):
+        part = part_of(cuts, index)
+        owners += part * step
+        offsets *= cuts[part + 1] - cuts[part]
+        offsets += index - cuts[part]
     return owners, offsets
 
 
@@ -89,7 +94,12 @@ def sort(owners: Ints, size: int) -> tuple[Ints, Ints]:
 def sort_to(owners: Ints, ends: Ints, order: Ints) -> None:
     """Write what `sort` returns."""
     kernels = compiled()
-    (_sort if kernels is None else kernels.sort)(owners, ends, order)
+    if kernels is not None:
+        kernels.sort(owners, ends, order)
+        return
+    narrow = owners.astype(np.min_scalar_type(len(ends) - 1))  # short integers are sorted by radix
+    order[:] = np.argsort(narrow, kind="stable")
+    np.cumsum(np.bincount(owners, minlength=len(ends)), out=ends)
 
 
 def fetch(points: Points, homes: Sequence[tuple[Array, Sequence[int]]], target: Array) -> None:
@@ -99,8 +109,11 @@ def fetch(points: Points, homes: Sequence[tuple[Array, Sequence[int]]], target: 
     """
     kernels = compiled()
     assert kernels is not None  # NumPy would allocate memory while other ranks wait
-    table = np.array([_row(*home) for home in homes], np.int64)
-    kernels.fetch(*points, table, target)
+    table = []  # addresses that points with all coordinates 0 would have, and strides
+    for block, start in homes:
+        ahead = sum(at * stride for at, stride in zip(start, block.strides, strict=True))
+        table.append([address(block) - ahead, *block.strides])
+    kernels.fetch(*points, np.array(table, np.int64), target)
 
 
 def part_of(cuts: Ints, index: Ints) -> Ints:
@@ -112,12 +125,6 @@ def part_of(cuts: Ints, index: Ints) -> Ints:
     array([2, 0, 2])
     """
     return np.searchsorted(cuts, index, side="right") - 1
-
-
-def _row(block: Array, start: Sequence[int]) -> list[int]:
-    """Return the address that the point with all coordinates 0 would have, and the strides."""
-    ahead = sum(at * stride for at, stride in zip(start, block.strides, strict=True))
-    return [address(block) - ahead, *block.strides]
 
 
 # ---- by NumPy ----
@@ -139,18 +146,3 @@ def _move(
         return
     if source is not target:
         target[... if to is None else to] = source
-
-
-def _locate(points: Points, owners: Ints, offsets: Ints) -> None:
-    owners[:], offsets[:] = points.first, 0
-    for index, cuts, step in zip(points.coords, points.cuts, points.steps, strict=True):
-        part = part_of(cuts, index)
-        owners += part * step
-        offsets *= cuts[part + 1] - cuts[part]
-        offsets += index - cuts[part]
-
-
-def _sort(owners: Ints, ends: Ints, order: Ints) -> None:
-    narrow = owners.astype(np.min_scalar_type(len(ends) - 1))  # short integers are sorted by radix
-    order[:] = np.argsort(narrow, kind="stable")
-    np.cumsum(np.bincount(owners, minlength=len(ends)), out=ends)

@@ -70,60 +70,34 @@ class ScipyKernel:
     """
 
     def __init__(self, job: Job) -> None:
-        steps, shape, self.nbytes = [], job.before, 0
+        self._steps, shape, self.nbytes = [], job.before, 0
         for axis, line in job.lines if job.forward else job.lines[::-1]:
-            room = _room(axis, line, job, shape)
-            steps.append(_scipy_step(axis, line, job, room))
+            before = line.waves if job.forward else line.modes  # of padded lines
+            room = np.empty(
+                _with_extent(shape, axis, before) if line.dealias == THREE_HALVES else 0,
+                np.result_type(job.dtype, np.complex64),
+            )
+            self._steps.append(_scipy_step(axis, line, job, room))
             shape = _with_extent(shape, axis, line.waves if job.forward else line.points)
             self.nbytes += room.nbytes
-        self._first, *self._rest = steps
         self._factor = job.factor
 
     def __call__(self, piece: Array, out: Array) -> None:
         """Transform `piece` into `out`, which may be the same array; else `piece` is kept."""
-        result = self._first(piece, overwrite=piece is out)
-        for step in self._rest:
-            result = step(result, overwrite=True)
+        result = piece
+        for number, step in enumerate(self._steps):
+            result = step(result, overwrite=number > 0 or piece is out)
         if self._factor != 1:
             np.multiply(result, self._factor, out=out)
         elif not same_view(result, out):  # SciPy may have worked in place
             out[...] = result
 
 
-def _room(axis: int, line: AxisTransform, job: Job, shape: tuple[int, ...]) -> Array:
-    """Make memory for more points, or fewer, along an axis of a piece of this shape."""
-    dtype = np.result_type(job.dtype, np.complex64)
-    if line.dealias != THREE_HALVES:
-        return np.empty(0, dtype)
-    return np.empty(_with_extent(shape, axis, line.waves if job.forward else line.modes), dtype)
-
-
 def _scipy_step(axis: int, line: AxisTransform, job: Job, room: Array) -> Callable[..., Array]:
-    """Return one transform, with what the dealiasing does before or after it."""
-    transform = _scipy_transform(axis, line, job)
-    if line.dealias is None:
-        return transform
+    """Return one transform, with what the dealiasing does before or after it, in `room`.
 
-    def run(x: Array, *, overwrite: bool) -> Array:
-        if line.dealias == THREE_HALVES and not job.forward:
-            return transform(changed(pad, x), overwrite=True)
-        spectrum = transform(x, overwrite=overwrite)
-        if line.dealias == THREE_HALVES:
-            return changed(truncate, spectrum)
-        if job.forward:
-            drop(spectrum, axis, line)
-        return spectrum
-
-    def changed(change: Change, x: Array) -> Array:
-        result = room[tuple(map(slice, _with_extent(x.shape, axis, room.shape[axis])))]
-        change(x, axis, line, result)
-        return result
-
-    return run
-
-
-def _scipy_transform(axis: int, line: AxisTransform, job: Job) -> Callable[..., Array]:
-    """Return one transform, without any factor unless it is orthogonal."""
+    It has no factor unless it is orthogonal.
+    """
     fixed: dict[str, Any] = {"axis": axis, "norm": "backward" if job.forward else "forward"}
     if line.transform == "c2c":
         function = fft.fft if job.forward else fft.ifft
@@ -138,7 +112,19 @@ def _scipy_transform(axis: int, line: AxisTransform, job: Job) -> Callable[..., 
             fixed["norm"] = "ortho"
 
     def run(x: Array, *, overwrite: bool) -> Array:
-        result: Array = function(x, overwrite_x=overwrite, **fixed)
+        padded = line.dealias == THREE_HALVES
+        if padded and not job.forward:
+            x, overwrite = changed(pad, x), True
+        spectrum: Array = function(x, overwrite_x=overwrite, **fixed)
+        if padded and job.forward:
+            return changed(truncate, spectrum)
+        if line.dealias == TWO_THIRDS and job.forward:
+            drop(spectrum, axis, line)
+        return spectrum
+
+    def changed(change: Change, x: Array) -> Array:
+        result = room[tuple(map(slice, _with_extent(x.shape, axis, room.shape[axis])))]
+        change(x, axis, line, result)
         return result
 
     return run

@@ -129,12 +129,14 @@ class Wanted(NamedTuple):
     @property
     def points(self) -> tuple[int, ...]:
         """Shape of physical space."""
-        return self._shape({line.axis: line.points for line in self.lines})
+        changed = {line.axis: line.points for line in self.lines}
+        return tuple(changed.get(dim, n) for dim, n in enumerate(self.pencil.shape))
 
     @property
     def waves(self) -> tuple[int, ...]:
         """Shape of the space of waves."""
-        return self._shape({line.axis: line.waves for line in self.lines})
+        changed = {line.axis: line.waves for line in self.lines}
+        return tuple(changed.get(dim, n) for dim, n in enumerate(self.pencil.shape))
 
     @property
     def signature(self) -> dict[str, object]:
@@ -146,13 +148,9 @@ class Wanted(NamedTuple):
             "dealias": [line.dealias for line in self.lines],
         }
 
-    def _shape(self, changed: dict[int, int]) -> tuple[int, ...]:
-        return tuple(changed.get(dim, n) for dim, n in enumerate(self.pencil.shape))
 
-
-def as_wanted(
+def as_wanted(  # noqa: PLR0917 - the arguments of `PencilFFT`
     pencil: Pencil,
-    *,
     dtype: DTypeLike,
     axes: Axes,
     transforms: Choice,
@@ -161,7 +159,7 @@ def as_wanted(
     dealias: Choice,
     backend: str,
     output: Pencil | None,
-    check: bool,
+    check: object,
 ) -> Wanted:
     """Check all arguments of `PencilFFT`; local."""
     check_type("pencil", pencil, Pencil)

@@ -104,17 +104,18 @@ class PencilFFT(Plan[PreparedSteps]):
     ) -> None:
         topology = topology_among(pencil, output)
         with agreed(topology.comm, "PencilFFT") as agree:
+            backend = check_backend(backend)
             wanted = as_wanted(
                 pencil,
-                dtype=dtype,
-                axes=axes,
-                transforms=transforms,
-                components=components,
-                normalize=normalize,
-                dealias=dealias,
-                backend=check_backend(backend),
-                output=output,
-                check=check,
+                dtype,
+                axes,
+                transforms,
+                components,
+                normalize,
+                dealias,
+                backend,
+                output,
+                check,
             )
             agree(**wanted.signature)
         self._wanted = wanted
@@ -233,7 +234,19 @@ class PencilFFT(Plan[PreparedSteps]):
                 f"pencil has shape {place.shape}, but waves have shape {shape}; pass "
                 "plan.output_pencil.whole(axis), or another pencil of this shape"
             )
-        read = _read_lengths(2 * PI if lengths is None else lengths, len(shape))
+        try:
+            given = np.asarray(2 * PI if lengths is None else lengths, dtype=np.longdouble)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"lengths={lengths!r} must be a number, or one for each of {len(shape)} axes"
+            ) from error
+        plain = given.shape in {(), (len(shape),)}
+        if not plain or not (given > 0).all() or not np.isfinite(given).all():
+            raise ArgumentError(
+                f"lengths={lengths!r} must be one positive length, or one for each of "
+                f"{len(shape)} axes"
+            )
+        read = list(np.broadcast_to(given, len(shape)))
         real = self._wanted.real
         axes = [np.zeros(n, real) for n in shape]
         for line in self._wanted.lines:
@@ -296,17 +309,3 @@ class PencilFFT(Plan[PreparedSteps]):
         text += f", dealias={ways}" if ways else ""
         text += f", by {' and '.join(dict.fromkeys(self._libraries))}" if wanted.lines else ""
         return f"{text}\n  from {self.input_pencil!r}\n  to   {self.output_pencil!r}>"
-
-
-def _read_lengths(lengths: object, ndim: int) -> list[np.longdouble]:
-    try:
-        given = np.asarray(lengths, dtype=np.longdouble)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"lengths={lengths!r} must be a number, or one for each of {ndim} axes"
-        ) from error
-    if given.shape not in ((), (ndim,)) or not (given > 0).all() or not np.isfinite(given).all():
-        raise ArgumentError(
-            f"lengths={lengths!r} must be one positive length, or one for each of {ndim} axes"
-        )
-    return list(np.broadcast_to(given, ndim))

@@ -135,7 +135,13 @@ def _read_axis(u: PencilArray, axis: int, target: Pencil | None = None) -> int:
             f"dimension {dim} must lie whole on each rank for a serial transform; transpose() "
             f"to a pencil that does not split it:\n{u.pencil!r}"
         )
-    if target is not None and not _match(u.pencil, target, dim):
+
+    def rest(pencil: Pencil) -> tuple[object, ...]:
+        """Return what must be alike, for every rank to have the same block but for `dim`."""
+        splits = [split for d, split in enumerate(pencil.layout.splits) if d != dim]
+        return pencil.ndim, pencil.layout.strides, splits
+
+    if target is not None and not (u.pencil.same_ranks(target) and rest(u.pencil) == rest(target)):
         raise PencilMismatchError(
             f"a transform along dimension {dim} leads to pencils that differ there only, made by "
             f"with_(shape=...):\n{u.pencil!r}\n{target!r}"
@@ -154,13 +160,3 @@ def _transform(
             f"a transform of shape {block.shape} does not fit the block of {target!r}"
         )
     return PencilArray.from_block(target, block)
-
-
-def _match(source: Pencil, target: Pencil, dim: int) -> bool:
-    """Whether both give every rank the same block, but for its extent along `dim`."""
-
-    def rest(pencil: Pencil) -> tuple[object, ...]:
-        splits = [split for d, split in enumerate(pencil.layout.splits) if d != dim]
-        return pencil.ndim, pencil.layout.strides, splits
-
-    return source.same_ranks(target) and rest(source) == rest(target)

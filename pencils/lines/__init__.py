@@ -1,8 +1,7 @@
 """Systems of equations, sums and differences along lines of points, wherever these are cut."""
 
-from pencils.lines.banded import solve_banded
 from pencils.lines.derivative import CompactDerivative
 from pencils.lines.midpoints import midpoints
-from pencils.lines.solver import LineSolver
+from pencils.lines.solver import LineSolver, solve_banded
 
 __all__ = ["CompactDerivative", "LineSolver", "midpoints", "solve_banded"]

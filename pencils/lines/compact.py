@@ -1,8 +1,11 @@
-"""Compact differences: schemes, and their weights from Taylor series; pure arithmetic.
+"""Compact schemes, and their weights from Taylor series; pure arithmetic.
 
-The schemes are those of S. K. Lele, J. Comput. Phys. 103 (1992) 16-42: the derivatives at a point
-and its neighbours, each times a weight, are a weighted sum of values around it. Weights are found
-by demanding that polynomials are differentiated exactly, on any grid.
+The derivatives at a point and its neighbours, or the values in the middle between points, each
+times a weight, are a weighted sum of values around them. Weights are found by demanding that the
+sums are exact for polynomials, on any grid.
+
+The central schemes are those of S. K. Lele, J. Comput. Phys. 103 (1992) 16-42; the interpolation
+with a wind of fifth order is that of X. Deng and H. Zhang, J. Comput. Phys. 165 (2000) 22-44.
 """
 
 from __future__ import annotations
@@ -16,32 +19,31 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.lines.elimination import RightSide, Row
-from pencils.lines.system import System
+from pencils.lines.system import RightSide, Row, System
+
+Weights: TypeAlias = "tuple[Sequence[float], Sequence[float]]"
 
 
 class Stencil(NamedTuple):
-    """Offsets of the points whose derivatives, and whose values, one equation connects."""
+    """Offsets of the unknowns, and of the values, that one equation connects.
 
-    derivatives: tuple[int, ...]
+    With `staggered`, unknowns are in the middle between points; offsets of values are relative to
+    the point before the middle.
+    """
+
+    unknowns: tuple[int, ...]
     values: tuple[int, ...]
+    staggered: bool = False
 
     @property
     def mirrored(self) -> Stencil:
         """The same at the other end of a line."""
-        return Stencil(tuple(-o for o in self.derivatives), tuple(-o for o in self.values))
+        values = tuple(int(self.staggered) - o for o in self.values)
+        return Stencil(tuple(-o for o in self.unknowns), values, self.staggered)
 
 
 class Scheme(NamedTuple):
-    """A compact difference.
-
-    Attributes
-    ----------
-    inner : Stencil
-        At points that are not beside a wall.
-    walls : tuple of Stencil
-        At the first point beside a wall, and at the next ones.
-    """
+    """A compact difference: the stencils at inner points, and at the first ones beside a wall."""
 
     inner: Stencil
     walls: tuple[Stencil, ...]
@@ -53,9 +55,14 @@ class Scheme(NamedTuple):
 
     def fewest(self, *, periodic: bool) -> int:
         """Return the least number of points of a line."""
-        if periodic:
-            return len(self.inner.values)
-        return max(4, len(self.walls[0].values))
+        return len(self.inner.values) if periodic else max(4, len(self.walls[0].values))
+
+    def at(self, point: int, points: int, *, periodic: bool) -> Stencil:
+        """Return the stencil at a point of a line."""
+        after = points - 1 - point
+        if periodic or min(point, after) >= len(self.walls):
+            return self.inner
+        return self.walls[point] if point <= after else self.walls[after].mirrored
 
 
 _PADE = Stencil((-1, 0, 1), (-1, 0, 1))  # of fourth order
@@ -74,89 +81,70 @@ SCHEMES = {
     (2, 6): Scheme(_WIDER, (_CURVE, _PADE)),
 }
 
+# To midpoints, by the direction of the wind and the order.
+MIDPOINTS = {
+    (0, 4): Stencil((-1, 0, 1), (0, 1), staggered=True),
+    (0, 6): Stencil((-1, 0, 1), (-1, 0, 1, 2), staggered=True),
+    (1, 3): Stencil((-1, 0), (0, 1), staggered=True),
+    (1, 5): Stencil((-1, 0, 1), (-1, 0, 1), staggered=True),
+}
+MIDPOINTS |= {(-1, order): MIDPOINTS[1, order].mirrored for order in (3, 5)}
+
 
 def equations(
-    scheme: Scheme, derivative: int, points: int, spacing: float | Array, *, periodic: bool
+    derivative: int,
+    points: int,
+    grid: float | Array,
+    stencil_at: Callable[[int], Stencil],
+    *,
+    unknowns: int | None = None,
 ) -> System:
-    """Return the equations for the derivatives along a line.
+    """Return the equations for derivatives, the zeroth ones included, along a line.
 
-    Parameters
-    ----------
-    scheme : Scheme
-        The scheme, one of those of the same derivative.
-    derivative : int
-        1 or 2.
-    points : int
-        Points of the line.
-    spacing : float or ndarray
-        Distance of neighbours, or the coordinates of all points.
-    periodic : bool
-        Whether the line closes to a ring; for equidistant points.
+    The line is a ring for stencils that reach beyond its ends. `grid` is the distance of
+    neighbours, or the coordinates of all points. If there are fewer unknowns than points, the last
+    ones are the values themselves.
     """
-    weights = _uniform_weights(spacing) if np.ndim(spacing) == 0 else _weights_at(spacing)
     matrix: list[Row] = []
     right: list[RightSide] = []
-    for point in range(points):
-        stencil = scheme.inner if periodic else _stencil_at(scheme, point, points)
-        of_derivatives, of_values = weights(stencil, derivative, point)
-        matrix.append(
-            {
-                (point + offset) % points: weight
-                for offset, weight in zip(stencil.derivatives, of_derivatives, strict=True)
-            }
+    for number in range(points if unknowns is None else unknowns):
+        stencil = stencil_at(number)
+        of_unknowns, of_values = _weights(stencil, derivative, grid, number)
+        near, around = (
+            [(number + o) % points for o in each] for each in (stencil.unknowns, stencil.values)
         )
-        right.append(
-            [
-                ((point + offset) % points, weight)
-                for offset, weight in zip(stencil.values, of_values, strict=True)
-            ]
-        )
+        matrix.append(dict(zip(near, of_unknowns, strict=True)))
+        right.append(list(zip(around, of_values, strict=True)))
+    for number in range(len(matrix), points):
+        matrix.append({number: 1.0})
+        right.append([(number, 1.0)])
     return System(matrix, right)
 
 
-def _stencil_at(scheme: Scheme, point: int, points: int) -> Stencil:
-    """Return the stencil at a point of a line between walls."""
-    walls, after = scheme.walls, points - 1 - point
-    if min(point, after) >= len(walls):
-        return scheme.inner
-    return walls[point] if point <= after else walls[after].mirrored
-
-
-Weights: TypeAlias = "tuple[Sequence[float], Sequence[float]]"
-
-
-def _uniform_weights(spacing: Any) -> Callable[[Stencil, int, int], Weights]:
-    """Return a function that finds the weights where points are equidistant."""
-
-    def weights(stencil: Stencil, derivative: int, _: int) -> Weights:
-        of_derivatives, of_values = _exact_weights(stencil, derivative)
-        return of_derivatives, [weight / spacing**derivative for weight in of_values]
-
-    return weights
-
-
-def _weights_at(coordinates: Any) -> Callable[[Stencil, int, int], Weights]:
-    """Return a function that finds the weights at a point of given coordinates."""
-
-    def weights(stencil: Stencil, derivative: int, point: int) -> Weights:
-        places = [
-            (coordinates[np.add(offsets, point)] - coordinates[point]).tolist()
-            for offsets in stencil
-        ]
-        scale = max(map(abs, places[1]))  # powers of small distances would not be accurate
-        near, around = ([place / scale for place in each] for each in places)
-        of_derivatives, of_values = taylor_weights(near, around, derivative)
-        return of_derivatives, [weight / scale**derivative for weight in of_values]
-
-    return weights
+def _weights(stencil: Stencil, derivative: int, grid: Any, number: int) -> Weights:
+    """Find the weights of one equation: of unknowns, and of values."""
+    if np.ndim(grid) == 0:
+        of_unknowns, of_values = _exact_weights(stencil, derivative)
+        return of_unknowns, [weight / grid**derivative for weight in of_values]
+    places = grid
+    if stencil.staggered:
+        places = (grid[:-1] + grid[1:]) / 2
+    middle = places[number]
+    near = (places[np.add(stencil.unknowns, number)] - middle).tolist()
+    around = (grid[np.add(stencil.values, number)] - middle).tolist()
+    scale = max(map(abs, around))  # powers of small distances would not be accurate
+    near, around = ([place / scale for place in each] for each in (near, around))
+    of_unknowns, of_values = taylor_weights(near, around, derivative)
+    return of_unknowns, [weight / scale**derivative for weight in of_values]
 
 
 @cache
 def _exact_weights(stencil: Stencil, derivative: int) -> Weights:
     """Weights at points of distance 1, rounded once."""
-    near, around = ([Fraction(offset) for offset in offsets] for offsets in stencil)
-    of_derivatives, of_values = taylor_weights(near, around, derivative)
-    return [float(weight) for weight in of_derivatives], [float(weight) for weight in of_values]
+    near = [Fraction(offset) for offset in stencil.unknowns]
+    around = [offset - Fraction(int(stencil.staggered), 2) for offset in stencil.values]
+    of_unknowns, of_values = taylor_weights(near, around, derivative)
+    return [float(weight) for weight in of_unknowns], [float(weight) for weight in of_values]
 
 
 def taylor_weights(
@@ -164,19 +152,8 @@ def taylor_weights(
 ) -> tuple[list[Any], list[Any]]:
     """Find weights of derivatives and values so that their sums are equal for all polynomials.
 
-    These are the polynomials of all degrees below the number of unknown weights.
-
-    Parameters
-    ----------
-    derivatives, values : sequence of Fraction or of float
-        Where derivatives and values are taken. The weight of the derivative at 0 is 1.
-    derivative : int
-        Which derivative.
-
-    Returns
-    -------
-    list, list
-        Weights of derivatives, and of values.
+    These are the polynomials of all degrees below the number of unknown weights. The weight of the
+    derivative at 0 is 1. The arithmetic is that of the places, fractions or floats.
 
     Examples
     --------

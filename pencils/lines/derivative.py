@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
+from math import isfinite
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from pencils.array.allocation import Array
-from pencils.array.operands import FieldSpec, check_type, topology_among
+from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.exchange import Handle
+from pencils.comm.exchange import AUTO, Handle
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_int
 from pencils.lines.compact import SCHEMES, equations
 from pencils.lines.methods import Lines
-from pencils.lines.plan import AUTO, LinePlan, Solved, check_method
-from pencils.lines.solver import LineCall, as_lines, dim_of, lines_of, verb_agreement
-from pencils.lines.system import System
+from pencils.lines.plan import Equations, LinePlan, LineVerb, check_method, lines_of
 from pencils.pencil import Pencil
 
 # A number, or the coordinates of all points along a line.
@@ -92,8 +91,6 @@ class CompactDerivative(LinePlan):
     array([ 3., 12., 27., 48., 75.])
     """
 
-    source_name = "u"
-
     def __init__(
         self,
         pencil: Pencil,
@@ -112,12 +109,11 @@ class CompactDerivative(LinePlan):
         with agreed(topology_among(pencil).comm, "CompactDerivative") as agree:
             lines = lines_of(pencil, axis, dtype, components, dims)
             check_method(method)
-            differences = Differences(lines, order, derivative, spacing, periodic)
-            agree(pencil=pencil, axis=lines.dim, **lines.spec.signature, **differences.signature)
+            differences = _differences(lines, order, derivative, spacing, periodic)
             check = bool(check)
-            agree(method=method, check=check)
-            solved = Solved.within(agree, lines, differences, method)
-        super().__init__(lines, differences, method, pin=False, check=check, solved=solved)
+            agree(pencil=pencil, axis=lines.dim, **lines.spec.signature)
+            agree(scheme=differences.text, method=method, check=check)
+        super().__init__(lines, differences, method, check=check)
 
     def __call__(self, u: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Differentiate a field. *Collective*.
@@ -139,7 +135,7 @@ class CompactDerivative(LinePlan):
         PencilMismatchError, ArgumentError, TypeError
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
-        return self.run(u, out)
+        return self._run(u, out)
 
     def start(self, u: PencilArray, out: PencilArray | None = None) -> Handle[PencilArray]:
         """Start to differentiate, and return before it is done. *Collective*.
@@ -206,78 +202,49 @@ def derivative(
     >>> bool(abs(error).max() < 1e-9)
     True
     """
-    with verb_agreement("derivative", u, out) as agree:
-        check_type("u", u, PencilArray)
-        lines = as_lines(u.pencil, dim_of(u, axis), FieldSpec.of(u))
-        differences = Differences(lines, order, derivative, spacing, periodic)
-        scheme = str(differences)
-        agree(axis=lines.dim, scheme=scheme)
-        call = LineCall(agree, ("derivative", *lines, scheme), u, out)
-    return call.run(lambda: CompactDerivative.kept(lines, differences))
+    verb = LineVerb(
+        "derivative",
+        "u",
+        u,
+        out,
+        axis,
+        lambda lines: _differences(lines, order, derivative, spacing, periodic),
+    )
+    return verb.run()
 
 
-class Differences:
-    """Checked arguments: the equations of compact differences."""
-
-    width = 1
-    fields: Sequence[PencilArray] = ()
-
-    def __init__(
-        self, lines: Lines, order: Any, derivative: Any, spacing: Any, periodic: Any
-    ) -> None:
-        self.points = lines.pencil.shape[lines.dim]
-        self.periodic = is_periodic(lines, periodic)
-        self.derivative = as_int("derivative", derivative)
-        self.order = as_int("order", order)
-        scheme = SCHEMES.get((self.derivative, self.order))
-        if scheme is None:
-            raise ArgumentError(
-                f"derivative={derivative} of order={order} is none of the schemes; derivative "
-                "must be 1 or 2, and order 4 or 6"
-            )
-        fewest = scheme.fewest(periodic=self.periodic)
-        text = f"derivative={derivative} of order={order}"
-        check_points(text, lines, fewest, periodic=self.periodic)
-        self._scheme = scheme
-        self.reach = scheme.reach
-        self.spacing = _checked(spacing, lines.dim, self.points, periodic=self.periodic)
-
-    @property
-    def signature(self) -> dict[str, object]:
-        """What all ranks must agree on."""
-        return {
-            "order": self.order,
-            "derivative": self.derivative,
-            "spacing": self.spacing,
-            "periodic": self.periodic,
-        }
-
-    def __str__(self) -> str:
-        """Describe the scheme: others have other texts."""
-        spacing: object = self.spacing
-        if isinstance(spacing, np.ndarray):
-            spacing = digest(spacing)
-        rings = "periodic, " if self.periodic else ""
-        return f"{rings}derivative={self.derivative}, order={self.order}, spacing={spacing}"
-
-    def system(self, _lines: Lines, _moved: Mapping[int, PencilArray]) -> System:
-        """Return the equations, which are the same for all lines."""
-        return equations(
-            self._scheme, self.derivative, self.points, self.spacing, periodic=self.periodic
+def _differences(
+    lines: Lines, order: Any, derivative: Any, spacing: Any, periodic: Any
+) -> Equations:
+    """Check the arguments, and return the equations of compact differences."""
+    points = lines.pencil.shape[lines.dim]
+    rings = is_periodic(lines, periodic)
+    which = as_int("derivative", derivative), as_int("order", order)
+    scheme = SCHEMES.get(which)
+    if scheme is None:
+        raise ArgumentError(
+            f"derivative={derivative} of order={order} is none of the schemes; derivative "
+            "must be 1 or 2, and order 4 or 6"
         )
-
-
-def _checked(spacing: Any, dim: int, points: int, *, periodic: bool) -> float | Array:
-    """Check a distance, or coordinates."""
-    array = np.asarray(spacing)
-    if array.ndim or array.dtype.kind not in "iuf":
-        return checked_coordinates(
-            "spacing", array, dim, points, periodic=periodic, other="a number, or "
-        )
-    number = float(array)
-    if number == 0 or not np.isfinite(number):
-        raise ArgumentError(f"spacing={spacing} must be finite, and not 0")
-    return number
+    name = f"derivative={derivative} of order={order}"
+    check_points(name, lines, scheme.fewest(periodic=rings), periodic=rings)
+    grid: Any = np.asarray(spacing)
+    if grid.ndim or grid.dtype.kind not in "iuf":
+        grid = checked_coordinates("spacing", grid, lines, periodic=rings, other="a number, or ")
+    else:
+        grid = float(grid)
+        if grid == 0 or not isfinite(grid):
+            raise ArgumentError(f"spacing={spacing} must be finite, and not 0")
+    text = f"derivative={which[0]}, order={which[1]}, spacing={digest(grid)}"
+    return Equations(
+        f"periodic, {text}" if rings else text,
+        rings,
+        1,
+        scheme.reach,
+        lambda _lines, _moved: equations(
+            which[0], points, grid, lambda point: scheme.at(point, points, periodic=rings)
+        ),
+    )
 
 
 def is_periodic(lines: Lines, given: Any) -> bool:
@@ -296,25 +263,12 @@ def check_points(scheme: str, lines: Lines, fewest: int, *, periodic: bool) -> N
 
 
 def checked_coordinates(
-    name: str, given: Any, dim: int, points: int, *, periodic: bool, other: str = ""
+    name: str, given: Any, lines: Lines, *, periodic: bool, other: str = ""
 ) -> Array:
-    """Check the coordinates of all points along a line.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    given : array_like
-        The coordinates.
-    dim, points : int
-        Dimension of the lines, and how many points they have.
-    periodic : bool
-        Whether they close to rings, where coordinates are not enough.
-    other : str
-        What the argument may be instead.
-    """
+    """Check the coordinates of all points along a line; `other` tells what else may be given."""
     array = np.asarray(given)
-    wanted = f"{other}the global coordinates of the {points} points along dimension {dim}"
+    points = lines.pencil.shape[lines.dim]
+    wanted = f"{other}the global coordinates of the {points} points along dimension {lines.dim}"
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} is of {array.dtype}; it must be {wanted}")
     values: Array = array.astype(float)
@@ -334,6 +288,8 @@ def checked_coordinates(
     return values
 
 
-def digest(coordinates: Array) -> str:
-    """Describe coordinates: others have other texts."""
-    return "coordinates " + blake2b(coordinates.tobytes(), digest_size=8).hexdigest()
+def digest(grid: float | Array) -> str:
+    """Describe a distance or coordinates: others have other texts."""
+    if not isinstance(grid, np.ndarray):
+        return str(grid)
+    return "coordinates " + blake2b(grid.tobytes(), digest_size=8).hexdigest()

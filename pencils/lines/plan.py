@@ -1,34 +1,81 @@
-"""The base of plans that solve systems along lines: which method, and how it is called."""
+"""The base of plans that solve systems along lines, and of verbs that keep such plans.
+
+`LinePlan` chooses a method; a call then agrees, binds the method to its fields, and runs it.
+`LineVerb` finds the plan of a verb by its equations, and does the same under the verb's agreement.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pencils.array.operands import check_out, check_source
+from pencils.array.allocation import as_components, as_dtype, as_singletons
+from pencils.array.operands import FieldSpec, check_out, check_source, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.exchange import Handle
+from pencils.comm.exchange import AUTO, Handle
 from pencils.comm.memory import same_view
 from pencils.comm.pack import no_op
 from pencils.comm.progress import poll, under_way
 from pencils.errors import ArgumentError
-from pencils.lines.elimination import SingularError
-from pencils.lines.methods import Bound, LineMethod, Lines, Local, Solve, Transposed
+from pencils.layout.integers import as_dim
+from pencils.lines.methods import (
+    LOCAL,
+    REDUCED,
+    SHARED,
+    TRANSPOSED,
+    Bound,
+    LineMethod,
+    Lines,
+    Run,
+    Shared,
+    Solver,
+    local,
+    transposed,
+)
 from pencils.lines.reduced import Reduced
 from pencils.lines.reduction import Reduction
-from pencils.lines.shared import Shared, is_ready
-from pencils.lines.system import System, WholeLines
-from pencils.plans import Agreement, Plan
+from pencils.lines.system import SingularError, System, WholeLines
+from pencils.pencil import Pencil
+from pencils.plans import Agreement, KeptVerb, Plan, PlanKey, kept_agreement, prepare_together
 from pencils.transposition.plan import unset_ghosts
 from pencils.transposition.transpose import transpose
 
-AUTO = "auto"
-METHODS = (AUTO, Local.name, Shared.name, Reduced.name, Transposed.name)
+METHODS = (AUTO, LOCAL, SHARED, REDUCED, TRANSPOSED)
+_WHY_NOT = {
+    LOCAL: "takes lines that are whole on each rank",
+    SHARED: (
+        "takes a dimension whose processes are on one node, no singletons, and a pencil whole() "
+        "that differs in this dimension only"
+    ),
+    REDUCED: (
+        "takes equations that are the same for all lines, and blocks of more than twice as many "
+        "points as there are diagonals below the main one, with well conditioned matrices"
+    ),
+}
+
+# A prepared call: the solve, and the field that it fills.
+Prepared: TypeAlias = "tuple[Bound, PencilArray]"
+
+
+class Equations(NamedTuple):
+    """Equations along lines, the same on all ranks or different for each line.
+
+    The text describes them: others have other texts, unless they differ in fields only. Unknowns
+    and given points of an equation are at most `width` and `reach` away from its own point.
+    """
+
+    text: str
+    periodic: bool  # whether lines close to rings
+    width: int
+    reach: int
+    # Returns the equations of given lines, for which the fields have been moved; by their identity.
+    system: Callable[[Lines, Mapping[int, PencilArray]], System]
+    fields: Sequence[PencilArray] = ()  # that differ between lines
 
 
 def check_method(method: object) -> None:
@@ -37,145 +84,80 @@ def check_method(method: object) -> None:
         raise ArgumentError(f"method {method!r} is none of {', '.join(METHODS)}")
 
 
-class Equations(Protocol):
-    """Equations along lines, the same on all ranks or different for each line.
-
-    Attributes
-    ----------
-    periodic : bool
-        Whether the lines close to rings.
-    width, reach : int
-        How far unknowns and given points of an equation may be away from its own point.
-    """
-
-    periodic: bool
-    width: int
-    reach: int
-
-    @property
-    def fields(self) -> Sequence[PencilArray]:
-        """What differs between lines."""
-
-    def system(self, lines: Lines, moved: Mapping[int, PencilArray]) -> System:
-        """Return the equations of own lines; `moved` has the fields there, by identity."""
+def lines_of(pencil: Any, axis: Any, dtype: Any, components: Any, dims: Any) -> Lines:
+    """Check the arguments of a plan that tell which lines there are."""
+    check_type("pencil", pencil, Pencil)
+    dim = as_dim("axis", axis, pencil.ndim)
+    singletons = as_singletons(pencil.ndim, dims)
+    return as_lines(pencil, dim, FieldSpec(as_dtype(dtype), as_components(components), singletons))
 
 
-class Trial(NamedTuple):
-    """A call that one rank has prepared, if it can do so alone, until all agree."""
-
-    b: PencilArray
-    out: PencilArray | None
-    target: PencilArray | None
-    found: Bound | None
-
-
-class Solved(NamedTuple):
-    """What all ranks know of equations before they choose a method.
-
-    The agreement in which it was made is flagged if some rank cannot use shared memory, and
-    deferred if on some rank the system cannot be reduced.
-    """
-
-    agree: agreed
-    whole: Lines
-    solver: WholeLines
-    reduction: Reduction | None
-
-    @classmethod
-    def within(
-        cls,
-        agree: agreed,
-        lines: Lines,
-        equations: Equations,
-        method: str,
-        *,
-        pin: bool = False,
-        moved: Mapping[int, PencilArray] = MappingProxyType({}),
-    ) -> Solved:
-        """Solve the equations, and check them, within an agreement; local.
-
-        `moved` has the fields of the equations where lines are whole, by identity.
-        """
-        whole = lines.whole
-        system = equations.system(whole, moved)
-        solver = _solver(whole, system, pin=pin)
-        reduction = None
-        if method in {AUTO, Reduced.name} and not lines.are_whole:
-            reduction = _reduction(lines, equations, system, solver)
-        agree.flag(up=not Shared.fits(lines, whole))
-        agree.defer(up=reduction is None)  # all ranks compute the same; processors may differ
-        return cls(agree, whole, solver, reduction)
+def as_lines(pencil: Pencil, dim: int, spec: FieldSpec) -> Lines:
+    """Check whether fields can have systems of equations along a dimension."""
+    if spec.dtype.char not in "fdFD":
+        raise TypeError(
+            f"dtype {spec.dtype} is none of float32, float64, complex64 and complex128; "
+            "u.astype(float) is a field that fits"
+        )
+    if dim in spec.singletons:
+        raise ArgumentError(f"the fields do not vary along axis {dim}; name it in dims=")
+    return Lines(pencil, dim, spec)
 
 
 class LinePlan(Plan[Bound]):
     """Base class of plans for fields along one dimension. Making one is *Collective*.
 
-    Parameters
-    ----------
-    lines : Lines
-        The lines.
-    equations : Equations
-        What is solved.
-    method : str
-        One of `METHODS`, as all ranks have agreed.
-    pin : bool
-        Whether the last point is set to 0 where the equations determine it up to a constant.
-    check : bool
-        Whether all ranks agree on every call.
-    solved : Solved, optional
-        The equations, if they were solved in the agreement about the arguments.
-
-    Attributes
-    ----------
-    method : str
-        The method in use. If "auto" was asked for, fields in shared memory are solved by "shared"
-        instead, where the ranks of all lines are on one node.
+    All ranks have agreed on the arguments. `source` is the name of the given field, as users call
+    it; `pin` tells whether the last point is set to 0 where it is free. `method` is the one in use
+    where fields are not in shared memory.
     """
-
-    source_name = "b"  # of the given field, as users call it
 
     def __init__(
         self,
         lines: Lines,
         equations: Equations,
-        method: str,
+        method: str = AUTO,
         *,
-        pin: bool,
-        check: bool,
-        solved: Solved | None = None,
+        pin: bool = False,
+        check: bool = True,
+        source: str = "u",
     ) -> None:
-        self._lines, self._equations = lines, equations
+        self._lines, self._equations, self._source = lines, equations, source
         self._shared: Shared | None = None
         self._use_shared = self._only_shared = False
-        self._other: LineMethod | None = None
-        if solved is None:
-            whole = lines.whole
-            moved = {id(u): transpose(u, whole.pencil) for u in equations.fields}
-            with agreed(lines.pencil.topology.comm, type(self).__name__) as agree:
-                solved = Solved.within(agree, lines, equations, method, pin=pin, moved=moved)
-        self._make_other: Callable[[], LineMethod]
+        self._other: LineMethod | Reduced | None = None
+        self._make_other: Callable[[], LineMethod | Reduced]
+        whole = lines.whole
+        reduction: Reduction | None = None
+        moved = {id(u): transpose(u, whole.pencil) for u in equations.fields}
+        with agreed(lines.pencil.topology.comm, type(self).__name__) as agree:
+            system = equations.system(whole, moved)
+            solver = _solver(whole, system, pin=pin)
+            if method in {AUTO, REDUCED} and not lines.are_whole:
+                reduction = _reduction(lines, equations, system, solver)
+            agree.flag(up=not Shared.fits(lines, whole))
+            agree.defer(up=reduction is None)  # all ranks compute the same; processors may differ
         if lines.are_whole:
-            self._other = Local(lines, solved.solver)
-            self.method = Local.name
+            self._other, self.method = local(lines, solver.prepare), LOCAL
         else:
             try:
-                self._choose(method, solved)
+                reduction = None if agree.deferred else reduction
+                self._choose(method, solver.prepare, reduction, may_share=not agree.flagged)
             except BaseException:
                 self._release()
                 raise
-        super().__init__(lines.pencil.topology, check=check or self._some_have_nothing)
+        layout = lines.pencil.layout
+        # Ranks without points do not know whether fields are shared.
+        some_have_none = prod(split.filled for split in layout.splits) < layout.size
+        check = check or (self._use_shared and some_have_none)
+        super().__init__(lines.pencil.topology, check=check)
 
-    @classmethod
-    def kept(cls, lines: Lines, equations: Equations) -> Self:
-        """Make the plan of a verb, of arguments on which all ranks have agreed. *Collective*."""
-        plan = cls.__new__(cls)
-        LinePlan.__init__(plan, lines, equations, AUTO, pin=False, check=True)
-        return plan
-
-    def _choose(self, method: str, solved: Solved) -> None:
+    def _choose(
+        self, method: str, solver: Solver, reduction: Reduction | None, *, may_share: bool
+    ) -> None:
         """Choose between the methods for lines that are cut. *Collective*."""
-        lines, equations, whole, solver = self._lines, self._equations, solved.whole, solved.solver
-        if method in {AUTO, Shared.name} and not solved.agree.flagged:
+        lines, whole, wraps = self._lines, self._lines.whole, self._equations.periodic
+        if method in {AUTO, SHARED} and may_share:
             self._shared = Shared(lines, whole, solver)
             with agreed(lines.pencil.topology.comm, type(self).__name__) as agree:
                 agree.flag(up=self._shared.table is None)
@@ -183,131 +165,109 @@ class LinePlan(Plan[Bound]):
                 self._shared.free()
                 self._shared = None
         self._use_shared = self._shared is not None
-        reduction = None if solved.agree.deferred else solved.reduction
-        possible = {
-            Shared.name: self._shared is not None,
-            Reduced.name: reduction is not None,
-            Transposed.name: True,
-            AUTO: True,
-        }
-        if not possible.get(method):
+        possible = {SHARED: self._use_shared, REDUCED: reduction is not None, LOCAL: False}
+        if not possible.get(method, True):
             raise ArgumentError(f"method {method!r} {_WHY_NOT[method]}; use method='auto'")
+        self._only_shared = method == SHARED
         if reduction is not None:
-            wraps, known = equations.periodic, reduction
+            known, self.method = reduction, REDUCED
             self._make_other = lambda: Reduced(lines, known, wraps=wraps)
-            self.method = Reduced.name
         else:
-            self._make_other = lambda: Transposed(lines, whole, solver)
-            self.method = Transposed.name
+            self.method = SHARED if self._only_shared else TRANSPOSED
+            self._make_other = lambda: transposed(lines, whole, solver)
         if self._shared is None:
             self._other = self._make_other()
-        self._only_shared = method == Shared.name
-        if self._only_shared:
-            self.method = Shared.name
 
-    @property
-    def _some_have_nothing(self) -> bool:
-        """Whether some ranks have no points: there it is not known whether fields are shared."""
-        layout = self._lines.pencil.layout
-        return self._shared is not None and prod(s.filled for s in layout.splits) < layout.size
-
-    def run(self, b: PencilArray, out: PencilArray | None) -> PencilArray:
+    def _run(self, b: PencilArray, out: PencilArray | None) -> PencilArray:
         """Do what a call of the plan does. *Collective*."""
-        return self._moved(*self._prepared("__call__", b, out))
-
-    def complete(self, agree: Agreement, trial: Trial) -> PencilArray:
-        """Complete a call, after the agreement about it. *Collective*."""
-        return self._moved(*self._settled("__call__", agree, trial))
-
-    def _moved(self, bound: Bound, target: PencilArray) -> PencilArray:
-        unset_ghosts([target])
-        if under_way.on:
-            poll()
-        bound.run()
-        return target
+        return run_prepared(prepare_together(self._agreement("__call__"), *self.steps(b, out)))
 
     def _start(self, b: PencilArray, out: PencilArray | None) -> Handle[PencilArray]:
-        bound, target = self._prepared("start", b, out)
+        bound, target = prepare_together(self._agreement("start"), *self.steps(b, out))
         unset_ghosts([target])
         return bound.start(target, b)
 
-    def _prepared(self, call: str, b: Any, out: Any) -> tuple[Bound, PencilArray]:
-        """Check and prepare a call. *Collective* if the plan checks."""
-        with self._agreement(call) as agree:
-            trial = self.trial(agree, b, out, out)
-        return self._settled(call, agree, trial)
+    def steps(
+        self, b: PencilArray, out: PencilArray | None
+    ) -> tuple[Callable[[Agreement], Prepared | None], Run]:
+        """Return the two functions that `pencils.plans.prepare_together` takes for a call.
 
-    def trial(self, agree: Agreement, b: Any, out: Any, target: Any) -> Trial:
-        """Check and prepare a call as far as this rank can do so alone, within an agreement."""
-        lines = self._lines
-        self._check_open()
-        if self._shared is not None:
-            self._shared.met = False
-        self._check_fields(b, target)
-        shared = self._are_shared(b, target)
-        agree.flag(up=not shared)
-        method = self._shared if self._use_shared and shared else self._other
-        found = None
-        if target is None and method is not self._shared:
-            target = PencilArray.allocated(lines.pencil, *lines.spec)
-        if target is not None and method is not None:
-            found = self._bound(method, b, target)
-        agree.defer(up=found is None or (self._check and not is_ready(found)))
-        return Trial(b, out, target, found)
-
-    def _settled(self, call: str, met: Agreement, trial: Trial) -> tuple[Bound, PencilArray]:
-        """Make what is missing for a call, after the agreement about it. *Collective*."""
+        The first one binds a method to the fields, as far as this rank can do so alone; the second
+        one makes what is missing, once all ranks know by the flag whether all fields are shared.
+        """
         lines, shared = self._lines, self._shared
-        have_met = False
-        while True:
-            b, out, target, found = trial
-            prepare: Solve = no_op
-            if shared is not None and met.flagged == self._use_shared:
-                self._use_shared, have_met = not met.flagged, False
-                target = out
-            elif found is not None and not met.deferred:
-                assert target is not None
-                if shared is not None:
-                    shared.met = have_met
-                return found, target
-            elif shared is not None and self._use_shared:
-                if self._topology.any_of([target is None])[0]:
-                    new = PencilArray.allocated(lines.pencil, *lines.spec, shared=True)
-                    target = new if target is None else target
-                assert target is not None
-                prepare, have_met = shared.meet(b, target, self._bound), True
-            else:
-                self._other = self._make_other()
-            with self._agreement(call) as again:
-                prepare()
-                trial = self.trial(again, b, out, target)
-            met = again
+        target = out
+        prepare: Run = no_op
+        agreement: Agreement
+        decided = False
+
+        def bind(agree: Agreement) -> Prepared | None:
+            nonlocal agreement, target
+            agreement = agree
+            self._check_open()
+            prepare()
+            self._check_fields(b, out)
+            if shared is not None:
+                are_shared = self._are_shared(b, target)
+                agree.flag(up=not are_shared)
+                shared.met = decided and self._use_shared
+                if not decided and are_shared != self._use_shared and b.local.size:
+                    return None
+            method: LineMethod | Reduced | Shared | None = self._other
+            if self._use_shared:
+                method = None if target is None else shared  # ranks make shared fields together
+            if method is None:
+                return None
+            if target is None:
+                target = PencilArray.allocated(lines.pencil, *lines.spec)
+            bound = self._bound(method, b, target)
+            return (bound, target) if bound.ready or not self._check else None
+
+        def set_up() -> None:
+            nonlocal decided, target, prepare
+            decided, self._use_shared = True, shared is not None and not agreement.flagged
+            if shared is None or not self._use_shared:
+                self._other = self._other or self._make_other()
+                return
+            if self._topology.any_of([target is None])[0]:
+                new = PencilArray.allocated(lines.pencil, *lines.spec, shared=True)
+                target = new if target is None else target
+            prepare = shared.meet(partial(self._reached, b, target))
+
+        return bind, set_up
+
+    def _reached(self, b: PencilArray, out: Any) -> Bound | None:
+        """Bind the shared method to two fields, if other ranks reach them; local."""
+        shared = self._shared
+        assert shared is not None
+        return self._bound(shared, b, out) if shared.reaches(b) and shared.reaches(out) else None
 
     def _check_fields(self, b: Any, out: Any) -> None:
         """Check the fields of a call."""
-        check_source(b, self._lines.pencil, self._lines.spec, self.source_name)
+        name = self._source
+        check_source(b, self._lines.pencil, self._lines.spec, name)
         check_out(out, self._lines.pencil, self._lines.spec)
         apart = out is None or same_view(b.local, out.local)
         if not apart and np.may_share_memory(b.local, out.local):
-            name = self.source_name
             raise ArgumentError(
                 f"out shares memory with {name}, but is not {name} itself; pass out={name}"
             )
 
     def _are_shared(self, *fields: PencilArray | None) -> bool:
         """Whether other ranks of the node reach all fields; raise if they must."""
-        if self._shared is None:
-            return False
-        if all(u is None or self._shared.reaches(u) for u in fields):
+        if self._shared is None or all(u is None or self._shared.reaches(u) for u in fields):
             return True
         if self._only_shared:
             raise ArgumentError(
                 "method 'shared' takes fields in shared memory, like zeros(pencil, shared=True), "
-                f"for {self.source_name} and for out"
+                f"for {self._source} and for out"
             )
         return False
 
-    def _bound(self, method: LineMethod, b: PencilArray, out: PencilArray) -> Bound:
+    def _bound(
+        self, method: LineMethod | Reduced | Shared, b: PencilArray, out: PencilArray
+    ) -> Bound:
+        """Find the solve of these fields, or bind it, and allocate what it needs; local."""
         key = id(b), id(out), method.name
         found = self._found(key)
         if found is None:
@@ -322,7 +282,7 @@ class LinePlan(Plan[Bound]):
         text = f"<{type(self).__name__} of {dtype}"
         text += f", components={components}" if components else ""
         text += f", singleton along {sorted(singletons)}" if singletons else ""
-        text += f" along dimension {lines.dim}, {equations}, by method {self.method!r}"
+        text += f" along dimension {lines.dim}, {equations.text}, by method {self.method!r}"
         return f"{text}\n  on {lines.pencil!r}>"
 
     def _release(self) -> None:
@@ -332,17 +292,80 @@ class LinePlan(Plan[Bound]):
         self._shared = self._other = None
 
 
-_WHY_NOT = {
-    Local.name: "takes lines that are whole on each rank",
-    Shared.name: (
-        "takes a dimension whose processes are on one node, no singletons, and a pencil whole() "
-        "that differs in this dimension only"
-    ),
-    Reduced.name: (
-        "takes equations that are the same for all lines, and blocks of more than twice as many "
-        "points as there are diagonals below the main one, with well conditioned matrices"
-    ),
-}
+def run_prepared(prepared: Prepared) -> PencilArray:
+    """Run a prepared call. *Collective*."""
+    bound, target = prepared
+    unset_ghosts([target])
+    if under_way.on:
+        poll()
+    bound.run()
+    return target
+
+
+class LineVerb(KeptVerb[LinePlan, Prepared]):
+    """A call of a verb that keeps its plans, which are found by the lines and the equations.
+
+    `source` is the name of the field `u`, as users call it; `read` checks the arguments that are
+    not named here, and returns the equations of given lines.
+    """
+
+    def __init__(  # noqa: PLR0917
+        self,
+        name: str,
+        source: str,
+        u: PencilArray,
+        out: PencilArray | None,
+        axis: int,
+        read: Callable[[Lines], Equations],
+    ) -> None:
+        if type(u) is PencilArray:
+            self._spec = spec = FieldSpec.of(u)
+            prepared = kept_agreement(u.pencil, name, spec, spec.signature)
+            super().__init__(name, u.pencil.topology, prepared.block())
+        else:  # an error on all ranks
+            super().__init__(name, topology_among(u, out))
+        self._arguments = name, source, u, axis, read
+        self.out = out
+        self.lines: Lines
+        self.equations: Equations
+        self._steps: tuple[Callable[[Agreement], Prepared | None], Run] | None = None
+
+    def signature(self, agree: Agreement) -> PlanKey:
+        """Check the arguments, and record what ranks must agree on."""
+        name, source, u, axis, read = self._arguments
+        check_type(source, u, PencilArray)
+        number, lead = as_dim("axis", axis, u.ndim), len(self._spec.components)
+        if number < lead:
+            raise ArgumentError(
+                f"axis {number} of shape {u.shape} numbers components; axes of space are {lead} to "
+                f"{u.ndim - 1}"
+            )
+        self.lines = as_lines(u.pencil, number - lead, self._spec)
+        self.equations = read(self.lines)
+        agree(axis=self.lines.dim, equations=self.equations.text)
+        return PlanKey((name, *self.lines, self.equations.text))
+
+    def make(self) -> LinePlan:
+        """Make the plan. *Collective*."""
+        return LinePlan(self.lines, self.equations, source=self._arguments[1])
+
+    def bind(self, plan: LinePlan) -> Prepared | None:
+        """Bind the plan to the fields, as far as this rank can do so alone."""
+        if self._steps is None:
+            self._steps = plan.steps(self._arguments[2], self.out)
+        return self._steps[0](self.agree)
+
+    def set_up(self, plan: LinePlan) -> None:
+        """Make what the plan lacks. *Collective*."""
+        if self._steps is None:  # a new plan does not know yet whether all fields are shared
+            with self.agree:
+                self.bind(plan)
+        assert self._steps is not None
+        self._steps[1]()
+
+    def run(self) -> PencilArray:
+        """Agree, prepare and run. *Collective*."""
+        return run_prepared(self.prepare())
 
 
 def _reduction(

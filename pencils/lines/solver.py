@@ -1,27 +1,30 @@
-"""The plan `LineSolver`: banded systems of equations along one dimension."""
+"""Banded systems of equations along one dimension: `LineSolver` and `solve_banded`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
-from pencils.array.allocation import Array, as_components, as_dtype, as_singletons
-from pencils.array.operands import FieldSpec, check_source, check_type, signature, topology_among
+from pencils.array.allocation import Array
+from pencils.array.operands import FieldSpec, check_source, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.exchange import Handle
+from pencils.comm.exchange import AUTO, Handle
 from pencils.errors import ArgumentError
-from pencils.layout.integers import as_dim
-from pencils.lines.elimination import Row
+from pencils.layout.integers import as_int
 from pencils.lines.methods import Lines
-from pencils.lines.plan import AUTO, LinePlan, Solved, check_method
-from pencils.lines.system import System, plain_right
+from pencils.lines.plan import Equations, LinePlan, LineVerb, check_method, lines_of
+from pencils.lines.system import Row, System, plain_right
 from pencils.pencil import Pencil
-from pencils.plans import kept_agreement, kept_plan, kept_plans
+
+# A number for all points, or one for each point of a line, or one for each point of the grid.
+Diagonal: TypeAlias = "complex | Array | PencilArray"
+
+_NUMBERS = "iufc"
 
 
 class LineSolver(LinePlan):
@@ -116,14 +119,17 @@ class LineSolver(LinePlan):
             check_method(method)
             if singular not in {"raise", "pin"}:
                 raise ArgumentError(f"singular={singular!r} must be 'raise' or 'pin'")
-            equations = Diagonals(lines, diagonals, shift, periodic=bool(periodic))
-            check, pin = bool(check), singular == "pin"
-            agree(pencil=pencil, axis=lines.dim, **lines.spec.signature, **equations.signature)
-            agree(method=method, singular=singular, check=check)
-            solved = None
-            if not equations.fields:  # else these are transposed first
-                solved = Solved.within(agree, lines, equations, method, pin=pin)
-        super().__init__(lines, equations, method, pin=pin, check=check, solved=solved)
+            values = _checked_diagonals(diagonals, lines)
+            added = None if shift is None else _checked_shift(shift, lines)
+            periodic, check = bool(periodic), bool(check)
+            every = [
+                signature(each) if isinstance(each, PencilArray) else each
+                for each in (*values, added)
+            ]
+            agree(pencil=pencil, axis=lines.dim, **lines.spec.signature)
+            agree(diagonals=every, periodic=periodic, method=method, singular=singular, check=check)
+        equations = _diagonal_equations(lines, values, added, periodic=periodic)
+        super().__init__(lines, equations, method, pin=singular == "pin", check=check, source="b")
 
     def __call__(self, b: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Solve for one right side in each line. *Collective*.
@@ -145,7 +151,7 @@ class LineSolver(LinePlan):
         PencilMismatchError, ArgumentError, TypeError
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
-        return self.run(b, out)
+        return self._run(b, out)
 
     def start(self, b: PencilArray, out: PencilArray | None = None) -> Handle[PencilArray]:
         """Start to solve, and return before it is done. *Collective*.
@@ -156,219 +162,228 @@ class LineSolver(LinePlan):
         return self._start(b, out)
 
 
-def lines_of(pencil: Any, axis: Any, dtype: Any, components: Any, dims: Any) -> Lines:
-    """Check what lines there are."""
-    check_type("pencil", pencil, Pencil)
-    dim = as_dim("axis", axis, pencil.ndim)
-    singletons = as_singletons(pencil.ndim, dims)
-    return as_lines(pencil, dim, FieldSpec(as_dtype(dtype), as_components(components), singletons))
+def solve_banded(
+    l_and_u: tuple[int, int],
+    ab: ArrayLike,
+    b: PencilArray,
+    *,
+    axis: int,
+    periodic: bool = False,
+    out: PencilArray | None = None,
+) -> PencilArray:
+    """Solve one banded system for all lines along an axis. *Collective*.
+
+    The arguments are those of `scipy.linalg.solve_banded`, but lines lie along any axis, and may be
+    cut. Plans are kept, so that calls in a loop are cheap; `LineSolver` takes systems that differ
+    between lines, too, and gives control over the method, overlap and checks.
+
+    Parameters
+    ----------
+    l_and_u : (int, int)
+        Number of diagonals below and above the main one.
+    ab : array_like of shape (l + u + 1, n)
+        The matrix, the same on all ranks, its diagonals aligned with columns and the highest
+        first: ``ab[u + i - j, j]`` is element ``[i, j]``. `n` is the extent of the axis. What would
+        lie outside the matrix is not read.
+    b : PencilArray
+        Right sides, of float or complex numbers; complex ones if `ab` is complex. A halo is
+        ignored.
+    axis : int
+        An axis of space of ``b.shape``, components first, in ``[-b.ndim, b.ndim)``.
+    periodic : bool, optional
+        Whether the first point is beside the last one. What would lie outside the matrix is then in
+        its corners: ``i - j`` above counts modulo `n`.
+    out : PencilArray, optional
+        Field to fill, of the type of `b`, which it may be itself; default: a new one without halo.
+
+    Returns
+    -------
+    PencilArray
+        `out`.
+
+    Raises
+    ------
+    PencilMismatchError, ArgumentError, TypeError
+        On every rank, if an argument does not fit, or the matrix is singular.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> b = pencils.ones(pencils.Pencil((6, 4)))
+    >>> ab = [[-1] * 6, [2] * 6, [-1] * 6]
+    >>> pencils.lines.solve_banded((1, 1), ab, b, axis=0).local[:, 0]
+    array([3., 5., 6., 6., 5., 3.])
+    """
+    verb = LineVerb(
+        "solve_banded",
+        "b",
+        b,
+        out,
+        axis,
+        lambda lines: _bands(lines, l_and_u, ab, periodic=bool(periodic)),
+    )
+    return verb.run()
 
 
-def as_lines(pencil: Pencil, dim: int, spec: FieldSpec) -> Lines:
-    """Check whether fields can have systems of equations along a dimension."""
-    if spec.dtype.char not in "fdFD":
+def _bands(lines: Lines, l_and_u: Any, ab: Any, *, periodic: bool) -> Equations:
+    """Check a matrix whose diagonals are aligned with columns, and return its equations."""
+    points = lines.pencil.shape[lines.dim]
+    if not isinstance(l_and_u, Sequence) or len(l_and_u) != 2:  # noqa: PLR2004
         raise TypeError(
-            f"dtype {spec.dtype} is none of float32, float64, complex64 and complex128; "
-            "u.astype(float) is a field that fits"
+            f"l_and_u={l_and_u!r} must be a pair of integers: the numbers of diagonals below "
+            "and above the main one"
         )
-    if dim in spec.singletons:
-        raise ArgumentError(f"the fields do not vary along axis {dim}; name it in dims=")
-    return Lines(pencil, dim, spec)
+    lower, upper = (as_int(f"l_and_u[{n}]", each, least=0) for n, each in enumerate(l_and_u))
+    entries = _checked_bands(lines, lower, upper, ab)
+    # The equation of each element of `ab`; some are not among those of the lines.
+    numbers = np.arange(lower + upper + 1)[:, np.newaxis] - upper + np.arange(points)
+    if not periodic:
+        entries[(numbers < 0) | (numbers >= points)] = 0
+    if not np.isfinite(entries).all():
+        raise ArgumentError("ab has elements that are not finite; they must be numbers")
+    digest = blake2b(entries.tobytes(), digest_size=16).hexdigest()
+    rings = "periodic, " if periodic else ""
+    kind = "complex" if entries.dtype.kind == "c" else "float"
+    text = f"{rings}{lower} + 1 + {upper} diagonals of {kind} numbers {digest}"
+
+    def system(_lines: Lines, _moved: Mapping[int, PencilArray]) -> System:
+        matrix: list[Row] = [{} for _ in range(points)]
+        rings = (numbers % max(1, points)).tolist()
+        for equations, given in zip(rings, entries.tolist(), strict=True):
+            for column, (equation, entry) in enumerate(zip(equations, given, strict=True)):
+                if entry != 0:
+                    matrix[equation][column] = matrix[equation].get(column, 0.0) + entry
+        return System(matrix, plain_right(points))
+
+    return Equations(text, periodic, max(lower, upper), 0, system)
 
 
-def dim_of(u: PencilArray, axis: int) -> int:
-    """Return the dimension that an axis of a field is."""
-    number = as_dim("axis", axis, u.ndim)
-    lead = len(u.components)
-    if number < lead:
+def _checked_bands(lines: Lines, lower: int, upper: int, ab: Any) -> Array:
+    if isinstance(ab, PencilArray):
+        raise TypeError(
+            "ab is global data, not a PencilArray: one matrix for all lines; LineSolver takes "
+            "fields as diagonals"
+        )
+    array, points = np.asarray(ab), lines.pencil.shape[lines.dim]
+    if array.dtype.kind not in _NUMBERS:
+        raise TypeError(f"ab has elements of dtype {array.dtype}; it must be numbers")
+    if array.dtype.kind == "c" and lines.spec.dtype.kind != "c":
+        raise TypeError(f"ab is complex, but b is of {lines.spec.dtype}; pass b.astype(complex)")
+    wanted = (lower + upper + 1, points)
+    if array.shape != wanted:
         raise ArgumentError(
-            f"axis {number} of shape {u.shape} numbers components; axes of space are {lead} to "
-            f"{u.ndim - 1}"
+            f"ab has shape {array.shape}; with l_and_u=({lower}, {upper}) along "
+            f"dimension {lines.dim} of {points} points it must be {wanted}"
         )
-    return number - lead
+    return array.astype(complex if array.dtype.kind == "c" else float)
 
 
-def verb_agreement(name: str, u: Any, out: Any) -> agreed:
-    """Return the context in which the ranks agree on a verb; it is prepared once for each kind."""
-    if type(u) is not PencilArray:
-        return agreed(topology_among(u, out).comm, name)
-    spec = FieldSpec.of(u)
-    return kept_agreement(u.pencil, name, spec, spec.signature).block()
+def _diagonal_equations(
+    lines: Lines, values: Sequence[Diagonal], shift: Diagonal | None, *, periodic: bool
+) -> Equations:
+    """Return the equations of diagonals aligned with rows, the lowest first, and of a shift."""
+    every = (*values, shift)
+    points, width = lines.pencil.shape[lines.dim], len(values) // 2
+    digest = blake2b(digest_size=4)
+    for each in every:
+        known = each is None or isinstance(each, PencilArray)
+        digest.update(type(each).__name__.encode() if known else np.asarray(each).tobytes())
+    rings = "periodic, " if periodic else ""
+    text = f"{rings}{len(values)} diagonals {digest.hexdigest()}"
 
-
-class LineCall:
-    """A call of a plan that verbs keep: one agreement, if there is the plan.
-
-    Parameters
-    ----------
-    agree : agreed
-        The agreement of the verb, in which this is made.
-    key : tuple
-        What distinguishes the plan; all ranks agree on it.
-    u, out : PencilArray, PencilArray or None
-        Its arguments.
-    """
-
-    def __init__(self, agree: agreed, key: object, u: PencilArray, out: PencilArray | None) -> None:
-        self._agree, self._key = agree, key
-        self._arguments = u, out
-        plan: LinePlan | None = kept_plans(u.pencil.topology).get(key)
-        self._trial = None if plan is None else plan.trial(agree, u, out, out)
-
-    def run(self, make: Callable[[], LinePlan]) -> PencilArray:
-        """Run the plan, or make it first. *Collective*."""
-        u, out = self._arguments
-        plan: LinePlan = kept_plan(u.pencil.topology, self._key, make)
-        if self._trial is None:
-            return plan.run(u, out)
-        return plan.complete(self._agree, self._trial)
-
-
-# A number for all points, or one for each point of a line, or one for each point of the grid.
-Diagonal: TypeAlias = "complex | Array | PencilArray"
-
-_NUMBERS = "iufc"
-
-
-class Diagonals:
-    """Checked diagonals, aligned with rows: entry ``i`` of each belongs to equation ``i``.
-
-    Parameters
-    ----------
-    lines : Lines
-        The lines on which the matrix works.
-    given : sequence
-        An odd number of diagonals, the lowest first.
-    shift : number or PencilArray, optional
-        Added to the main diagonal; fields are singletons along the lines.
-    periodic : bool
-        Whether lines close to rings.
-    """
-
-    def __init__(self, lines: Lines, given: Any, shift: Any, *, periodic: bool) -> None:
-        self.reach = 0
-        self.points = lines.pencil.shape[lines.dim]
-        self.periodic = periodic
-        if isinstance(given, str | bytes | PencilArray) or not isinstance(
-            given, Sequence | np.ndarray
-        ):
-            kind = type(given).__name__
-            raise TypeError(f"diagonals must be a sequence like (lower, main, upper), not {kind}")
-        self.values = [
-            self._checked(f"diagonals[{number}]", each, lines) for number, each in enumerate(given)
-        ]
-        if len(self.values) % 2 == 0:
-            raise ArgumentError(
-                f"diagonals has {len(self.values)} entries; it must be an odd number: as many "
-                "below the main diagonal as above it, like (lower, main, upper)"
-            )
-        self.width = len(self.values) // 2
-        self.shift: Diagonal | None = None
-        if shift is not None:
-            self.shift = self._checked_shift(shift, lines)
-
-    @property
-    def fields(self) -> list[PencilArray]:
-        """Diagonals that differ between lines."""
-        return [each for each in (*self.values, self.shift) if isinstance(each, PencilArray)]
-
-    @property
-    def signature(self) -> dict[str, object]:
-        """What all ranks must agree on."""
-        every = [
-            signature(each) if isinstance(each, PencilArray) else each
-            for each in (*self.values, self.shift)
-        ]
-        return {"diagonals": every, "periodic": self.periodic}
-
-    def __str__(self) -> str:
-        """Describe the matrix: others have other texts, unless they differ in fields only."""
-        digest = blake2b(digest_size=4)
-        for each in (*self.values, self.shift):
-            known = each is None or isinstance(each, PencilArray)
-            digest.update(type(each).__name__.encode() if known else np.asarray(each).tobytes())
-        rings = "periodic, " if self.periodic else ""
-        return f"{rings}{len(self.values)} diagonals {digest.hexdigest()}"
-
-    def system(self, lines: Lines, moved: Mapping[int, PencilArray]) -> System:
-        """Return the equations of the own lines; `moved` has the fields where lines are whole.
-
-        Their keys are the identities of the diagonals.
-        """
-        columns = [self._along(each, lines, moved) for each in self.values]
-        shift = None if self.shift is None else self._along(self.shift, lines, moved)
+    def system(lines: Lines, moved: Mapping[int, PencilArray]) -> System:
+        columns = [_along(each, lines, moved) for each in values]
+        added = None if shift is None else _along(shift, lines, moved)
         matrix: list[Row] = []
-        for equation in range(self.points):
+        for equation in range(points):
             row: Row = {}
-            for offset, column in enumerate(columns, -self.width):
+            for offset, column in enumerate(columns, -width):
                 point = equation + offset
-                if self.periodic:
-                    point %= self.points
-                elif not 0 <= point < self.points:
+                if periodic:
+                    point %= points
+                elif not 0 <= point < points:
                     continue
                 entry = column(equation)
-                if offset == 0 and shift is not None:
-                    entry = entry + shift(equation)
+                if offset == 0 and added is not None:
+                    entry = entry + added(equation)
                 row[point] = row.get(point, 0.0) + entry
             matrix.append(row)
-        return System(matrix, plain_right(self.points))
+        return System(matrix, plain_right(points))
 
-    def _checked(self, name: str, value: Any, lines: Lines) -> Diagonal:
-        """Check a diagonal."""
-        if isinstance(value, PencilArray):
-            check_source(value, lines.pencil, FieldSpec(value.dtype, (), value.singletons), name)
-            self._check_dtype(name, value.dtype, lines)
-            beyond = sorted(lines.spec.singletons - value.singletons)
-            if beyond:
-                raise ArgumentError(
-                    f"{name} varies along dimensions {beyond}, along which the fields are "
-                    "singletons; name these in dims="
-                )
-            return value
-        array = np.asarray(value)
-        self._check_dtype(name, array.dtype, lines)
-        kind = complex if array.dtype.kind == "c" else float
-        if array.ndim == 0:
-            return kind(array[()])
-        if array.shape != (self.points,):
+    fields = [each for each in every if isinstance(each, PencilArray)]
+    return Equations(text, periodic, width, 0, system, fields)
+
+
+def _checked_diagonals(given: Any, lines: Lines) -> list[Diagonal]:
+    if isinstance(given, str | bytes | PencilArray) or not isinstance(given, Sequence | np.ndarray):
+        kind = type(given).__name__
+        raise TypeError(f"diagonals must be a sequence like (lower, main, upper), not {kind}")
+    values = [_checked(f"diagonals[{number}]", each, lines) for number, each in enumerate(given)]
+    if len(values) % 2 == 0:
+        raise ArgumentError(
+            f"diagonals has {len(values)} entries; it must be an odd number: as many "
+            "below the main diagonal as above it, like (lower, main, upper)"
+        )
+    return values
+
+
+def _checked(name: str, value: Any, lines: Lines) -> Diagonal:
+    """Check a diagonal."""
+    is_field = isinstance(value, PencilArray)
+    array = value if is_field else np.asarray(value)
+    if is_field:
+        check_source(value, lines.pencil, FieldSpec(value.dtype, (), value.singletons), name)
+    if array.dtype.kind not in _NUMBERS:
+        raise TypeError(f"{name} has elements of dtype {array.dtype}; it must be numbers")
+    if array.dtype.kind == "c" and lines.spec.dtype.kind != "c":
+        raise TypeError(f"{name} is complex, but the fields are of {lines.spec.dtype}")
+    if is_field:
+        beyond = sorted(lines.spec.singletons - value.singletons)
+        if beyond:
             raise ArgumentError(
-                f"{name} has shape {array.shape}; it must be a number, {self.points} numbers along "
-                f"dimension {lines.dim}, aligned with rows, or a PencilArray"
+                f"{name} varies along dimensions {beyond}, along which the fields are "
+                "singletons; name these in dims="
             )
-        return array.astype(kind)
-
-    def _checked_shift(self, value: Any, lines: Lines) -> Diagonal:
-        if np.ndim(value) and not isinstance(value, PencilArray):
-            raise ArgumentError(
-                f"shift has shape {np.shape(value)}; it must be a number or a PencilArray; add one "
-                "number for each point to the main diagonal"
-            )
-        checked = self._checked("shift", value, lines)
-        if isinstance(checked, PencilArray) and lines.dim not in checked.singletons:
-            raise ArgumentError(
-                f"shift varies along dimension {lines.dim}; it must be a singleton there. Pass the "
-                "sum of it and the main diagonal as diagonal"
-            )
-        return checked
-
-    def _check_dtype(self, name: str, dtype: np.dtype[Any], lines: Lines) -> None:
-        if dtype.kind not in _NUMBERS:
-            raise TypeError(f"{name} has elements of dtype {dtype}; it must be numbers")
-        if dtype.kind == "c" and lines.spec.dtype.kind != "c":
-            raise TypeError(f"{name} is complex, but the fields are of {lines.spec.dtype}")
-
-    def _along(self, value: Diagonal, lines: Lines, moved: Mapping[int, PencilArray]) -> Any:
-        """Return a function of the equation: the entry, or the entries of all own lines."""
-        if isinstance(value, PencilArray):
-            rows = of_lines(lines, moved[id(value)])
-            return lambda equation: rows[equation if len(rows) > 1 else 0]
-        if np.ndim(value):
-            numbers = np.asarray(value).tolist()
-            return lambda equation: numbers[equation]
-        return lambda _: value
+        return cast("PencilArray", value)
+    kind = complex if array.dtype.kind == "c" else float
+    if array.ndim == 0:
+        return kind(array[()])
+    points = lines.pencil.shape[lines.dim]
+    if array.shape != (points,):
+        raise ArgumentError(
+            f"{name} has shape {array.shape}; it must be a number, {points} numbers along "
+            f"dimension {lines.dim}, aligned with rows, or a PencilArray"
+        )
+    return array.astype(kind)
 
 
-def of_lines(lines: Lines, field: PencilArray) -> Array:
+def _checked_shift(value: Any, lines: Lines) -> Diagonal:
+    if np.ndim(value) and not isinstance(value, PencilArray):
+        raise ArgumentError(
+            f"shift has shape {np.shape(value)}; it must be a number or a PencilArray; add one "
+            "number for each point to the main diagonal"
+        )
+    checked = _checked("shift", value, lines)
+    if isinstance(checked, PencilArray) and lines.dim not in checked.singletons:
+        raise ArgumentError(
+            f"shift varies along dimension {lines.dim}; it must be a singleton there. Pass the "
+            "sum of it and the main diagonal as diagonal"
+        )
+    return checked
+
+
+def _along(value: Diagonal, lines: Lines, moved: Mapping[int, PencilArray]) -> Callable[[int], Any]:
+    """Return a function of the equation: the entry, or the entries of all own lines."""
+    if isinstance(value, PencilArray):
+        rows = _of_lines(lines, moved[id(value)])
+        return lambda equation: rows[equation if len(rows) > 1 else 0]
+    if np.ndim(value):
+        numbers = np.asarray(value).tolist()
+        return lambda equation: numbers[equation]
+    return lambda _: value
+
+
+def _of_lines(lines: Lines, field: PencilArray) -> Array:
     """Values of a field as rows of all own lines, in C order of the memory; one row for all points.
 
     The field lies on the pencil of the lines, has no components and perhaps singletons.

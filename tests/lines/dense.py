@@ -1,6 +1,11 @@
-"""The oracle of line solvers: dense systems solved by LAPACK, one line after the other."""
+"""Dense systems, solved by LAPACK one line after the other, and fields to compare with them."""
 
 import numpy as np
+from mpi_helpers import everywhere
+
+from pencils import zeros
+from pencils.errors import ArgumentError
+from pencils.lines import LineSolver
 
 
 def matrix_of(diagonals, points, *, periodic=False):
@@ -45,3 +50,27 @@ def diagonals_of(rng, points, width, *, dominant=3.0, kind=float):
         found = [each + 1j * rng.uniform(-1, 1, points) for each in found]
     found[width] += dominant * width
     return found
+
+
+def shared_field(pencil, data, *, shared=True, **options):
+    """Make a field of global data, in shared memory or not."""
+    lead = data.shape[: data.ndim - pencil.ndim]
+    u = zeros(pencil, dtype=data.dtype, components=lead, shared=shared, **options)
+    u[...] = data
+    return u
+
+
+def near(field, expected, tolerance=1e-12):
+    """Whether a field has these global values, on all ranks."""
+    assert field.shape == expected.shape
+    error = np.abs(field.local - expected[field.local_slices]).max(initial=0)
+    return everywhere(field.pencil.comm, error <= tolerance * np.abs(expected).max(initial=1))
+
+
+def make(pencil, axis, *diagonals, method, plan=LineSolver, **options):
+    """Make a plan by a method, or by another one where that is not possible."""
+    try:
+        return plan(pencil, axis, *diagonals, method=method, **options)
+    except ArgumentError as error:
+        assert "use method='auto'" in str(error)  # noqa: PT017 - the same on all ranks
+        return plan(pencil, axis, *diagonals, **options)

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault, spread
+from dense import near
+from mpi_helpers import random_pencil, spread
 from tiers import up_to
 
 import pencils
 from pencils import Pencil
-from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 from pencils.lines import solve_banded
 from pencils.plans import MOST_PLANS, kept_plans
 
@@ -38,11 +38,6 @@ def solved(matrix, data, axis):
     lines = np.moveaxis(data, axis, 0)
     found = np.linalg.solve(matrix, lines.reshape(len(matrix), -1)).reshape(lines.shape)
     return np.moveaxis(found, 0, axis)
-
-
-def near(field, expected, tolerance=1e-12):
-    error = np.abs(field.local - expected[field.local_slices]).max(initial=0)
-    return everywhere(field.pencil.comm, error <= tolerance * np.abs(expected).max(initial=1))
 
 
 @pytest.mark.parametrize("periodic", [False, True])
@@ -116,54 +111,3 @@ def test_plans_are_kept_by_matrix(comm):
     for number in range(MOST_PLANS + 2):
         solve_banded((0, 0), np.full((1, 12), 1.0 + number), b, axis=0)
     assert len(plans) <= MOST_PLANS
-
-
-def test_refused(comm):
-    pencil = Pencil((8, 5), comm)
-    b = pencils.ones(pencil)
-    ab = np.ones((3, 8))
-    ab[1] = 4
-
-    def refused(kind, *texts, **given):
-        given = {"l_and_u": (1, 1), "ab": ab, "b": b, "axis": 0, **given}
-        raise_together(comm, kind, *texts, call=lambda: solve_banded(**given))
-
-    refused(TypeError, "must be a pair", l_and_u=3)
-    refused(TypeError, "must be a pair", l_and_u=(1, 1, 1))
-    refused(ArgumentError, "l_and_u[0]", l_and_u=(-1, 1))
-    refused(ArgumentError, "shape (3, 8)", "(4, 8)", l_and_u=(2, 1))
-    refused(ArgumentError, "(3, 5)", axis=1)
-    refused(ArgumentError, "axis", axis=2)
-    refused(TypeError, "PencilArray", ab=b)
-    refused(TypeError, "numbers", ab=[["a"] * 8] * 3)
-    refused(TypeError, "b.astype(complex)", ab=ab * 1j)
-    refused(ArgumentError, "finite", ab=ab * np.inf)
-    refused(ArgumentError, "singular", "row 7", ab=ab * (np.arange(8) < 7))
-    refused(TypeError, "astype(float)", b=b.astype(int))
-    refused(TypeError, "PencilArray", b=b.local)
-    refused(PencilMismatchError, "out", out=pencils.ones(Pencil((8, 4), comm)))
-    refused(ArgumentError, "out", out=b.astype("f4"))
-    assert near(solve_banded((1, 1), ab, 4 * b, axis=0, periodic=True), np.full((8, 5), 2 / 3))
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_a_rank_that_is_wrong(comm):
-    b = pencils.ones(Pencil((6, 4), comm))
-    ab = np.ones((3, 6))
-    ab[1] = 4
-    for rank in ranks_at_fault(comm):
-        here = comm.rank == rank
-
-        def call(given=ab, axis=0, *, periodic=False):
-            solve_banded((1, 1), given, b, axis=axis, periodic=periodic)
-
-        for wrong in (
-            lambda n=here: call(ab + 0.5 * n),
-            lambda n=here: call(periodic=bool(n)),
-        ):
-            raise_together(comm, RankDisagreementError, "rank 0 has", call=wrong)
-        raise_together(comm, ArgumentError, f"rank {rank}: ", call=lambda n=here: call(axis=9 * n))
-        raise_together(
-            comm, ArgumentError, f"rank {rank}: ", call=lambda n=here: call(ab[:, n * 2 :])
-        )
-    call(ab)

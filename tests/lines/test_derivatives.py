@@ -1,9 +1,11 @@
 """Compact differences on fields that are cut in any way, compared with dense matrices."""
 
 import gc
+from functools import partial
 
 import numpy as np
 import pytest
+from dense import make, near
 from lele import differentiated, matrix_of
 from mpi_helpers import (
     everywhere,
@@ -18,7 +20,7 @@ from tiers import up_to
 
 import pencils
 from pencils import Pencil, derivative, zeros
-from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.errors import ArgumentError
 from pencils.lines import CompactDerivative
 from pencils.lines.compact import SCHEMES, equations, taylor_weights
 from pencils.lines.plan import METHODS
@@ -35,24 +37,11 @@ def _comm(request):
     return on_nodes(getattr(request, "param", "real nodes"))
 
 
-def near(field, expected, tolerance=1e-12):
-    """Whether a field has these global values, on all ranks."""
-    error = np.abs(field.local - expected[field.local_slices]).max(initial=0)
-    return everywhere(field.pencil.comm, error <= tolerance * np.abs(expected).max(initial=1))
-
-
-def make(pencil, axis, method, **options):
-    """Make a plan by a method, or by another one where that is not possible."""
-    try:
-        return CompactDerivative(pencil, axis, method=method, **options)
-    except ArgumentError as error:
-        assert "use method='auto'" in str(error)  # noqa: PT017 - the same on all ranks
-        return CompactDerivative(pencil, axis, **options)
-
-
 def dense(points, which, order, spacing=1.0, *, periodic=False):
     """Build the matrix that the equations of a scheme mean."""
-    system = equations(SCHEMES[which, order], which, points, spacing, periodic=periodic)
+    scheme = SCHEMES[which, order]
+    stencils = partial(scheme.at, points=points, periodic=periodic)
+    system = equations(which, points, spacing, stencils)
     left, right = np.zeros((2, points, points))
     for row, (entries, side) in enumerate(zip(*system, strict=True)):
         for column, entry in entries.items():
@@ -165,7 +154,9 @@ def test_any_pencil(comm, scheme, method, periodic, shared):
             options = {"spacing": 0.5, "periodic": periodic}
             expected = differentiated(data, axis, which, order, **options)
             options |= {"derivative": which, "order": order}
-            with make(pencil, axis, method, **options) as differentiate:
+            with make(
+                pencil, axis, method=method, plan=CompactDerivative, **options
+            ) as differentiate:
                 if differentiate.method == "shared" and not shared:
                     raise_together(
                         comm, ArgumentError, "for u and", call=lambda u=u: differentiate(u)
@@ -260,72 +251,6 @@ def test_kept_plans_are_found_again(comm):
     private.Free()
 
 
-BAD = {
-    "u": ({"u": np.zeros(4)}, TypeError, "u must be a PencilArray"),
-    "integers": ({"u": int}, TypeError, "u.astype(float)"),
-    "axis": ({"axis": 4}, ArgumentError, "axis"),
-    "components": ({"axis": 0}, ArgumentError, "axes of space are 1 to 3"),
-    "order": ({"order": 5}, ArgumentError, "order 4 or 6"),
-    "derivative": ({"derivative": 3}, ArgumentError, "derivative must be 1 or 2"),
-    "spacing": ({"spacing": 0.0}, ArgumentError, "not 0"),
-    "nan": ({"spacing": np.nan}, ArgumentError, "finite"),
-    "text": ({"spacing": "x"}, TypeError, "a number, or the global", "40 points"),
-    "length": ({"spacing": np.arange(7)}, ArgumentError, "spacing of shape (7,)"),
-    "order of points": ({"spacing": np.arange(40) % 20}, ArgumentError, "rise or fall"),
-    "a ring": ({"axis": 2, "spacing": np.arange(9)}, ArgumentError, "where lines are periodic"),
-    "few": ({"axis": 3, "derivative": 2}, ArgumentError, "has 5 points", "at least 6"),
-    "few on a ring": ({"axis": 3, "u": (8, 4), "periodic": True}, ArgumentError, "at least 5"),
-    "out": ({"out": 3}, TypeError, "out must be a PencilArray"),
-    "out of another type": ({"out": "f4"}, ArgumentError, "out has dtype float32"),
-}
-
-
-@SIZES
-@pytest.mark.parametrize("name", BAD)
-def test_bad_arguments_raise_on_all_ranks(comm, name):
-    changed, kind, *texts = BAD[name]
-    pencil = Pencil(SHAPE, comm, periodic=(False, True, False))
-    good = {"u": zeros(pencil, components=2), "axis": 1, "out": None}
-    changed = dict(changed)
-    if changed.get("u") is int:
-        changed["u"] = zeros(pencil, dtype=int, components=2)
-    if name == "few on a ring":
-        changed["u"] = zeros(Pencil((8, 9, 4), comm), components=2)
-    if changed.get("out") == "f4":
-        changed["out"] = zeros(pencil, dtype="f4", components=2)
-    for ranks in ("all", "one"):
-        if ranks == "one" and name in {"integers", "few on a ring"}:
-            continue  # ranks disagree on the field
-        mine = good | changed if ranks == "all" or comm.rank == comm.size - 1 else good
-        raise_together(comm, kind, *texts, call=lambda mine=mine: derivative(**mine))
-    assert near(derivative(**good), np.zeros((2, *SHAPE)))
-
-
-@SIZES
-def test_fields_of_other_pencils_and_ranks_that_disagree(comm):
-    if comm.size == 1:
-        return
-    pencil = Pencil(SHAPE, comm, decomp=0)
-    u = zeros(pencil)
-    across = zeros(pencil.with_(decomp=1))
-    raise_together(
-        comm, PencilMismatchError, "out lies on", call=lambda: derivative(u, 0, out=across)
-    )
-    for options in (
-        {"axis": comm.rank % 2},
-        {"axis": 0, "spacing": 1.0 + comm.rank},
-        {"axis": 0, "order": 4 + 2 * (comm.rank % 2)},
-    ):
-        raise_together(
-            comm, RankDisagreementError, call=lambda options=options: derivative(u, **options)
-        )
-        raise_together(
-            comm,
-            RankDisagreementError,
-            call=lambda options=options: CompactDerivative(pencil, **options),
-        )
-
-
 @SIZES
 def test_ghosts_of_results_are_not_valid(comm):
     pencil = Pencil((24, 4), comm, decomp=0, periodic=True)
@@ -344,9 +269,3 @@ def test_plans_show_what_they_do(comm):
         assert "periodic, derivative=1, order=6, spacing=0.5" in repr(plan)
     with CompactDerivative(pencil, 0, spacing=np.arange(40.0)) as plan:
         assert "spacing=coordinates " in repr(plan)
-    raise_together(
-        comm,
-        ArgumentError,
-        "'magic' is none of",
-        call=lambda: CompactDerivative(pencil, 0, method="magic"),
-    )

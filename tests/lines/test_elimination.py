@@ -9,10 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
 
-from pencils.lines.elimination import SingularError, eliminate, interchanged
-from pencils.lines.reduced import BlockPrograms
 from pencils.lines.reduction import Reduction
-from pencils.lines.system import System, WholeLines, plain_right, solve_directly
+from pencils.lines.system import (
+    SingularError,
+    System,
+    WholeLines,
+    eliminate,
+    interchanged,
+    plain_right,
+    solve_directly,
+)
 
 kinds = st.sampled_from([float, complex])
 
@@ -112,7 +118,6 @@ def solve_by_blocks(system, cuts, width, reach, b):
     if reduction is None:
         return None
     points, blocks = system.points, len(cuts) - 1
-    programs = [BlockPrograms(reduction, part) for part in range(blocks)]
     given_points, tips = [], []
     for part, (start, stop) in enumerate(pairwise(cuts)):
         mine = [b[:, start:stop].copy()]
@@ -121,14 +126,14 @@ def solve_by_blocks(system, cuts, width, reach, b):
             mine.append(b[:, np.arange(stop, stop + reach) % points])
         given_points.append(mine)
         tips.append(np.full((len(b), 2 * width), np.nan, b.dtype))
-        programs[part].tips(mine, tips[part], 1)()
+        reduction.prepare_tips(part)(mine, tips[part], 1)()
     for part, mine in enumerate(given_points):
         if reduction.near:
             ends = [tips[part - 1][:, width:], tips[(part + 1) % blocks][:, :width]]
             beside = [tips[part], *map(np.ascontiguousarray, ends)]
         else:
             beside = [np.concatenate(tips, 1) @ reduction.weights[part].T]
-        programs[part].solution(mine, beside, mine[0], 1)()
+        reduction.prepare_solution(part)([*mine, *beside], mine[0], 1)()
     return np.concatenate([mine[0] for mine in given_points], 1)
 
 

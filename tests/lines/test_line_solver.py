@@ -4,7 +4,7 @@ import gc
 
 import numpy as np
 import pytest
-from dense import diagonals_of, solved
+from dense import diagonals_of, make, near, shared_field, solved
 from mpi4py import MPI
 from mpi_helpers import (
     everywhere,
@@ -20,10 +20,10 @@ from mpi_helpers import (
 from tiers import up_to
 
 from pencils import Pencil, PencilArray, transpose, zeros
-from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.lines import LineSolver, plan
+from pencils.lines.methods import Shared
 from pencils.lines.plan import METHODS
-from pencils.lines.shared import Shared
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -43,29 +43,6 @@ def random_data(rng, shape, dtype=float):
     return data.astype(dtype)
 
 
-def shared_field(pencil, data, *, shared, halo=0):
-    """Make a field of global data, in shared memory or not."""
-    lead = data.shape[: data.ndim - pencil.ndim]
-    u = zeros(pencil, dtype=data.dtype, components=lead, halo=halo, shared=shared)
-    u[...] = data
-    return u
-
-
-def near(field, expected, tolerance=1e-12):
-    """Whether a field has these global values, on all ranks."""
-    error = np.abs(field.local - expected[field.local_slices]).max(initial=0)
-    return everywhere(field.pencil.comm, error <= tolerance * np.abs(expected).max(initial=1))
-
-
-def make(pencil, axis, diagonals, method, **options):
-    """Make a solver by a method, or by another one where that is not possible."""
-    try:
-        return LineSolver(pencil, axis, diagonals, method=method, **options)
-    except ArgumentError as error:
-        assert "use method='auto'" in str(error)  # noqa: PT017 - the same on all ranks
-        return LineSolver(pencil, axis, diagonals, **options)
-
-
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("periodic", [False, True])
@@ -82,7 +59,7 @@ def test_any_pencil(comm, method, periodic, width, shared):
             data = random_data(rng, shape)
             b = shared_field(pencil, data, shared=shared, halo=int(rng.integers(2)))
             expected = solved(diagonals, data, axis, periodic=periodic)
-            with make(pencil, axis, diagonals, method, periodic=periodic) as solve:
+            with make(pencil, axis, diagonals, method=method, periodic=periodic) as solve:
                 if solve.method == "shared" and not shared:
                     raise_together(comm, ArgumentError, "shared=True", call=lambda b=b: solve(b))
                     continue
@@ -143,7 +120,7 @@ def test_element_types_and_components(comm, method, dtype):
     data = random_data(rng, (2, 3, *SHAPE), np.dtype(dtype))
     b = shared_field(pencil, data, shared=True, halo=1)
     tolerance = 1e-5 if np.dtype(dtype).name in {"float32", "complex64"} else 1e-12
-    with make(pencil, 0, diagonals, method, dtype=dtype, components=(2, 3)) as solve:
+    with make(pencil, 0, diagonals, method=method, dtype=dtype, components=(2, 3)) as solve:
         out = solve(b, out=b if method == "shared" else None)
         assert out.dtype == dtype
         assert near(out, solved(diagonals, data, 2), tolerance)
@@ -199,7 +176,7 @@ def test_fields_with_singletons(comm, dims):
         b = zeros(pencil, dims=dims)
         b[...] = data
         for method in METHODS:
-            with make(pencil, 0, diagonals, method, dims=dims) as solve:
+            with make(pencil, 0, diagonals, method=method, dims=dims) as solve:
                 assert near(solve(b), solved(diagonals, data, 0))
 
 
@@ -231,7 +208,7 @@ def test_the_constant_of_neumann_problems_is_pinned(comm):
     flat = np.einsum("ij,jkl->ikl", matrix, known)
     for method in METHODS:
         b = shared_field(pencil, flat, shared=True)
-        with make(pencil, 0, (1, main, 1), method, singular="pin") as solve:
+        with make(pencil, 0, (1, main, 1), method=method, singular="pin") as solve:
             assert near(solve(b), known, 1e-10)
 
 
@@ -241,7 +218,7 @@ def test_several_solves_are_under_way(comm):
     diagonals = diagonals_of(rng, 24, 1)
     fields = [random_data(rng, (24, 20)) for _ in range(3)]
     for method in ("reduced", "transposed"):
-        with make(pencil, 0, diagonals, method) as solve:
+        with make(pencil, 0, diagonals, method=method) as solve:
             handles = [solve.start(spread(pencil, data)) for data in fields]
             for data, handle in reversed(list(zip(fields, handles, strict=True))):
                 assert near(handle.wait(), solved(diagonals, data, 0))
@@ -290,54 +267,6 @@ def test_more_ranks_than_points(comm):
     for empty in (Pencil((0, 4), comm), Pencil((4, 0), comm)):
         with LineSolver(empty, 0, (1, 4, 1)) as solve:
             assert solve(zeros(empty)).shape == empty.shape
-
-
-BAD = {
-    "an even number": ({"diagonals": (1, 2)}, ArgumentError, "odd number"),
-    "one number": ({"diagonals": 3}, TypeError, "sequence like (lower, main, upper)"),
-    "wrong length": (
-        {"diagonals": (1, np.ones(7), 1)},
-        ArgumentError,
-        "diagonals[1] has shape (7,)",
-    ),
-    "text": ({"diagonals": (1, "x", 1)}, TypeError, "diagonals[1]"),
-    "complex": ({"diagonals": (1, 2j, 1)}, TypeError, "diagonals[1] is complex"),
-    "axis": ({"axis": 3}, ArgumentError, "axis"),
-    "dtype": ({"dtype": int}, TypeError, "float64"),
-    "method": ({"method": "magic"}, ArgumentError, "'magic' is none of auto"),
-    "singular": ({"singular": "hope"}, ArgumentError, "'raise' or 'pin'"),
-    "shift": ({"shift": np.ones(4)}, ArgumentError, "shift has shape (4,)"),
-    "dims": ({"dims": (1, 2)}, ArgumentError, "do not vary along axis 0"),
-    "singular matrix": ({"diagonals": (0, 0, 0)}, ArgumentError, "pivot of row 0 vanishes"),
-    "pencil": ({"pencil": 3}, TypeError, "pencil must be a Pencil"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_arguments_raise_on_all_ranks(comm, name):
-    changed, kind, text = BAD[name]
-    good = {"pencil": Pencil(SHAPE, comm), "axis": 0, "diagonals": (1, 4, 1)}
-    for ranks in ("all", "one"):
-        if ranks == "one" and name in {"singular matrix", "pencil"}:
-            continue  # ranks disagree, or use another communicator
-        mine = good | changed if ranks == "all" or comm.rank == comm.size - 1 else good
-        raise_together(comm, kind, text, call=lambda mine=mine: LineSolver(**mine))
-
-
-def test_ranks_that_disagree(comm):
-    if comm.size == 1:
-        return
-    pencil = Pencil(SHAPE, comm)
-    for options in (
-        {"diagonals": (1, 4 + comm.rank, 1)},
-        {"diagonals": (1, np.full(23, 4.0 + comm.rank), 1)},
-        {"axis": comm.rank % 2},
-        {"periodic": comm.rank == 0},
-    ):
-        mine = {"axis": 0, "diagonals": (1, 4, 1)} | options
-        raise_together(
-            comm, RankDisagreementError, call=lambda mine=mine: LineSolver(pencil, **mine)
-        )
 
 
 def test_elimination_that_is_not_stable_is_refused(comm):
@@ -441,6 +370,6 @@ def test_a_field_of_another_pencil_as_diagonal(comm):
 def test_one_diagonal(comm, method):
     data = np.random.default_rng(1).standard_normal((40, 3))
     b = spread(Pencil(data.shape, comm, decomp=0), data)
-    with make(b.pencil, 0, [np.arange(1, 41)], method) as solve:
+    with make(b.pencil, 0, [np.arange(1, 41)], method=method) as solve:
         if solve.method != "shared":
             assert near(solve(b), data / np.arange(1, 41)[:, np.newaxis])

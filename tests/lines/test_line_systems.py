@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from dense import diagonals_of, matrix_of, solved
+from dense import diagonals_of, matrix_of, near, shared_field, solved
 from mpi_helpers import everywhere, on_nodes, raise_together, random_pencil, spread
 from tiers import up_to
 
@@ -21,20 +21,6 @@ SHAPE = (24, 9, 5)
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
     return on_nodes(getattr(request, "param", "real nodes"))
-
-
-def shared_field(pencil, data, **options):
-    """Make a field of global data in shared memory, for which every method is possible."""
-    lead = data.shape[: data.ndim - pencil.ndim]
-    u = zeros(pencil, dtype=data.dtype, components=lead, shared=True, **options)
-    u[...] = data
-    return u
-
-
-def near(field, expected, tolerance=1e-12):
-    """Whether a field has these global values, on all ranks."""
-    error = np.abs(field.local - expected[field.local_slices]).max(initial=0)
-    return everywhere(field.pencil.comm, error <= tolerance * np.abs(expected).max(initial=1))
 
 
 def possible(pencil, axis, diagonals, **options):

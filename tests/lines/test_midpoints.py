@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, holds, raise_together, random_pencil, spread
+from dense import near
+from mpi_helpers import holds, random_pencil, spread
 from scipy import linalg
 from tiers import up_to
 
 from pencils import Pencil, derivative, zeros
-from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 from pencils.lines import midpoints
 
 SIZES = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -63,13 +63,6 @@ def expected_of(data, axis, wind, order, *, periodic):
     flat = lines.reshape(len(lines), -1)
     found = (interpolated_ring if periodic else interpolated)(flat, wind, order)
     return np.moveaxis(found.reshape(-1, *lines.shape[1:]), 0, axis)
-
-
-def near(field, expected, tolerance=1e-12):
-    """Whether a field has these global values, on all ranks."""
-    assert field.shape == expected.shape
-    error = np.abs(field.local - expected[field.local_slices]).max(initial=0)
-    return everywhere(field.pencil.comm, error <= tolerance * np.abs(expected).max(initial=1))
 
 
 @SCHEMES
@@ -190,48 +183,3 @@ def test_conservation_by_midpoints_of_fluxes(comm):
     slope = (at_faces - np.roll(at_faces, 1, 0)) / angles[1, 0]
     assert abs(slope.sum()) < 1e-10
     assert abs(slope - derivative(u, 0, spacing=angles[1, 0])).max() < 1e-2
-
-
-BAD = {
-    "integers": ({"u": int}, TypeError, "u.astype(float)"),
-    "order": ({"order": 5}, ArgumentError, "order must be 4 or 6, or 3 or 5 with a wind"),
-    "order with wind": ({"order": 6, "wind": 1}, ArgumentError, "order=6 with wind=1"),
-    "wind": ({"wind": 2}, ArgumentError, "wind=2 must be -1, 0 or 1"),
-    "coordinates": ({"coordinates": np.arange(7)}, ArgumentError, "coordinates of shape (7,)"),
-    "number": ({"coordinates": 0.5}, ArgumentError, "coordinates of the 24 points"),
-    "a ring": ({"axis": 1, "coordinates": np.arange(9)}, ArgumentError, "where lines are periodic"),
-    "few": ({"axis": 2}, ArgumentError, "has 5 points", "at least 6 between walls"),
-    "out": ({"out": "u"}, PencilMismatchError, "out lies on"),
-}
-
-
-@SIZES
-@pytest.mark.parametrize("name", BAD)
-def test_bad_arguments_of_midpoints_raise_on_all_ranks(comm, name):
-    changed, kind, *texts = BAD[name]
-    pencil = Pencil(SHAPE, comm, periodic=(False, True, False))
-    good = {"u": zeros(pencil), "axis": 0}
-    bad = good | changed
-    if name == "integers":
-        bad["u"] = zeros(pencil, dtype=int)
-    if name == "out":
-        bad["out"] = good["u"]
-    for ranks in ("all", "one"):
-        if ranks == "one" and name == "integers":
-            continue  # ranks disagree on the field
-        mine = bad if ranks == "all" or comm.rank == comm.size - 1 else good
-        raise_together(comm, kind, *texts, call=lambda mine=mine: midpoints(**mine))
-    assert near(midpoints(**good), np.zeros((23, 9, 5)))
-
-
-@SIZES
-def test_ranks_that_disagree_on_midpoints(comm):
-    if comm.size == 1:
-        return
-    u = zeros(Pencil(SHAPE, comm, decomp=0))
-    for options in ({"wind": comm.rank % 2}, {"order": 4 + 2 * (comm.rank % 2)}):
-        raise_together(
-            comm,
-            RankDisagreementError,
-            call=lambda options=options: midpoints(u, 0, **options),
-        )

@@ -16,15 +16,18 @@ extern Py_ssize_t stream_from; /* targets of so many bytes are written past the 
 
 typedef PyObject *Function(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 Function rows_move, rows_locate, rows_fetch, rows_sort; /* rows_module.c */
-Function running_sums, weighted_sum, weighted_rows;     /* files of these names */
+Function running_sums, weighted_sum, weighted_rows;     /* running.c, weighted.c */
 Function pool_block;                                    /* pool.c, as what follows */
 PyObject *pool_keep(PyObject *module, PyObject *bytes);
 PyObject *pool_counts(PyObject *module, PyObject *nothing);
 PyObject *total(PyObject *module, PyObject *array);     /* total.c */
 PyObject *mixed_sum(PyObject *module, PyObject *args);  /* checksum.c */
 
-/* Add types to the module. */
-int lines_set_up(PyObject *module);
+PyObject *copies(PyObject *module, PyObject *args, PyObject *keywords); /* module.c */
+PyObject *lines(PyObject *module, PyObject *args, PyObject *keywords);  /* lines_module.c */
+
+/* Make the types; 0 if they are there. */
+int prepared_set_up(PyObject *module);
 int pool_set_up(PyObject *module);
 
 /* Release Python's lock if that is worth the time; the result is for `lock`. */
@@ -48,6 +51,22 @@ typedef struct {
     Py_ssize_t count;
     Py_buffer *views;
 } Held;
+
+/* A call that is prepared: an object that Python calls without arguments. It views arrays, for all
+   that it does, and owns memory of its own, which begins with zeros. */
+typedef struct Prepared {
+    PyObject_HEAD
+    PyObject *weakrefs;
+    Held held;
+    Py_ssize_t bytes;            /* for many, the lock of the interpreter is released */
+    int alone, busy;             /* whether only one thread may execute it, and one does */
+    void *own;
+    void (*run)(void *own);
+    void (*clear)(void *own);    /* frees what the memory of its own refers to */
+} Prepared;
+
+/* Make one with room for so many views, and so much memory of its own; NULL with an error. */
+Prepared *prepared_new(Py_ssize_t nviews, size_t bytes, void (*run)(void *), void (*clear)(void *));
 
 Py_buffer *hold(Held *held, PyObject *array, int flags);
 void release(Held *held);

@@ -202,7 +202,7 @@ static void add_copies(State *state)
     }
 }
 
-static Prepared allocate(State *state)
+static int allocate(State *state)
 {
     Lines *lines = state->lines;
     size_t rows = (size_t)lines->program.rows, terms = (size_t)lines->program.nterms;
@@ -214,16 +214,14 @@ static Prepared allocate(State *state)
     state->free = malloc((rows + 1) * sizeof(int64_t));
     state->factors = calloc((size_t)lines->nfactors + 1, 1);
     return lines->sums.sums && lines->sums.terms && lines->sums.fetches && state->rows
-                   && state->free && state->factors
-               ? PREPARED
-               : NO_MEMORY;
+           && state->free && state->factors;
 }
 
-Prepared lines_translate(Lines *lines)
+int lines_translate(Lines *lines)
 {
     State state = {.lines = lines};
-    Prepared status = allocate(&state);
-    if (status == PREPARED) {
+    int allocated = allocate(&state);
+    if (allocated) {
         state.term = lines->sums.terms;
         lines->sums.element = lines->element;
         for (int i = 0; i < lines->nsegments; i++)
@@ -239,7 +237,7 @@ Prepared lines_translate(Lines *lines)
     free(state.rows);
     free(state.free);
     free(state.factors);
-    return status;
+    return allocated;
 }
 
 /* ---- from slots to bytes ---- */
@@ -272,7 +270,7 @@ static void fetch_rows(Lines *lines)
 
 /* Lines that lie one after the other in memory, and are copied: fetch those of the next strip, some
    before each sum. */
-static Prepared fetch_lines(Lines *lines, int number)
+static int fetch_lines(Lines *lines, int number)
 {
     const Segment *segment = &lines->segments[number];
     ptrdiff_t size = size_of(lines->element), bytes = segment->count * size;
@@ -280,10 +278,10 @@ static Prepared fetch_lines(Lines *lines, int number)
     ptrdiff_t pieces = (bytes + PIECE - 1) / PIECE, count = lines->step * pieces, done = 0;
     Sums *sums = &lines->sums;
     if (segment->in_place || segment->step != size || lines->inner != 1 || sums->count == 0)
-        return PREPARED;
+        return 1;
     Fetch *both = malloc((size_t)(sums->nfetches + count + 1) * sizeof(Fetch)), *next = both;
     if (!both)
-        return NO_MEMORY;
+        return 0;
     for (ptrdiff_t i = 0, before = 0; i < sums->count; i++) {
         for (; before < sums->sums[i].fetched; before++)
             *next++ = sums->fetches[before];
@@ -297,10 +295,10 @@ static Prepared fetch_lines(Lines *lines, int number)
     sums->nfetches = next - both;
     free(sums->fetches);
     sums->fetches = both;
-    return PREPARED;
+    return 1;
 }
 
-Prepared lines_place(Lines *lines)
+int lines_place(Lines *lines)
 {
     Sums *sums = &lines->sums;
     for (ptrdiff_t i = 0; i < sums->count; i++)
@@ -311,8 +309,8 @@ Prepared lines_place(Lines *lines)
     }
     fetch_rows(lines);
     sums->inside = lines->slots * lines->pitch <= NEAR_BYTES && !lines->copied;
-    Prepared status = PREPARED;
-    for (int i = 0; i < lines->nsources && status == PREPARED; i++)
-        status = fetch_lines(lines, i);
-    return status;
+    int done = 1;
+    for (int i = 0; i < lines->nsources && done; i++)
+        done = fetch_lines(lines, i);
+    return done;
 }

@@ -13,33 +13,6 @@ static ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
 static ptrdiff_t most(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
 static ptrdiff_t up_to_line(ptrdiff_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
-/* ---- the program ---- */
-
-static Prepared check(const Lines *lines)
-{
-    const Program *program = &lines->program;
-    int64_t begin = 0;
-    for (int64_t i = 0; i < program->nsteps; i++) {
-        if (program->ends[i] < begin || program->ends[i] > program->nterms)
-            return BAD_ENDS;
-        if (program->targets[i] < 0 || program->targets[i] >= program->rows)
-            return BAD_ROW;
-        begin = program->ends[i];
-    }
-    for (int64_t i = 0; i < program->nterms; i++) {
-        if (program->rows_of[i] < 0 || program->rows_of[i] >= program->rows)
-            return BAD_ROW;
-        if (program->factors_of[i] < -1 || program->factors_of[i] >= lines->nfactors)
-            return BAD_FACTOR;
-    }
-    for (int i = 0; i < lines->nsegments; i++) {
-        const Segment *segment = &lines->segments[i];
-        if (segment->begin < 0 || segment->count > program->rows - segment->begin)
-            return BAD_ROW;
-    }
-    return begin == program->nterms ? PREPARED : BAD_ENDS;
-}
-
 /* ---- the lines ---- */
 
 /* Whether an axis and the next are one axis in all arrays. */
@@ -199,7 +172,7 @@ static void prepare_block(const Lines *lines, Segment *segment, int rest, int is
                   is_target ? buffer : segment->first, size, naxes, axes);
 }
 
-static Prepared prepare_blocks(Lines *lines)
+static int prepare_blocks(Lines *lines)
 {
     lines->copied = 0;
     for (int i = 0; i < lines->nsegments; i++) {
@@ -207,11 +180,11 @@ static Prepared prepare_blocks(Lines *lines)
         lines->copied |= !segment->in_place;
         segment->axes = malloc(2 * (size_t)(lines->naxes + 1) * sizeof(Axis));
         if (!segment->axes)
-            return NO_MEMORY;
+            return 0;
         for (int rest = 0; !segment->in_place && rest < 2; rest++)
             prepare_block(lines, segment, rest, i >= lines->nsources);
     }
-    return PREPARED;
+    return 1;
 }
 
 static void fill_with_ones(const Lines *lines)
@@ -226,36 +199,29 @@ static void fill_with_ones(const Lines *lines)
     }
 }
 
-static Prepared allocate(Lines *lines)
+static int allocate(Lines *lines)
 {
     size_t rows = (size_t)lines->slots, pitch = (size_t)most(LINE, lines->pitch);
     if (rows > (PTRDIFF_MAX - 2 * LINE) / pitch)
-        return NO_MEMORY;
+        return 0;
     lines->memory = calloc(rows * pitch + LINE, 1);
     lines->bases = calloc(SEGMENTS + (size_t)lines->nsegments, sizeof *lines->bases);
     if (!lines->memory || !lines->bases)
-        return NO_MEMORY;
+        return 0;
     lines->buffer = lines->memory + (LINE - (uintptr_t)lines->memory % LINE) % LINE;
     lines->bases[BUFFER] = lines->buffer;
     fill_with_ones(lines);
-    return PREPARED;
+    return 1;
 }
 
-Prepared lines_prepare(Lines *lines)
+int lines_prepare(Lines *lines)
 {
-    Prepared status = check(lines);
-    if (status != PREPARED)
-        return status;
     merge(lines);
     choose_in_place(lines);
-    status = lines_translate(lines);
-    if (status != PREPARED)
-        return status;
+    if (!lines_translate(lines))
+        return 0;
     divide(lines);
-    status = lines_place(lines);
-    if (status == PREPARED)
-        status = allocate(lines);
-    return status == PREPARED ? prepare_blocks(lines) : status;
+    return lines_place(lines) && allocate(lines) && prepare_blocks(lines);
 }
 
 void lines_free(Lines *lines)

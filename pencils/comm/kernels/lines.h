@@ -55,21 +55,20 @@ typedef struct {
     Sums sums;
 } Lines;
 
-typedef enum { PREPARED, NO_MEMORY, BAD_ENDS, BAD_ROW, BAD_FACTOR } Prepared;
-
-/* Check the program, divide the lines in strips, and allocate memory; `lines_free` in any case. */
-Prepared lines_prepare(Lines *lines);
+/* Divide the lines in strips, and allocate memory; false if there is none; `lines_free` in any case.
+   The program is right: pencils/comm/line_program.py has checked it. */
+int lines_prepare(Lines *lines);
 
 void lines_run(const Lines *lines, Copier *copy, Adder *add);
 
 void lines_free(Lines *lines);
 
-/* Translate a checked program to sums, whose places in the buffer are numbers of slots at first;
+/* Translate the program to sums, whose places in the buffer are numbers of slots at first;
    the last two are for parts of long sums, and for ones. */
-Prepared lines_translate(Lines *lines);
+int lines_translate(Lines *lines);
 
 /* Make bytes of slots, and decide when rows are fetched. */
-Prepared lines_place(Lines *lines);
+int lines_place(Lines *lines);
 
 /* Bytes of an element. */
 ptrdiff_t size_of(Element element);

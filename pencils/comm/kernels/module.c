@@ -1,7 +1,6 @@
 /* The compiled copies as a Python module, for arrays that export the buffer protocol. */
 #include "arguments.h"
 
-#include <structmember.h>
 #include "machine.h"
 
 enum {
@@ -61,17 +60,12 @@ static void prepare(Block *block, const Py_buffer *views, Axis *axes)
     block_prepare(block, to->buf, from->buf, to->itemsize, to->ndim, axes);
 }
 
-/* Copy `bytes`, to a target of `whole` bytes that decide whether they are written past the cache. */
-static void execute(Copier *copier, const Block *blocks, Py_ssize_t count, Py_ssize_t bytes,
-                    Py_ssize_t whole)
+static void copy_blocks(Copier *copier, const Block *blocks, Py_ssize_t count, int stream)
 {
-    int stream = whole >= stream_from;
-    PyThreadState *state = unlock(bytes >= WORTH_UNLOCKING);
     for (Py_ssize_t i = 0; i < count; i++)
         copier(&blocks[i], stream);
     if (stream)
         streams_finish();
-    lock(state);
 }
 
 static PyObject *copy(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
@@ -90,7 +84,9 @@ static PyObject *copy(PyObject *Py_UNUSED(module), PyObject *const *arguments, P
         return NULL;
     prepare(&block, views, axes);
     Py_ssize_t bytes = block_bytes(&block);
-    execute(level.copy, &block, 1, bytes, whole > bytes ? whole : bytes);
+    PyThreadState *state = unlock(bytes >= WORTH_UNLOCKING);
+    copy_blocks(level.copy, &block, 1, (whole > bytes ? whole : bytes) >= stream_from);
+    lock(state);
     PyBuffer_Release(&views[0]);
     PyBuffer_Release(&views[1]);
     Py_RETURN_NONE;
@@ -109,65 +105,55 @@ static PyObject *address(PyObject *Py_UNUSED(module), PyObject *array)
 /* ---- prepared copies ---- */
 
 typedef struct {
-    PyObject_HEAD
-    PyObject *weakrefs;
-    Py_ssize_t count;
-    Py_ssize_t bytes;
+    Py_ssize_t count, bytes;
     int past; /* whether targets are written past the cache, whatever their size */
     Copier *copier;
     Block *blocks;
-    Py_buffer *views; /* target and source of every block */
 } Copies;
 
-static int copies_add(Copies *self, PyObject *pair)
+static void copies_run(void *own)
 {
-    Py_buffer *views = &self->views[2 * self->count];
-    Block *block = &self->blocks[self->count];
+    Copies *copies = own;
+    int stream = (copies->past && copies->bytes >= WORTH_STREAMING) || copies->bytes >= stream_from;
+    copy_blocks(copies->copier, copies->blocks, copies->count, stream);
+}
+
+static void copies_clear(void *own)
+{
+    Copies *copies = own;
+    for (Py_ssize_t i = 0; i < copies->count; i++)
+        PyMem_Free(copies->blocks[i].axes);
+    PyMem_Free(copies->blocks);
+}
+
+static int copies_add(Prepared *self, PyObject *pair)
+{
+    Copies *copies = self->own;
+    Py_buffer *views = &self->held.views[self->held.count];
     PyObject *arrays = PySequence_Tuple(pair);
     if (!arrays)
         return -1;
-    if (PyTuple_Size(arrays) != 2) {
+    int status = -1;
+    if (PyTuple_Size(arrays) != 2)
         PyErr_SetString(PyExc_TypeError, "Copies takes pairs of a target and a source");
-        Py_DECREF(arrays);
-        return -1;
-    }
-    int status = open_views(views, PyTuple_GetItem(arrays, 0), PyTuple_GetItem(arrays, 1));
+    else
+        status = open_views(views, PyTuple_GetItem(arrays, 0), PyTuple_GetItem(arrays, 1));
     Py_DECREF(arrays); /* the views keep the arrays */
     if (status < 0)
         return -1;
-    Axis *axes = PyMem_Malloc((views->ndim + 1) * sizeof(Axis));
+    self->held.count += 2;
+    Axis *axes = PyMem_Malloc((size_t)(views->ndim + 1) * sizeof(Axis));
     if (!axes) {
-        PyBuffer_Release(&views[0]);
-        PyBuffer_Release(&views[1]);
         PyErr_NoMemory();
         return -1;
     }
+    Block *block = &copies->blocks[copies->count++];
     prepare(block, views, axes);
     self->bytes += block_bytes(block);
-    self->count++;
     return 0;
 }
 
-static int copies_fill(Copies *self, PyObject *pairs)
-{
-    Py_ssize_t count = PyTuple_Size(pairs);
-    self->copier = level.copy;
-    self->blocks = PyMem_Calloc(count, sizeof(Block));
-    self->views = PyMem_Calloc(2 * count, sizeof(Py_buffer));
-    if (!self->blocks || !self->views) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (copies_add(self, PyTuple_GetItem(pairs, i)) < 0)
-            return -1;
-    for (Py_ssize_t i = 0; i + 1 < count; i++)
-        if (self->blocks[i].run)
-            blocks_join(&self->blocks[i], &self->blocks[i + 1]);
-    return 0;
-}
-
-static PyObject *copies_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+PyObject *copies(PyObject *Py_UNUSED(module), PyObject *arguments, PyObject *keywords)
 {
     PyObject *pairs;
     int past = 0;
@@ -175,89 +161,28 @@ static PyObject *copies_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|p", names, &pairs, &past))
         return NULL;
     pairs = PySequence_Tuple(pairs);
-    Copies *self = pairs ? (Copies *)PyType_GenericAlloc(type, 0) : NULL;
-    if (self)
-        self->past = past;
-    if (self && copies_fill(self, pairs) < 0)
-        Py_CLEAR(self);
-    Py_XDECREF(pairs);
+    if (!pairs)
+        return NULL;
+    Py_ssize_t count = PyTuple_Size(pairs);
+    Prepared *self = prepared_new(2 * count, sizeof(Copies), copies_run, copies_clear);
+    if (self) {
+        Copies *copies = self->own;
+        *copies = (Copies){0, 0, past, level.copy, PyMem_Calloc((size_t)count, sizeof(Block))};
+        int status = copies->blocks ? 0 : -1;
+        if (!copies->blocks)
+            PyErr_NoMemory();
+        for (Py_ssize_t i = 0; i < count && status == 0; i++)
+            status = copies_add(self, PyTuple_GetItem(pairs, i));
+        for (Py_ssize_t i = 0; i + 1 < copies->count; i++)
+            if (copies->blocks[i].run)
+                blocks_join(&copies->blocks[i], &copies->blocks[i + 1]);
+        copies->bytes = self->bytes;
+        if (status < 0)
+            Py_CLEAR(self);
+    }
+    Py_DECREF(pairs);
     return (PyObject *)self;
 }
-
-static PyObject *copies_call(PyObject *object, PyObject *arguments, PyObject *keywords)
-{
-    Copies *self = (Copies *)object;
-    if (PyTuple_Size(arguments) != 0 || (keywords && PyDict_Size(keywords) != 0)) {
-        PyErr_SetString(PyExc_TypeError, "prepared copies take no arguments");
-        return NULL;
-    }
-    int past = self->past && self->bytes >= WORTH_STREAMING;
-    /* For other processes that share memory: see `prepare_ordered_copies`. */
-    ORDER_MEMORY();
-    execute(self->copier, self->blocks, self->count, self->bytes,
-            past ? PY_SSIZE_T_MAX : self->bytes);
-    ORDER_MEMORY();
-    Py_RETURN_NONE;
-}
-
-static int copies_traverse(PyObject *object, visitproc visit, void *arg)
-{
-    Copies *self = (Copies *)object;
-    Py_VISIT(Py_TYPE(object));
-    for (Py_ssize_t i = 0; i < 2 * self->count; i++)
-        Py_VISIT(self->views[i].obj);
-    return 0;
-}
-
-static int copies_clear(PyObject *object)
-{
-    Copies *self = (Copies *)object;
-    while (self->count > 0) {
-        self->count--;
-        PyBuffer_Release(&self->views[2 * self->count]);
-        PyBuffer_Release(&self->views[2 * self->count + 1]);
-        PyMem_Free(self->blocks[self->count].axes);
-    }
-    return 0;
-}
-
-static void copies_dealloc(PyObject *object)
-{
-    Copies *self = (Copies *)object;
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    if (self->weakrefs)
-        PyObject_ClearWeakRefs(object);
-    copies_clear(object);
-    PyMem_Free(self->blocks);
-    PyMem_Free(self->views);
-    PyObject_GC_Del(object);
-    Py_DECREF(type);
-}
-
-static PyMemberDef copies_members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(Copies, weakrefs), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyType_Slot copies_slots[] = {
-    {Py_tp_doc, (void *)"Copies(pairs, past=False): copies of sources into targets, executed by calling it; past the "
-                           "cache whatever their size if `past`."},
-    {Py_tp_new, (void *)copies_new},
-    {Py_tp_call, (void *)copies_call},
-    {Py_tp_traverse, (void *)copies_traverse},
-    {Py_tp_clear, (void *)copies_clear},
-    {Py_tp_dealloc, (void *)copies_dealloc},
-    {Py_tp_members, copies_members},
-    {0, NULL},
-};
-
-static PyType_Spec copies_spec = {
-    .name = "pencils.comm._kernels.Copies",
-    .basicsize = sizeof(Copies),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = copies_slots,
-};
 
 /* ---- the module ---- */
 
@@ -290,12 +215,21 @@ static PyObject *stream(PyObject *Py_UNUSED(module), PyObject *bytes)
     return PyLong_FromSsize_t(before);
 }
 
+#define WITH_KEYWORDS(function) \
+    (PyCFunction)(void (*)(void))function, METH_VARARGS | METH_KEYWORDS
 #define FAST(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL
 
 static PyMethodDef functions[] = {
     {"copy", FAST(copy),
      "copy(target, source, whole=0): copy all elements; the arrays must not overlap. The target is "
      "part of so many bytes."},
+    {"Copies", WITH_KEYWORDS(copies),
+     "Copies(pairs, past=False): copies of sources into targets, executed by calling the result; "
+     "past the cache whatever their size if `past`."},
+    {"Lines", WITH_KEYWORDS(lines),
+     "Lines(program, sources, targets, axis, coefficients, bytes, fewest, most, besides=0): a "
+     "program for all lines along an axis, executed by calling the result. Buffers have about so "
+     "many bytes, and strips at least and at most so many lines."},
     {"address", address, METH_O, "address(array): where its first element is."},
     {"available", available, METH_NOARGS, "Names of what this processor can run, best first."},
     {"use", use, METH_O, "use(name): copy, add and sum up by these instructions from now on."},
@@ -340,12 +274,7 @@ static int set_up(PyObject *module)
 {
     nlevels = levels_available(levels);
     level = levels[0];
-    PyObject *type = PyType_FromSpec(&copies_spec);
-    int status = type ? PyModule_AddObjectRef(module, "Copies", type) : -1;
-    Py_XDECREF(type);
-    if (status == 0)
-        status = lines_set_up(module);
-    return status < 0 ? status : pool_set_up(module);
+    return prepared_set_up(module) < 0 ? -1 : pool_set_up(module);
 }
 
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, (void *)set_up}, {0, NULL}};

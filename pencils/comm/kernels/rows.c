@@ -14,6 +14,17 @@ enum {
 
 INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
 
+/* Call with the bytes of an item, as a constant if there are so many of a number. */
+#define BY_SIZE(item, call)                                                         \
+    switch (item) {                                                                 \
+    case 1: call(1); break;                                                         \
+    case 2: call(2); break;                                                         \
+    case 4: call(4); break;                                                         \
+    case 8: call(8); break;                                                         \
+    case 16: call(16); break;                                                       \
+    default: call(item);                                                            \
+    }
+
 /* ---- items by their numbers ---- */
 
 INLINE char *place(char *first, const int64_t *numbers, ptrdiff_t i, ptrdiff_t step)
@@ -35,28 +46,21 @@ INLINE void move_some(const Moves *m, const int64_t *to, const int64_t *from, pt
     }
 }
 
-INLINE void move_items(const Moves *m, ptrdiff_t item)
-{
-    if (m->to && m->from)
-        move_some(m, m->to, m->from, item);
-    else if (m->to)
-        move_some(m, m->to, NULL, item);
-    else if (m->from)
-        move_some(m, NULL, m->from, item);
-    else
-        move_some(m, NULL, NULL, item);
-}
+#define MOVE_ALL(item) move_some(m, NULL, NULL, item)
+#define SCATTER(item) move_some(m, m->to, NULL, item)
+#define GATHER(item) move_some(m, NULL, m->from, item)
+#define MOVE_BOTH(item) move_some(m, m->to, m->from, item)
 
 void moves_run(const Moves *m)
 {
-    switch (m->item) {
-    case 1: move_items(m, 1); break;
-    case 2: move_items(m, 2); break;
-    case 4: move_items(m, 4); break;
-    case 8: move_items(m, 8); break;
-    case 16: move_items(m, 16); break;
-    default: move_items(m, m->item);
-    }
+    if (m->to && m->from)
+        BY_SIZE(m->item, MOVE_BOTH)
+    else if (m->to)
+        BY_SIZE(m->item, SCATTER)
+    else if (m->from)
+        BY_SIZE(m->item, GATHER)
+    else
+        BY_SIZE(m->item, MOVE_ALL)
 }
 
 /* ---- points by their coordinates ---- */
@@ -142,18 +146,8 @@ INLINE void read_some(const char *const *sources, ptrdiff_t count, char *target,
         memcpy(target + i * step, sources[i], item);
 }
 
-static void read_items(const char *const *sources, ptrdiff_t count, char *target, ptrdiff_t item,
-                       ptrdiff_t step)
-{
-    switch (item) {
-    case 1: read_some(sources, count, target, 1, step); break;
-    case 2: read_some(sources, count, target, 2, step); break;
-    case 4: read_some(sources, count, target, 4, step); break;
-    case 8: read_some(sources, count, target, 8, step); break;
-    case 16: read_some(sources, count, target, 16, step); break;
-    default: read_some(sources, count, target, item, step);
-    }
-}
+#define READ(item)                                                                          \
+    read_some(batches[(start / BATCH + 1) % 2], ready, target + (start - BATCH) * step, item, step)
 
 void points_fetch(const Points *points, const int64_t *table, char *target, ptrdiff_t item,
                   ptrdiff_t step)
@@ -165,8 +159,7 @@ void points_fetch(const Points *points, const int64_t *table, char *target, ptrd
         if (count > 0)
             find(points, table, start, count, batches[start / BATCH % 2]);
         if (ready > 0)
-            read_items(batches[(start / BATCH + 1) % 2], ready, target + (start - BATCH) * step,
-                       item, step);
+            BY_SIZE(item, READ)
         ready = count;
     }
 }

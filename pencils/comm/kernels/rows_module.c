@@ -28,18 +28,6 @@ static int read_table(Table *table, const Py_buffer *view)
     return 0;
 }
 
-/* See each row as one item, where its values follow each other on both sides. */
-static void join(Table *target, Table *source)
-{
-    Table *both[] = {target, source};
-    if (target->column_step != target->item || source->column_step != source->item)
-        return;
-    for (int i = 0; i < 2; i++) {
-        both[i]->item *= both[i]->columns;
-        both[i]->columns = 1;
-    }
-}
-
 static int read_list(Held *held, PyObject *list, const int64_t **numbers, Py_ssize_t *count)
 {
     *numbers = NULL;
@@ -62,7 +50,10 @@ static int move(Held *held, PyObject *const *arguments)
         return -1;
     if (written != read || target.item != source.item || target.columns != source.columns)
         return fail("the target cannot take these rows of the source");
-    join(&target, &source);
+    if (target.column_step == target.item && source.column_step == source.item) {
+        target.item *= target.columns; /* each row is one item */
+        target.columns = 1;
+    }
     PyThreadState *state = unlock(read >= WORTH_UNLOCKING);
     for (Py_ssize_t i = 0; i < target.columns; i++)
         moves_run(&(Moves){target.first + i * target.column_step,
@@ -80,44 +71,34 @@ typedef struct {
     Along along[MOST];
 } Where;
 
-/* Read one dimension: its coordinates, cuts and step. */
-static int read_dimension(Held *held, Where *where, int dim, PyObject *coords, PyObject *cuts,
-                          PyObject *step)
-{
-    Py_ssize_t least = dim ? where->points.count : 0;
-    Py_ssize_t count, parts;
-    where->coords[dim] = integers(held, coords, least, 0, &count);
-    if (!where->coords[dim])
-        return -1;
-    if (dim == 0)
-        where->points.count = count;
-    where->along[dim].cuts = integers(held, cuts, 2, 0, &parts);
-    if (!where->along[dim].cuts)
-        return -1;
-    where->along[dim].parts = parts - 1;
-    where->along[dim].step = PyLong_AsSsize_t(step);
-    return where->along[dim].step == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
 /* Read coords, cuts and steps, tuples with an entry for each dimension, and who is first. */
 static int read_points(Held *held, Where *where, PyObject *const *arguments)
 {
-    Py_ssize_t ndim = PyTuple_Size(arguments[0]);
+    Points *points = &where->points;
+    Py_ssize_t ndim = PyTuple_Size(arguments[0]), count, parts;
     if (ndim < 0)
         return -1;
     if (ndim < 1 || ndim > MOST || PyTuple_Size(arguments[1]) != ndim
         || PyTuple_Size(arguments[2]) != ndim)
         return fail("every dimension needs coordinates, cuts and a step");
-    for (int dim = 0; dim < ndim; dim++)
-        if (read_dimension(held, where, dim, PyTuple_GetItem(arguments[0], dim),
-                           PyTuple_GetItem(arguments[1], dim),
-                           PyTuple_GetItem(arguments[2], dim)) < 0)
+    for (int dim = 0; dim < ndim; dim++) {
+        Along *along = &where->along[dim];
+        PyObject *coords = PyTuple_GetItem(arguments[0], dim);
+        where->coords[dim] = integers(held, coords, dim ? points->count : 0, 0, &count);
+        if (!where->coords[dim])
             return -1;
-    where->points.ndim = (int)ndim;
-    where->points.coords = where->coords;
-    where->points.along = where->along;
-    where->points.first = PyLong_AsSsize_t(arguments[3]);
-    return where->points.first == -1 && PyErr_Occurred() ? -1 : 0;
+        points->count = dim ? points->count : count;
+        along->cuts = integers(held, PyTuple_GetItem(arguments[1], dim), 2, 0, &parts);
+        if (!along->cuts)
+            return -1;
+        along->parts = parts - 1;
+        along->step = PyLong_AsSsize_t(PyTuple_GetItem(arguments[2], dim));
+        if (along->step == -1 && PyErr_Occurred())
+            return -1;
+    }
+    *points = (Points){(int)ndim, points->count, where->coords, where->along,
+                       PyLong_AsSsize_t(arguments[3])};
+    return points->first == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
 static int locate(Held *held, PyObject *const *arguments)

@@ -43,7 +43,7 @@
 #endif
 
 /* Rows that are fetched while a sum of few terms is computed, which is a kind of sum of its own. */
-enum { MOST_FETCHED = 3, FETCHES = COMPLEX_FACTORS + 1 };
+enum { MOST_FETCHED = 3, FETCHES = COMPLEX_FACTORS + 1, NEARBY = 2 };
 typedef struct {
     const char *rows[MOST_TERMS];
     int count;
@@ -51,16 +51,16 @@ typedef struct {
 
 SUM_INLINE void fetch_ahead(const Ahead *ahead, ptrdiff_t at)
 {
-    if (WIDTH < LINE && at % LINE)
+    if ((at & (LINE - 1)) >= WIDTH) /* once for a line */
         return;
     for (int i = 0; i < ahead->count; i++)
         PREFETCH(ahead->rows[i] + at);
 }
 
 #if HAVE_VECTORS
-#define STREAM_VECTOR(to, value) STREAM(to, value)
+#define STREAM_VECTOR(to, value) STREAM(to, (Wide)(value))
 #else
-#define STREAM_VECTOR(to, value) memcpy(to, &(value), sizeof(value))
+#define STREAM_VECTOR(to, value) ((void)(to), (void)(value))
 #endif
 
 #define REAL float

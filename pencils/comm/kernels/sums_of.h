@@ -32,15 +32,16 @@ SUM_INLINE REAL NAMED(number_at)(const char *row, ptrdiff_t at)
 
 /* Where the rows of all terms begin. */
 typedef struct {
-    const char *rows[MOST_TERMS], *factors[MOST_TERMS];
+    const char *const *rows, *found[MOST_TERMS], *factors[MOST_TERMS];
     REAL real[MOST_TERMS], imag[MOST_TERMS];
 } NAMED(Terms);
 
 SUM_INLINE void NAMED(find)(NAMED(Terms) *found, const Term *terms, char *const *bases, int count,
                             int factors, int imag)
 {
+    found->rows = found->found;
     UNROLL for (int i = 0; i < count; i++) {
-        found->rows[i] = bases[terms[i].row.base] + terms[i].row.offset;
+        found->found[i] = bases[terms[i].row.base] + terms[i].row.offset;
         found->real[i] = (REAL)terms[i].weight[0];
         if (imag)
             found->imag[i] = (REAL)terms[i].weight[1];
@@ -69,8 +70,38 @@ SUM_INLINE NAMED(Vector) NAMED(vector_sum)(const NAMED(Terms) *found, ptrdiff_t 
     return sum;
 }
 
+/* What makes a sum of real numbers one of complex ones, as NumPy takes products: where one part of a
+   row is infinite or NaN, 0 times this makes NaN of the other part. If `as_complex` is 2, the first
+   row is a sum that is continued, which no weight multiplies. */
+SUM_INLINE REAL NAMED(other_number)(const NAMED(Terms) *found, ptrdiff_t at, int count,
+                                    int as_complex)
+{
+    ptrdiff_t one = sizeof(REAL), is_imag = at / one % 2;
+    REAL other = (REAL)-0.0;
+    for (int i = as_complex - 1; i < count; i++)
+        other += (is_imag ? (REAL)0 : (REAL)-0.0)
+                 * NAMED(number_at)(found->rows[i], at + (is_imag ? -one : one));
+    return other;
+}
+
+#if HAVE_VECTORS
+SUM_INLINE NAMED(Vector) NAMED(other_vector)(const NAMED(Terms) *found, NAMED(Vector) zeros,
+                                             ptrdiff_t at, int count, int as_complex)
+{
+    NAMED(Vector) other = zeros;
+    if (as_complex == 1)
+        other *= NAMED(vector_at)(found->rows[0], at);
+    UNROLL for (int i = 1; i < count; i++)
+        other += zeros * NAMED(vector_at)(found->rows[i], at);
+    return __builtin_shufflevector(other, other, PAIRED(OTHER));
+}
+#else
+#define other_vector_float(found, zeros, at, count, as_complex) zeros
+#define other_vector_double(found, zeros, at, count, as_complex) zeros
+#endif
+
 SUM_INLINE void NAMED(add_numbers)(char *to, const NAMED(Terms) *found, ptrdiff_t at,
-                                   ptrdiff_t end, int count, int factors)
+                                   ptrdiff_t end, int count, int factors, int as_complex)
 {
     for (; at < end; at += (ptrdiff_t)sizeof(REAL)) {
         REAL sum = 0;
@@ -78,125 +109,62 @@ SUM_INLINE void NAMED(add_numbers)(char *to, const NAMED(Terms) *found, ptrdiff_
             ROW_AT(REAL, NAMED(number_at));
             sum = i ? NUMBER_MULTIPLY_ADD(found->real[i], row, sum) : found->real[0] * row;
         }
+        if (as_complex)
+            sum += NAMED(other_number)(found, at, count, as_complex);
         *(REAL *)(to + at) = sum;
     }
 }
-
-/* Bytes before the first vector that can be written past the cache. */
-SUM_INLINE ptrdiff_t NAMED(head)(const char *to, ptrdiff_t bytes)
-{
-    ptrdiff_t head = -(uintptr_t)to & (WIDTH - 1);
-    return head < bytes ? head : bytes;
-}
-
-SUM_INLINE void NAMED(add_real)(char *to, const Term *terms, char *const *bases, ptrdiff_t bytes,
-                                const Ahead *ahead, int count, int factors, int past, int fetches)
-{
-    NAMED(Terms) terms_found, *found = &terms_found;
-    ptrdiff_t at = 0, step = sizeof(NAMED(Vector));
-    NAMED(find)(found, terms, bases, count, factors, 0);
-#if HAVE_VECTORS
-    if (past && (uintptr_t)to % sizeof(REAL) == 0) {
-        at = NAMED(head)(to, bytes);
-        NAMED(add_numbers)(to, found, 0, at, count, factors);
-        for (; at + step <= bytes; at += step) {
-            if (fetches)
-                fetch_ahead(ahead, at);
-            STREAM(to + at, (Wide)NAMED(vector_sum)(found, at, count, factors));
-        }
-    }
-#else
-    (void)past;
-#endif
-    for (; at + step <= bytes; at += step) {
-        if (fetches)
-            fetch_ahead(ahead, at);
-        *(NAMED(Vector) *)(to + at) = NAMED(vector_sum)(found, at, count, factors);
-    }
-    NAMED(add_numbers)(to, found, at, bytes, count, factors);
-}
 #undef ROW_AT
 
-/* ---- one sum with real weights, fetched ahead ---- */
-
-SUM_INLINE REAL NAMED(weigh_number)(const Weighted *sum, const REAL *weights, ptrdiff_t at,
-                                    int count)
+SUM_INLINE void NAMED(add_real)(char *to, const NAMED(Terms) *found, ptrdiff_t bytes,
+                                const Ahead *ahead, int count, int factors, int past, int fetches,
+                                int as_complex)
 {
-    REAL value = weights[0] * NAMED(number_at)(sum->rows[0], at);
-    UNROLL for (int i = 1; i < count; i++)
-        value = NUMBER_MULTIPLY_ADD(weights[i], NAMED(number_at)(sum->rows[i], at), value);
-    return value;
-}
-
-SUM_INLINE REAL NAMED(weigh_part)(const Weighted *sum, const REAL *weights, ptrdiff_t at, int count)
-{
-    REAL value = NAMED(weigh_number)(sum, weights, at, count);
-    if (!sum->as_complex)
-        return value;
-    ptrdiff_t one = sizeof(REAL), is_imag = at / one % 2;
-    for (int i = sum->as_complex - 1; i < count; i++) {
-        REAL other = NAMED(number_at)(sum->rows[i], at + (is_imag ? -one : one));
-        value += (is_imag ? (REAL)0 : (REAL)-0.0) * other;
-    }
-    return value;
-}
-
-SUM_INLINE void NAMED(weigh_rows)(const Weighted *sum, int count)
-{
-    char *to = sum->target;
-    REAL weights[MOST_TERMS];
-    ptrdiff_t at = 0, step = sizeof(NAMED(Vector)), one = sizeof(REAL);
-    ptrdiff_t end = HAVE_VECTORS || !sum->as_complex ? sum->bytes : 0; /* of whole vectors */
-    int stream = sum->stream && !(sum->as_complex && (uintptr_t)to % (2 * sizeof(REAL)));
-    UNROLL for (int i = 0; i < count; i++)
-        weights[i] = (REAL)sum->weights[i];
-#if HAVE_VECTORS
+    ptrdiff_t at = 0, end = HAVE_VECTORS || !as_complex ? bytes : 0; /* of whole vectors */
+    ptrdiff_t step = sizeof(NAMED(Vector)), number = sizeof(REAL) << (as_complex != 0);
+    int stream = HAVE_VECTORS && past && (uintptr_t)to % (uintptr_t)number == 0;
     NAMED(Vector) zeros = {0};
+#if HAVE_VECTORS
     for (int i = 1; i < (int)(sizeof zeros / sizeof(REAL)); i += 2)
         zeros[i] = (REAL)-0.0;
 #endif
-    for (; stream && at < sum->bytes && (uintptr_t)(to + at) % step; at += one)
-        *(REAL *)(to + at) = NAMED(weigh_part)(sum, weights, at, count);
-    for (; at + step <= end; at += step) {
-        PREFETCH_NEAR(sum->ahead + at);
-        NAMED(Vector) value = weights[0] * NAMED(vector_at)(sum->rows[0], at);
-        UNROLL for (int i = 1; i < count; i++)
-            value = NAMED(multiply_add)(NAMED(all)(weights[i]),
-                                        NAMED(vector_at)(sum->rows[i], at), value);
-#if HAVE_VECTORS
-        if (sum->as_complex) {
-            NAMED(Vector) other = zeros;
-            if (sum->as_complex == 1)
-                other *= NAMED(vector_at)(sum->rows[0], at);
-            UNROLL for (int i = 1; i < count; i++)
-                other += zeros * NAMED(vector_at)(sum->rows[i], at);
-            value += __builtin_shufflevector(other, other, PAIRED(OTHER));
-        }
-#endif
-        if (stream)
-            STREAM_VECTOR(to + at, value);
-        else
-            *(NAMED(Vector) *)(to + at) = value;
+    if (stream) { /* from the first vector on that can be written past the cache */
+        at = -(uintptr_t)to & (WIDTH - 1);
+        at = at < bytes ? at : bytes;
+        NAMED(add_numbers)(to, found, 0, at, count, factors, as_complex);
     }
-    for (; at < sum->bytes; at += one)
-        *(REAL *)(to + at) = NAMED(weigh_part)(sum, weights, at, count);
+    for (; at + step <= end; at += step) {
+        if (fetches == NEARBY)
+            PREFETCH_NEAR(ahead->rows[0] + at);
+        else if (fetches)
+            fetch_ahead(ahead, at);
+        NAMED(Vector) sum = NAMED(vector_sum)(found, at, count, factors);
+        if (as_complex)
+            sum += NAMED(other_vector)(found, zeros, at, count, as_complex);
+        if (stream)
+            STREAM_VECTOR(to + at, sum);
+        else
+            *(NAMED(Vector) *)(to + at) = sum;
+    }
+    NAMED(add_numbers)(to, found, at, bytes, count, factors, as_complex);
 }
 
-#define WEIGH(count)                                          \
-    case count: NAMED(weigh_rows)(sum, count); break;
+/* ---- one sum with real weights, of rows that are given ---- */
+
+#define WEIGH(count)                                                                          \
+    case count:                                                                               \
+        UNROLL for (int i = 0; i < count; i++)                                                \
+            found.real[i] = (REAL)sum->weights[i];                                            \
+        NAMED(add_real)(sum->target, &found, sum->bytes, &ahead, count, 0, sum->stream,       \
+                        NEARBY, sum->as_complex);                                             \
+        break;
 
 static TARGET void NAMED(weigh)(const Weighted *sum)
 {
-    switch (sum->count) {
-        WEIGH(1)
-        WEIGH(2)
-        WEIGH(3)
-        WEIGH(4)
-        WEIGH(5)
-        WEIGH(6)
-        WEIGH(7)
-        WEIGH(8)
-    }
+    NAMED(Terms) found;
+    Ahead ahead = {{sum->ahead}, 1};
+    found.rows = sum->rows;
+    switch (sum->count) { WEIGH(1) WEIGH(2) WEIGH(3) WEIGH(4) WEIGH(5) WEIGH(6) WEIGH(7) WEIGH(8) }
 }
 #undef WEIGH
 
@@ -273,10 +241,11 @@ SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bas
 
 /* ---- all sums ---- */
 
-#define ADD_REAL(count, factors)                                                              \
-    NAMED(add_real)(to, terms, bases, bytes, NULL, count, factors, !(factors) && sum->past, 0)
-#define ADD_AND_FETCH(count)                                                                  \
-    NAMED(add_real)(to, terms, bases, bytes, &ahead, count, 0, sum->past, 1)
+#define ADD_ROWS(count, factors, past, fetches)                                               \
+    NAMED(find)(&found, terms, bases, count, factors, 0);                                     \
+    NAMED(add_real)(to, &found, bytes, &ahead, count, factors, past, fetches, 0)
+#define ADD_REAL(count, factors) ADD_ROWS(count, factors, !(factors) && sum->past, 0)
+#define ADD_AND_FETCH(count) ADD_ROWS(count, 0, sum->past, 1)
 #define ADD_COMPLEX(count, factors)                                                           \
     NAMED(add_complex)(to, terms, bases, bytes, count, factors, sum->continues)
 #define FACTORS_CASES(kind, add, factors)                     \
@@ -291,6 +260,7 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
     const Fetch *fetch = sums->fetches;
     for (const Sum *sum = sums->sums; sum < sums->sums + sums->count; sum++) {
         char *to = bases[sum->target.base] + sum->target.offset;
+        NAMED(Terms) found;
         Ahead ahead;
         ahead.count = 0;
         for (; fetch < sums->fetches + sum->fetched; fetch++) {
@@ -322,6 +292,7 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
     }
 }
 
+#undef ADD_ROWS
 #undef ADD_REAL
 #undef ADD_AND_FETCH
 #undef ADD_COMPLEX

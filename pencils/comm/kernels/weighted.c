@@ -1,131 +1,115 @@
-/* Weighted sums of arrays, row by row: each element of the target is written once. */
+/* Weighted sums of arrays, each element of the target being written once: of several arrays, row by
+   row; or of neighbours in contiguous rows, with other sums in few columns. */
 #include "arguments.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include "machine.h"
 
 enum {
     MOST_SOURCES = 256,
-    PIECE = 4096, /* bytes of a row that are added at once, so that parts of sums stay near */
-    FAR = 4096    /* bytes to fetch before they are needed */
+    MOST_COLUMNS = 8,
+    PIECE = 4096, /* bytes that are added at once, and stay in the first-level cache */
+    FAR = 4096,   /* bytes to fetch before they are needed */
+    NEAR = 2048,  /* the same beside a buffer */
+    WORTH_UNLOCKING = 32768
 };
+
+static ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+static ptrdiff_t most(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
+
+/* The rows of an array. */
+typedef struct {
+    int last; /* axis */
+    int is_double, parts; /* of a number: two if it is complex */
+    int stream;
+    ptrdiff_t bytes; /* of a row */
+} Form;
+
+/* Read the form of the target, whose rows have to be contiguous; false if it has none. */
+static int read_form(Form *form, const Py_buffer *target)
+{
+    int element = element_of(target->format);
+    if (target->ndim < 1 || element < 0)
+        return 0;
+    form->is_double = element == DOUBLE || element == COMPLEX_DOUBLE;
+    form->parts = element < COMPLEX_FLOAT ? 1 : 2;
+    form->last = target->ndim - 1;
+    form->bytes = target->shape[form->last] * target->itemsize;
+    form->stream = target->len >= stream_from;
+    return 1;
+}
+
+/* Whether an array has the shape and type of the target, and its rows are contiguous. */
+static int suits(const Py_buffer *target, const Py_buffer *view)
+{
+    int last = target->ndim - 1;
+    if (view->ndim != target->ndim || strcmp(view->format, target->format) != 0)
+        return 0;
+    for (int i = 0; i < view->ndim; i++)
+        if (view->shape[i] != target->shape[i])
+            return 0;
+    return view->shape[last] < 2 || view->strides[last] == view->itemsize;
+}
+
+/* ---- weighted_sum(target, *sources, *weights) ---- */
 
 /* Arrays of one shape whose last axis is contiguous; the first one is the target. */
 typedef struct {
+    Form form;
     int count; /* of sources */
-    int last;  /* axis */
     int lead;  /* the source that is farthest in memory */
-    int is_double, is_complex, stream;
-    ptrdiff_t bytes; /* of a row */
-    ptrdiff_t shape[MOST_AXES];
     Py_buffer views[1 + MOST_SOURCES];
     double weights[MOST_SOURCES];
-} Task;
+} Arrays;
 
-/* Add up a row of few sources. */
-static void add_few(const Task *task, char *target, const char *const *rows)
+/* Add up a row, in one sum or in pieces: parts of the sum are terms of the next sums. */
+static void add_row(const Arrays *arrays, char *target, const char *const *rows)
 {
-    Weighted sum = {target, rows, task->weights, task->count, task->bytes,
-                    rows[task->lead] + FAR, task->stream, task->is_complex};
-    level.weigh(&sum, task->is_double);
-}
-
-/* Add up a row of many sources: parts of the sum are terms of the next sums. */
-static void add_many(const Task *task, char *target, const char *const *rows)
-{
+    const Form *form = &arrays->form;
+    const char *ahead = rows[arrays->lead] + FAR;
     _Alignas(64) char parts[PIECE];
     const char *terms[MOST_TERMS] = {parts};
     double weights[MOST_TERMS] = {1};
-    for (ptrdiff_t at = 0; at < task->bytes; at += PIECE) {
-        ptrdiff_t bytes = task->bytes - at < PIECE ? task->bytes - at : PIECE;
-        for (int done = 0; done < task->count;) {
+    if (arrays->count <= MOST_TERMS) {
+        level.weigh(&(Weighted){target, rows, arrays->weights, arrays->count, form->bytes, ahead,
+                                form->stream, form->parts == 2},
+                    form->is_double);
+        return;
+    }
+    for (ptrdiff_t at = 0; at < form->bytes; at += PIECE) {
+        ptrdiff_t bytes = least(PIECE, form->bytes - at);
+        for (int done = 0; done < arrays->count;) {
             int first = done == 0, n = !first;
-            for (; n < MOST_TERMS && done < task->count; n++, done++) {
+            for (; n < MOST_TERMS && done < arrays->count; n++, done++) {
                 terms[n] = rows[done] + at;
-                weights[n] = task->weights[done];
+                weights[n] = arrays->weights[done];
             }
-            int last = done == task->count;
-            Weighted sum = {last ? target + at : parts, terms, weights, n, bytes,
-                            rows[task->lead] + at + FAR, last && task->stream,
-                            task->is_complex ? 2 - first : 0};
-            level.weigh(&sum, task->is_double);
+            int last = done == arrays->count;
+            level.weigh(&(Weighted){last ? target + at : parts, terms, weights, n, bytes,
+                                    ahead + at, last && form->stream,
+                                    form->parts == 2 ? 2 - first : 0},
+                        form->is_double);
             terms[0] = parts;
             weights[0] = 1;
         }
     }
 }
 
-static void add_rows(const Task *task)
+static void add_arrays(const Arrays *arrays)
 {
+    const Py_buffer *views = arrays->views;
     ptrdiff_t index[MOST_AXES] = {0};
     char *rows[1 + MOST_SOURCES];
-    void (*add)(const Task *, char *, const char *const *)
-        = task->count > MOST_TERMS ? add_many : add_few;
-    for (int i = 0; i <= task->last; i++)
-        if (task->shape[i] == 0)
-            return;
-    for (int i = 0; i <= task->count; i++)
-        rows[i] = task->views[i].buf;
+    if (views[0].len == 0)
+        return;
+    for (int i = 0; i <= arrays->count; i++)
+        rows[i] = views[i].buf;
     do
-        add(task, rows[0], (const char *const *)rows + 1);
-    while (next_index(index, task->shape, task->last, rows, task->views, 1 + task->count));
-    if (task->stream)
+        add_row(arrays, rows[0], (const char *const *)rows + 1);
+    while (next_index(index, views[0].shape, arrays->form.last, rows, views, 1 + arrays->count));
+    if (arrays->form.stream)
         streams_finish();
-}
-
-/* ---- arguments ---- */
-
-/* Whether a source suits the target: same shape and type, and rows that are contiguous. */
-static int suits(const Task *task, const Py_buffer *view)
-{
-    const Py_buffer *target = &task->views[0];
-    if (view->ndim != target->ndim || strcmp(view->format, target->format) != 0)
-        return 0;
-    for (int i = 0; i < view->ndim; i++)
-        if (view->shape[i] != target->shape[i])
-            return 0;
-    return view->shape[task->last] < 2 || view->strides[task->last] == view->itemsize;
-}
-
-static int read_target(Task *task)
-{
-    const Py_buffer *target = &task->views[0];
-    int element = element_of(target->format);
-    if (target->ndim < 1 || element < 0)
-        return 0;
-    task->is_double = element == DOUBLE || element == COMPLEX_DOUBLE;
-    task->is_complex = element >= COMPLEX_FLOAT;
-    task->last = target->ndim - 1;
-    for (int i = 0; i < target->ndim; i++)
-        task->shape[i] = target->shape[i];
-    task->bytes = target->shape[task->last] * target->itemsize;
-    task->stream = target->len >= stream_from;
-    return suits(task, target);
-}
-
-/* Read the arrays; returns how many are held, and whether all suit. */
-static int read_arrays(Task *task, PyObject *const *arrays, int *suitable)
-{
-    for (int i = 0; i <= task->count; i++) {
-        Py_buffer *view = &task->views[i];
-        int flags = PyBUF_FORMAT | (i ? PyBUF_STRIDED_RO : PyBUF_STRIDED);
-        if (PyObject_GetBuffer(arrays[i], view, flags) < 0)
-            return i;
-        *suitable = *suitable && (i ? suits(task, view) : read_target(task));
-        if (i > 1 && (char *)view->buf > (char *)task->views[1 + task->lead].buf)
-            task->lead = i - 1;
-    }
-    return task->count + 1;
-}
-
-static int read_weights(Task *task, PyObject *const *weights)
-{
-    for (int i = 0; i < task->count; i++) {
-        task->weights[i] = PyFloat_AsDouble(weights[i]);
-        if (task->weights[i] == -1 && PyErr_Occurred())
-            return -1;
-    }
-    return 0;
 }
 
 PyObject *weighted_sum(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
@@ -135,22 +119,213 @@ PyObject *weighted_sum(PyObject *Py_UNUSED(module), PyObject *const *arguments, 
         PyErr_SetString(PyExc_TypeError, "weighted_sum takes a target, sources, and their weights");
         return NULL;
     }
-    if (count > 2 * MOST_SOURCES)
+    if (sources > MOST_SOURCES)
         Py_RETURN_FALSE;
-    Task *task = PyMem_Calloc(1, sizeof(Task));
-    if (!task)
+    Arrays *arrays = PyMem_Calloc(1, sizeof(Arrays));
+    if (!arrays)
         return PyErr_NoMemory();
-    task->count = sources;
-    if (read_weights(task, arguments + 1 + sources) == 0)
-        held = read_arrays(task, arguments, &suitable);
-    int complete = held == sources + 1;
+    arrays->count = sources;
+    for (int i = 0; i < sources && !PyErr_Occurred(); i++)
+        arrays->weights[i] = PyFloat_AsDouble(arguments[1 + sources + i]);
+    for (; held <= sources && !PyErr_Occurred(); held++) {
+        Py_buffer *view = &arrays->views[held];
+        int flags = PyBUF_FORMAT | (held ? PyBUF_STRIDED_RO : PyBUF_STRIDED);
+        if (PyObject_GetBuffer(arguments[held], view, flags) < 0)
+            break;
+        suitable = suitable && (held || read_form(&arrays->form, view))
+                   && suits(&arrays->views[0], view);
+        if (held > 1 && (char *)view->buf > (char *)arrays->views[1 + arrays->lead].buf)
+            arrays->lead = held - 1;
+    }
+    int complete = !PyErr_Occurred();
     if (complete && suitable) {
-        PyThreadState *state = unlock(task->views[0].len >= PIECE * 8);
-        add_rows(task);
+        PyThreadState *state = unlock(arrays->views[0].len >= WORTH_UNLOCKING);
+        add_arrays(arrays);
         lock(state);
     }
     while (held > 0)
-        PyBuffer_Release(&task->views[--held]);
-    PyMem_Free(task);
+        PyBuffer_Release(&arrays->views[--held]);
+    PyMem_Free(arrays);
     return complete ? PyBool_FromLong(suitable) : NULL;
+}
+
+/* ---- weighted_rows(target, source, terms, columns) ---- */
+
+/* A column, which becomes the sum of other columns times their weights. */
+typedef struct {
+    ptrdiff_t at; /* bytes from the beginning of a row */
+    double weights[MOST_TERMS];
+    int count;
+    const Py_buffer *terms;
+} Column;
+
+/* All rows are treated as one, and wrong numbers at their ends are replaced in a buffer before it is
+   written to the target: rows need not be transposed. */
+typedef struct {
+    Form form;
+    int as_complex; /* whether the factor multiplies complex numbers, not their parts */
+    int count, ncolumns;
+    ptrdiff_t rows, offsets[MOST_TERMS];
+    double weights[MOST_TERMS], factor; /* of all sums, those of columns included */
+    const Py_buffer *target, *source;
+    Column columns[MOST_COLUMNS];
+    Held held;
+    Py_buffer views[2 + MOST_COLUMNS * MOST_TERMS];
+} Rows_task;
+
+#define ADD_TERM(REAL)                                                                            \
+    for (ptrdiff_t row = 0; row < rows; row++) {                                                  \
+        REAL *number = (REAL *)(to + row * task->form.bytes);                                     \
+        REAL product = (REAL)column->weights[i] * *(const REAL *)(from + row * stride);           \
+        *number = i ? *number + product : product;                                                \
+    }
+
+static void fill_column(const Rows_task *task, const Column *column, char *buffer, ptrdiff_t first,
+                        ptrdiff_t rows)
+{
+    for (int i = 0; i < column->count; i++)
+        for (int part = 0; part < task->form.parts; part++) {
+            const Py_buffer *term = &column->terms[i];
+            ptrdiff_t stride = term->strides[0], at = part * term->itemsize / task->form.parts;
+            const char *from = (const char *)term->buf + first * stride + at;
+            char *to = buffer + column->at + at;
+            if (task->form.is_double)
+                ADD_TERM(double)
+            else
+                ADD_TERM(float)
+        }
+}
+
+/* Treat some rows, from `begin` on. */
+static void add_some(const Rows_task *task, char *buffer, ptrdiff_t begin, ptrdiff_t bytes)
+{
+    const char *source = task->source->buf, *rows[MOST_TERMS];
+    ptrdiff_t first = begin, end = begin + bytes, row = task->form.bytes;
+    for (int i = 0; i < task->count; i++) {
+        first = most(first, -task->offsets[i]);
+        end = least(end, task->rows * row - task->offsets[i]);
+    }
+    for (int i = 0; i < task->count; i++)
+        rows[i] = source + first + task->offsets[i];
+    if (first < end)
+        level.weigh(&(Weighted){buffer + first - begin, rows, task->weights, task->count,
+                                end - first, source + first + NEAR, 0, 0},
+                    task->form.is_double);
+    for (int i = 0; i < task->ncolumns; i++)
+        fill_column(task, &task->columns[i], buffer, begin / row, bytes / row);
+    rows[0] = buffer;
+    level.weigh(&(Weighted){(char *)task->target->buf + begin, rows, &task->factor, 1, bytes,
+                            buffer, task->form.stream, task->as_complex},
+                task->form.is_double);
+}
+
+static int add_rows(const Rows_task *task)
+{
+    ptrdiff_t some = task->form.bytes * most(1, PIECE / most(1, task->form.bytes));
+    ptrdiff_t all = task->rows * task->form.bytes;
+    char *memory = calloc((size_t)some + LINE, 1);
+    if (!memory)
+        return 0;
+    char *buffer = memory + (LINE - (uintptr_t)memory % LINE) % LINE;
+    for (ptrdiff_t begin = 0; begin < all; begin += some)
+        add_some(task, buffer, begin, least(some, all - begin));
+    if (task->form.stream)
+        streams_finish();
+    free(memory);
+    return 1;
+}
+
+/* Read the factor, and the offset and weight of each term. */
+static int read_terms(Rows_task *task, PyObject *terms)
+{
+    Py_ssize_t size = PyTuple_Check(terms) ? PyTuple_Size(terms) : 0, item = task->target->itemsize;
+    if (size < 3 || size % 2 == 0 || size > 1 + 2 * MOST_TERMS)
+        return fail("terms are a factor, and up to eight offsets and weights");
+    task->count = (int)(size / 2);
+    task->factor = PyComplex_RealAsDouble(PyTuple_GetItem(terms, 0));
+    task->as_complex = task->form.parts == 2 && PyComplex_Check(PyTuple_GetItem(terms, 0));
+    for (int i = 0; i < task->count; i++) {
+        Py_ssize_t offset = PyLong_AsSsize_t(PyTuple_GetItem(terms, 1 + 2 * i));
+        task->weights[i] = PyFloat_AsDouble(PyTuple_GetItem(terms, 2 + 2 * i));
+        if (PyErr_Occurred())
+            return -1;
+        if (offset <= -task->form.bytes / item || offset >= task->form.bytes / item)
+            return fail("an offset leaves its row");
+        task->offsets[i] = offset * item;
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Read the number of a column, and the terms with their weights. */
+static int read_column(Rows_task *task, Column *column, PyObject *given)
+{
+    Py_ssize_t size = PyTuple_Check(given) ? PyTuple_Size(given) : 0, item = task->target->itemsize;
+    if (size < 3 || size % 2 == 0 || size > 1 + 2 * MOST_TERMS)
+        return fail("a column has a number, and up to eight terms and weights");
+    Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GetItem(given, 0));
+    if (number == -1 && PyErr_Occurred())
+        return -1;
+    if (number < 0 || number >= task->form.bytes / item)
+        return fail("there is no such column");
+    column->at = number * item;
+    column->terms = &task->views[task->held.count];
+    for (Py_ssize_t i = 1; i < size; i += 2) {
+        column->weights[column->count++] = PyFloat_AsDouble(PyTuple_GetItem(given, i + 1));
+        const Py_buffer *term = PyErr_Occurred() ? NULL
+                                                 : hold(&task->held, PyTuple_GetItem(given, i),
+                                                        PyBUF_FORMAT | PyBUF_STRIDED_RO);
+        if (!term)
+            return -1;
+        if (term->ndim != 1 || term->shape[0] != task->rows
+            || strcmp(term->format, task->target->format) != 0)
+            return fail("a term has an element for each row");
+    }
+    return 0;
+}
+
+static int read_task(Rows_task *task, PyObject *const *arguments)
+{
+    PyObject *columns = arguments[3];
+    int flags = PyBUF_FORMAT | PyBUF_C_CONTIGUOUS;
+    task->source = hold(&task->held, arguments[1], flags);
+    task->target = task->source ? hold(&task->held, arguments[0], flags | PyBUF_WRITABLE) : NULL;
+    if (!task->target)
+        return -1;
+    if (!read_form(&task->form, task->target) || !suits(task->target, task->source))
+        return fail("rows are floats, real or complex, in two arrays of one shape and type");
+    task->rows = task->form.bytes ? task->target->len / task->form.bytes : 0;
+    if (task->rows && read_terms(task, arguments[2]) < 0)
+        return -1;
+    Py_ssize_t count = PyTuple_Check(columns) ? PyTuple_Size(columns) : MOST_COLUMNS + 1;
+    if (count > MOST_COLUMNS)
+        return fail("there are up to eight columns with sums of their own");
+    for (task->ncolumns = 0; task->ncolumns < count && task->rows; task->ncolumns++)
+        if (read_column(task, &task->columns[task->ncolumns],
+                        PyTuple_GetItem(columns, task->ncolumns))
+            < 0)
+            return -1;
+    return 0;
+}
+
+PyObject *weighted_rows(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+{
+    if (count != 4) {
+        PyErr_SetString(PyExc_TypeError, "weighted_rows takes a target, a source, terms, columns");
+        return NULL;
+    }
+    Rows_task *task = PyMem_Calloc(1, sizeof(Rows_task));
+    if (!task)
+        return PyErr_NoMemory();
+    task->held.views = task->views;
+    int done = read_task(task, arguments) == 0;
+    if (done && task->rows) {
+        PyThreadState *state = unlock(1);
+        done = add_rows(task);
+        lock(state);
+        if (!done)
+            PyErr_NoMemory();
+    }
+    release(&task->held);
+    PyMem_Free(task);
+    return done ? Py_NewRef(Py_None) : NULL;
 }
