@@ -24,7 +24,7 @@ import pencils
 from pencils import Pencil, PencilArray
 from pencils.errors import ArgumentError, PencilMismatchError, TypeDisagreementError
 from pencils.indexer import Interpolation, interpolate, one_shot
-from pencils.indexer.cells import _distinct
+from pencils.indexer.interpolation import _distinct
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

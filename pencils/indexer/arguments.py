@@ -76,7 +76,13 @@ class Ragged(NamedTuple):
 
 def pickled(items: Sequence[Any]) -> Ragged:
     """Pickle items to rows of bytes; raise TypeError if one cannot be pickled."""
-    rows = [_pickle(item) for item in items]
+    rows = []
+    for item in items:
+        try:
+            rows.append(pickle.dumps(item, pickle.HIGHEST_PROTOCOL))
+        except Exception as error:  # whatever the item raises
+            name = type(item).__name__
+            raise TypeError(f"an object of type {name} cannot be pickled: {error}") from error
     counts = np.fromiter(map(len, rows), np.int64, len(rows))
     return Ragged(counts, np.frombuffer(b"".join(rows), np.uint8))
 
@@ -88,15 +94,6 @@ def unpickled(rows: Ragged) -> list[Any]:
         pickle.loads(data[lo:hi])  # noqa: S301 - from this very program
         for lo, hi in pairwise(bounds)
     ]
-
-
-def _pickle(item: object) -> bytes:
-    try:
-        return pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
-    except Exception as error:  # whatever the item raises
-        raise TypeError(
-            f"an object of type {type(item).__name__} cannot be pickled: {error}"
-        ) from error
 
 
 # ---- indices and coordinates ----
@@ -207,7 +204,15 @@ def as_reduce(reduce: object) -> ReduceOp | None:
 
 def as_buffer(name: str, value: object, size: int) -> Array:
     """Return a contiguous buffer of `size` values, in any shape, as an array."""
-    array = _as_array(name, value)
+    if isinstance(value, np.ndarray):
+        array = plain_array(value)
+    else:
+        try:
+            array = of_view(memoryview(value))  # type: ignore[arg-type]
+        except Exception as error:
+            raise TypeError(
+                f"{name} must be a buffer, such as a NumPy array, not {type(value).__name__}"
+            ) from error
     as_dtype(array.dtype)
     if array.size != size:
         raise ArgumentError(f"{name} has {array.size} values, but {size} are needed")
@@ -275,17 +280,6 @@ def as_ragged_output(name: str, value: object, rows: int) -> Ragged:
     return Ragged(counts, as_output(f"values of {name}", values, len(values)))
 
 
-def check_counts(name: str, given: Ints, counts: Ints) -> None:
-    """Check that the counts of an output are those of the rows that arrive."""
-    wrong = np.flatnonzero(given != counts)
-    if wrong.size:
-        first = wrong[0]
-        raise ArgumentError(
-            f"{name} has count {given[first]} for its index {first}, of which there are "
-            f"{counts[first]} values"
-        )
-
-
 # ---- types of values ----
 
 
@@ -348,17 +342,6 @@ def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
     if type(value) in (list, tuple):
         return True
     return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
-
-
-def _as_array(name: str, value: object) -> Array:
-    if isinstance(value, np.ndarray):
-        return plain_array(value)
-    try:
-        return of_view(memoryview(value))  # type: ignore[arg-type]
-    except Exception as error:
-        raise TypeError(
-            f"{name} must be a buffer, such as a NumPy array, not {type(value).__name__}"
-        ) from error
 
 
 def _holds_integers(array: Array, dtype: np.dtype[Any]) -> bool:

@@ -7,7 +7,7 @@ size in bytes matters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -108,10 +108,17 @@ class RowExchange(Freeable):
         return source, target, exchange.prepare([source], [target], disjoint=True)
 
     def _make_exchange(self, row: np.dtype[Any]) -> Exchange:
-        rank = self._topology.rank
-        spec = MessageSpec(_blocks(self.leaving, rank), _blocks(self.arriving, rank), (), row)
-        made = Exchange(self._topology, [spec], axes=1, method="messages")
-        self._exchanges[row] = made
+        # Segments are contiguous, so that their place on the other rank does not matter.
+        leaving, arriving = [
+            [
+                MessageBlock(peer, (rows,), (), contiguous=True)
+                for peer, rows in segments.ranges
+                if peer != self._topology.rank
+            ]
+            for segments in (self.leaving, self.arriving)
+        ]
+        spec = MessageSpec(leaving, arriving, (), row)
+        made = self._exchanges[row] = Exchange(self._topology, [spec], axes=1, method="messages")
         return made
 
 
@@ -128,55 +135,49 @@ class Request(Generic[T]):
         self._result = result
         self._buffers = buffers
         self._exchange = buffers[2]
-        self._pack, self._unpack = map(_joined, steps)
+        self._pack, self._unpack = steps
 
     def run(self) -> T:
         """Complete what is under way, and move the rows. *Collective*."""
         exchange = self._exchange
         exchange.exchange.topology.complete()
-        self._pack()
+        for step in self._pack:
+            step()
         exchange.move()
-        self._unpack()
+        for step in self._unpack:
+            step()
         return self._result
 
     def start(self) -> Handle[T]:
         """Start moving the rows; `wait` of the handle returns the result. *Collective*."""
-        self._pack()
+        for step in self._pack:
+            step()
 
         def finish() -> None:
-            self._unpack()
+            for step in self._unpack:
+                step()
             self._rows.give_back(self._buffers)
 
         return self._exchange.start(self._result, finish)
 
 
-class Requests:
-    """Rows that this rank requests, grouped by their owners. Local.
+# Numbers of this rank's requests, sorted by owner; how many each owner gets; and the numbers of the
+# requested rows among those of their owners, in this order.
+Requests = tuple[Ints, Segments, Ints]
 
-    `locate` returns the rank that owns each requested row, and the number of the row among those
-    of its owner; `size` is the number of ranks.
 
-    Attributes
-    ----------
-    order : numpy.ndarray
-        Numbers of the requests in the order in which they travel: by owner.
-    sent : Segments
-        How many requests each owner gets.
-    offsets : numpy.ndarray
-        Numbers of the rows among those of their owners, in this order.
+def requests_of(locate: Callable[[], tuple[Ints, Ints]], size: int) -> Requests:
+    """Group the rows that this rank requests by owner, one of `size` ranks; local.
+
+    `locate` returns the rank that owns each row, and the number of the row there.
     """
-
-    def __init__(self, locate: Callable[[], tuple[Ints, Ints]], size: int) -> None:
-        owners, self.offsets = locate()
-        self.order, self.sent = group(owners, size)
-        if not self.is_sorted:
-            numbers, self.offsets = self.offsets, np.empty_like(self.offsets)
-            mover(self.offsets, None, numbers, self.order)()
-
-    @property
-    def is_sorted(self) -> bool:
-        """Whether `order` is that of the requests."""
-        return len(self.sent.peers) <= 1
+    owners, numbers = locate()
+    order, sent = group(owners, size)
+    if len(sent.peers) <= 1:
+        return order, sent, numbers
+    offsets = np.empty_like(numbers)
+    mover(offsets, None, numbers, order)()
+    return order, sent, offsets
 
 
 class GatherScatter:
@@ -191,23 +192,21 @@ class GatherScatter:
         Numbers of the own requests in the order in which they travel: by owner.
     requested : numpy.ndarray
         Own rows that are requested, in write order: by requesting rank, then in its own order.
-    to_requesters : RowExchange
-        From owners to requesting ranks: a take, or gather.
-    to_owners : RowExchange
-        From requesting ranks to owners: a put, or scatter.
+    to_requesters, to_owners : RowExchange
+        From owners to requesting ranks (take, gather), and back (put, scatter).
     """
 
     def __init__(self, topology: Topology, requests: Requests, rows: int) -> None:
         self.rows = rows
         self._rank = topology.rank
-        self.order, self._sent = requests.order, requests.sent
-        self._is_sorted = requests.is_sorted
+        self.order, self._sent, offsets = requests
+        self._is_sorted = len(self._sent.peers) <= 1  # `order` is that of the requests
         peers, counts = sparse_exchange(topology.comm, self._sent.peers, self._sent.counts)
         self._received = Segments(peers, bounds_of(counts))
         self.to_requesters = RowExchange(topology, self._received, self._sent)
         self.to_owners = RowExchange(topology, self._sent, self._received)
         with agreed(topology.comm, "indexer"):  # one rank may have no memory for it
-            move = self.to_owners.prepare(requests.offsets)
+            move = self.to_owners.prepare(offsets)
         self.requested: Ints = move()
         self._positions: dict[object, Ints] = {}
 
@@ -217,7 +216,7 @@ class GatherScatter:
     ) -> GatherScatter:
         """Make one where ranks have not agreed yet that each has its requests. *Collective*."""
         with agreed(topology.comm, "indexer"):  # one rank may have no memory for it
-            requests = Requests(locate, topology.comm.size)
+            requests = requests_of(locate, topology.comm.size)
         return cls(topology, requests, rows)
 
     def take_steps(
@@ -263,11 +262,6 @@ class GatherScatter:
         return last_of_each(self.requested, self.rows)
 
     @property
-    def request_counts(self) -> Ints:
-        """How often each own row is requested."""
-        return np.bincount(self.requested, minlength=self.rows)
-
-    @property
     def places(self) -> Ints:
         """For each own request, its position in `order`."""
         return inverse(self.order)
@@ -286,27 +280,3 @@ class GatherScatter:
         if self._is_sorted:
             return mover(out, None, source[part], None)
         return mover(out, None, source, self.order[part])
-
-
-def _joined(calls: Sequence[Call]) -> Call:
-    """Return one callable that makes all calls, in this order."""
-    if len(calls) == 1:
-        return calls[0]
-
-    def every() -> None:
-        for call in calls:
-            call()
-
-    return every
-
-
-def _blocks(segments: Segments, rank: int) -> list[MessageBlock]:
-    """Return the segments of other ranks as blocks of messages.
-
-    They are contiguous, so that their place on the other rank does not matter.
-    """
-    return [
-        MessageBlock(peer, (rows,), (), contiguous=True)
-        for peer, rows in segments.ranges
-        if peer != rank
-    ]

@@ -13,15 +13,18 @@ read larger ones ends with a barrier.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any, NamedTuple
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 from pencils.array.allocation import Array
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import aligned_empty, array_at
 from pencils.comm.rows import Ints
 from pencils.comm.staging import Segment
 from pencils.comm.topology import Attribute, Topology
+from pencils.indexer.requests import points_on
 
 CHUNK = 8192  # points
 WORD = 8  # bytes
@@ -30,38 +33,31 @@ LINE, SLOT, MOST = 8, 2048, 2**23
 
 
 class Form:
-    """What all ranks know of the requests of a call.
+    """What all ranks know of the requests for fields like `u`; `most` points fit into a slot."""
 
-    Attributes
-    ----------
-    ranks, dtype, columns
-        Number of ranks, type of the values, and values of each point.
-    most : int
-        Points of the longest request that fits into a slot.
-    """
-
-    __slots__ = ("columns", "dtype", "most", "ranks")
-
-    def __init__(self, ranks: int, dtype: np.dtype[Any], columns: int) -> None:
-        self.ranks = ranks
-        self.dtype = dtype
-        self.columns = columns
+    def __init__(self, u: PencilArray) -> None:
+        layout = u.extent.layout
+        self.ranks, self.dtype, self.columns = layout.size, u.dtype, prod(u.components)
         self.most = bisect_right(range(SLOT), SLOT - LINE, key=self.words) - 1
-
-    def chunks(self, words: Ints, points: int) -> list[Chunk]:
-        """View the chunks of a request for so many points."""
-        if points <= CHUNK:
-            return [Chunk.of(self, words, 0, points)] if points else []
-        step = self._words(CHUNK)
-        return [
-            Chunk.of(self, words[number * step :], start, min(points - start, CHUNK))
-            for number, start in enumerate(range(0, points, CHUNK))
-        ]
+        none = [np.empty(0, np.int64)] * layout.ndim
+        # Of the nearest replicas; without coordinates, which would stay in memory.
+        self.nearest = points_on(layout, none, layout.parts(u.pencil.rank))
 
     def words(self, points: int) -> int:
         """Words of a request for so many points."""
         chunks, rest = divmod(points, CHUNK)
         return chunks * self._words(CHUNK) + (self._words(rest) if rest else 0)
+
+    def chunks(self, words: Ints, points: int) -> list[Chunk]:
+        """View the chunks of a request for so many points."""
+        found, ahead = [], self.ranks + 1
+        for number, start in enumerate(range(0, points, CHUNK)):
+            own, size = words[number * self._words(CHUNK) :], min(points - start, CHUNK)
+            place = WORD * _lines(ahead + size)
+            values = array_at(own, (self.columns, size), self.dtype, place)
+            parts = own[:ahead], own[ahead : ahead + size], values
+            found.append(Chunk(slice(start, start + size), size, *parts))
+        return found
 
     def _words(self, points: int) -> int:
         nbytes = points * self.columns * self.dtype.itemsize
@@ -76,14 +72,6 @@ class Chunk(NamedTuple):
     bounds: Ints  # where the points of each owner begin, and where those of the last one end
     numbers: Ints  # of the points among those of their owner
     values: Array  # a row for each component
-
-    @classmethod
-    def of(cls, form: Form, words: Ints, start: int, size: int) -> Chunk:
-        """View a chunk in words that begin with it; `start` is the number of its first point."""
-        ahead = form.ranks + 1
-        values = array_at(words, (form.columns, size), form.dtype, WORD * _lines(ahead + size))
-        points = slice(start, start + size)
-        return cls(points, size, words[:ahead], words[ahead : ahead + size], values)
 
     @property
     def is_whole(self) -> bool:
@@ -102,25 +90,6 @@ class Chunk(NamedTuple):
         return slice(start, stop) if start < stop else None
 
 
-class _Slot:
-    """Memory for a small request, and the views of the last one, which the next may need again."""
-
-    __slots__ = ("_chunks", "_request", "words")
-
-    def __init__(self, words: Ints) -> None:
-        self.words = words
-        self._request: tuple[Form, int] | None = None
-        self._chunks: list[Chunk] = []
-
-    def chunks(self, form: Form, points: int) -> list[Chunk]:
-        """View the chunks of a request for so many points."""
-        last = self._request
-        if last is None or last[0] is not form or last[1] != points:
-            self._chunks = form.chunks(self.words[LINE:], points)
-            self._request = form, points
-        return self._chunks
-
-
 class Staging:
     """Memory for the requests of all ranks of a communicator, if all are on one node."""
 
@@ -128,9 +97,11 @@ class Staging:
         self.usable = True  # as far as is known; equal on all ranks, as is `ready`
         # Memory of every rank: the slot to write to next, the one that is read, and that for
         # larger requests.
-        self._slots: list[list[_Slot]] = []
+        self._slots: list[list[Ints]] = []
         self._large: list[Ints] = []
-        self._needed = 0
+        self._turn = self._needed = 0
+        # The views of the last request in each slot, which the next may need again.
+        self._views: dict[tuple[int, int], tuple[Form, int, list[Chunk]]] = {}
         self._scratch: Ints | None = None
 
     @property
@@ -152,32 +123,31 @@ class Staging:
         room = len(self._large[rank]) if self._large else 0
         if not self._slots or self._needed > room:
             return None
-        self._slots[0][rank].words[0] = points
-        return self._chunks(0, rank, form, points)
+        self.publish(rank, [points])
+        return self._chunks(self._turn, rank, form, points)
 
-    def tell(self, rank: int, words: list[int]) -> None:
+    def publish(self, rank: int, words: list[int]) -> None:
         """Write a few words instead of a request."""
-        self._slots[0][rank].words[: len(words)] = words
+        self._slots[self._turn][rank][: len(words)] = words
 
     def turn(self) -> None:
         """Read what was written before the last agreement, and write to the other slot."""
-        self._slots.reverse()
+        self._turn = 1 - self._turn
 
     def request(self, rank: int, form: Form) -> list[Chunk]:
         """View the request of a rank."""
-        return self._chunks(1, rank, form, int(self.slot(rank)[0]))
+        return self._chunks(1 - self._turn, rank, form, int(self.slot(rank)[0]))
 
     def slot(self, rank: int) -> Ints:
         """View what a rank has written."""
-        return self._slots[1][rank].words
+        return self._slots[1 - self._turn][rank]
 
     def grow(self, topology: Topology) -> bool:
         """Make room for what this rank needs; tell whether all ranks have it. *Collective*."""
         if not self._slots:
             both = _allocate(topology, 2 * SLOT) if topology.nodes == 1 else []
             self.usable = bool(both)
-            parts = slice(SLOT), slice(SLOT, None)
-            self._slots = [[_Slot(words[part]) for words in both] for part in parts]
+            self._slots = [[words[part : part + SLOT] for words in both] for part in (0, SLOT)]
         room = len(self._large[topology.rank]) if self._large else SLOT - LINE
         lacking, long = topology.any_of([self._needed > room, self._needed > MOST])
         if self.usable and lacking and not long:
@@ -188,12 +158,16 @@ class Staging:
 
     def clear(self) -> None:
         """Drop the memory."""
-        self._slots, self._large = [], []
+        self._slots, self._large, self._views = [], [], {}
 
-    def _chunks(self, slot: int, rank: int, form: Form, points: int) -> list[Chunk]:
-        if points <= form.most:
-            return self._slots[slot][rank].chunks(form, points)
-        return form.chunks(self._large[rank], points)
+    def _chunks(self, turn: int, rank: int, form: Form, points: int) -> list[Chunk]:
+        if points > form.most:
+            return form.chunks(self._large[rank], points)
+        last = self._views.get((turn, rank))
+        if last is None or last[0] is not form or last[1] != points:
+            chunks = form.chunks(self._slots[turn][rank][LINE:], points)
+            last = self._views[turn, rank] = form, points, chunks
+        return last[2]
 
 
 stagings = Attribute(Staging)
