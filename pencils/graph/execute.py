@@ -18,8 +18,7 @@ from pencils.comm.mpi import is_simulated
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
-from pencils.graph.errors import ExecutionError
-from pencils.graph.partition import DistributedGraphPartition
+from pencils.graph.partition import DistributedGraphPartition, ExecutionError
 from pencils.graph.program import (
     GraphProgram,
     PartProgram,

@@ -21,11 +21,11 @@ from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import Attribute
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
-from pencils.graph.errors import PartitionInducedCycleError
 from pencils.graph.messages import CommunicationOpIdentifier
 from pencils.graph.partition import (
     DistributedGraphPart,
     DistributedGraphPartition,
+    PartitionInducedCycleError,
     check_names,
     in_turn,
 )
