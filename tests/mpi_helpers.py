@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
@@ -217,6 +218,15 @@ def ranks_at_fault(comm):
 def named(comm, rank):
     """Return how the message of an error on one rank begins, if there are several ranks."""
     return f"rank {rank}: " if comm.size > 1 else ""
+
+
+def one_is_wrong(comm, kind, *texts, call, bad, good, after=None):
+    """Check that ``call(bad)`` on one rank raises everywhere, and that `after` works afterwards."""
+    for rank in ranks_at_fault(comm):
+        mine = bad if comm.rank == rank else good
+        raise_together(comm, kind, named(comm, rank), *texts, call=partial(call, mine))
+        if after is not None:
+            after()
 
 
 def forked(work, *args):

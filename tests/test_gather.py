@@ -1,6 +1,7 @@
 """gather: the inverse of partition, whole or a part, to one rank or to all."""
 
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from mpi_helpers import (
     named,
     numbered,
     on_nodes,
+    one_is_wrong,
     raise_together,
     random_pencil,
     ranks_at_fault,
@@ -158,10 +160,9 @@ def test_dims_bring_back_what_partition_got(comm, shape, dims):
 def test_dims_that_do_not_fit(comm):
     pen = Pencil(SHAPE, comm)
     u = partition(pen, numbered((7, 5)), dims=(0, 2))
-    raise_together(comm, ArgumentError, "drops dimensions [0]", call=lambda: gather(u, dims=(1, 2)))
-    raise_together(
-        comm, ArgumentError, "cannot be combined", call=lambda: gather(u, dims=(0, 2), key=0)
-    )
+    for dims, key, text in (((1, 2), ..., "drops dimensions [0]"), ((0, 2), 0, "be combined")):
+        call = partial(gather, u, dims=dims, key=key)
+        raise_together(comm, ArgumentError, text, call=call)
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (0, 3), (1, 1), (0,)])
@@ -277,12 +278,12 @@ def test_only_the_selected_part_travels(comm, monkeypatch):
 def test_a_mistake_on_one_rank_raises_on_all(comm, wrong, kind, text):
     data = numbered(SHAPE)
     u = spread(Pencil(SHAPE, comm), data)
-    for rank in ranks_at_fault(comm):
-        mine = wrong if comm.rank == rank else {}
-        raise_together(
-            comm, kind, named(comm, rank), text, call=lambda mine=mine: gather(u, **mine)
-        )
+
+    def works():
         assert everywhere(comm, gathers(u, data))
+
+    call = lambda kwargs: gather(u, **kwargs)  # noqa: E731
+    one_is_wrong(comm, kind, text, call=call, bad=wrong, good={}, after=works)
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
@@ -297,23 +298,13 @@ def test_different_arguments_on_one_rank_are_named(comm):
         (spread(pen, data, dims=(0, 1)), "singletons"),
         (spread(pen, data.astype("f4")), "dtype"),
     ]
+    wrong = [({"u": other}, {}, name) for other, name in others]
+    wrong += [({"root": root}, {"root": 0}, "root") for root in (1, None)]
+    wrong += [({"key": np.s_[2]}, {"key": np.s_[1]}, "key")]
     for rank in ranks_at_fault(comm):
-        odd = comm.rank == rank
-        for other, name in others:
-            raise_together(
-                comm,
-                RankDisagreementError,
-                f"disagree on {name}",
-                call=lambda other=other, odd=odd: gather(other if odd else u),
-            )
-        for name, one, two in (("root", 0, 1), ("root", 0, None), ("key", np.s_[1], np.s_[2])):
-            kwargs = {name: two if odd else one}
-            raise_together(
-                comm,
-                RankDisagreementError,
-                f"disagree on {name}",
-                call=lambda kwargs=kwargs: gather(u, **kwargs),
-            )
+        for bad, good, name in wrong:
+            call = partial(gather, **({"u": u} | (bad if comm.rank == rank else good)))
+            raise_together(comm, RankDisagreementError, f"disagree on {name}", call=call)
     assert everywhere(comm, gathers(u, data))
 
 

@@ -1,5 +1,7 @@
 """Fields interpolated at any positions, against SciPy on the global array, and the adjoint."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,8 +10,8 @@ from mpi4py import MPI
 from mpi_helpers import (
     everywhere,
     holds,
-    named,
     numbered,
+    one_is_wrong,
     other_blocks,
     raise_together,
     random_pencil,
@@ -265,21 +267,15 @@ BAD_DEPOSITS = [
 def test_mistakes_of_one_rank_raise_everywhere(comm, case):
     call, kind, text, good = case
     u = spread(Pencil(SHAPE, comm, periodic=(False, False, True)), numbered(SHAPE))
-    for rank in ranks_at_fault(comm):
-        mine = call if comm.rank == rank else good
-        raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: mine(u))
-        good(u)
+    one_is_wrong(comm, kind, text, call=lambda f: f(u), bad=call, good=good, after=partial(good, u))
     assert everywhere(comm, holds(u, numbered(SHAPE)))
 
 
 def test_a_wrong_fill_value_of_one_rank(comm):
     u = pencils.ones(Pencil(SHAPE, comm))
-    for rank in ranks_at_fault(comm):
-        fill = "x" if comm.rank == rank else 0.0
-        texts = named(comm, rank), "fill_value='x' must be a number"
-        raise_together(
-            comm, TypeError, *texts, call=lambda fill=fill: interpolate(u, ZERO, fill_value=fill)
-        )
+    fill = lambda value: interpolate(u, ZERO, fill_value=value)  # noqa: E731
+    text = "fill_value='x' must be a number"
+    one_is_wrong(comm, TypeError, text, call=fill, bad="x", good=0.0)
 
 
 @pytest.mark.parametrize("call", [interpolate, PencilArray.take_points])

@@ -147,7 +147,8 @@ class Staging:
         if not self._slots:
             both = _allocate(topology, 2 * SLOT) if topology.nodes == 1 else []
             self.usable = bool(both)
-            self._slots = [[words[part : part + SLOT] for words in both] for part in (0, SLOT)]
+            if both:
+                self._slots = [[words[part : part + SLOT] for words in both] for part in (0, SLOT)]
         room = len(self._large[topology.rank]) if self._large else SLOT - LINE
         lacking, long = topology.any_of([self._needed > room, self._needed > MOST])
         if self.usable and lacking and not long:

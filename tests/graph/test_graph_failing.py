@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from graphs import receive, ring, run, send
 from mpi4py import MPI
-from mpi_helpers import named, raise_together, ranks_at_fault
+from mpi_helpers import named, one_is_wrong, raise_together, ranks_at_fault
 
 from pencils import graph
 from pencils.comm.topology import topology_of
@@ -152,10 +152,8 @@ def test_no_progress_is_an_error(comm):
 )
 def test_a_bad_graph_on_one_rank(comm, outputs, kind, text):
     x = graph.make_placeholder("x", (3,))
-    for culprit in ranks_at_fault(comm):
-        mine = outputs(x) if comm.rank == culprit else {"y": x}
-        call = partial(graph.find_distributed_partition, comm, mine)
-        raise_together(comm, kind, text, named(comm, culprit), call=call)
+    find = partial(graph.find_distributed_partition, comm)
+    one_is_wrong(comm, kind, text, call=lambda f: find(f(x)), bad=outputs, good=lambda x: {"y": x})
 
 
 @pytest.mark.parametrize(

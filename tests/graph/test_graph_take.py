@@ -9,8 +9,8 @@ from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
     everywhere,
-    named,
     numbered,
+    one_is_wrong,
     raise_together,
     random_pencil,
     ranks_at_fault,
@@ -172,9 +172,8 @@ def test_a_bad_argument_on_one_rank_raises_everywhere(comm, case):
     kind, text, wrong = BAD[case]
     u = spread(pencils.Pencil((7, 3), comm, decomp=0), numbered((7, 3)))
     good = {"x": node_of(u), "pencil": u.pencil, "coords": ([0, 6], 2)}
-    for rank in ranks_at_fault(comm):
-        mine = good | (wrong if comm.rank == rank else {})
-        raise_together(comm, kind, text, named(comm, rank), call=lambda m=mine: graph.take(**m))
+    take = lambda given: graph.take(**given)  # noqa: E731
+    one_is_wrong(comm, kind, text, call=take, bad=good | wrong, good=good)
     found = execute(comm, {"it": graph.take(**good)}, x=u.local)["it"]
     assert everywhere(comm, np.array_equal(found, [3, 21]))
 

@@ -1,5 +1,7 @@
 """Points of fields on all ranks, against NumPy's indexing of the global array."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,9 +13,9 @@ from mpi_helpers import (
     NODES,
     everywhere,
     holds,
-    named,
     numbered,
     on_nodes,
+    one_is_wrong,
     other_blocks,
     raise_together,
     random_pencil,
@@ -186,21 +188,9 @@ BAD = [
     (lambda u: u.take_points(None), ArgumentError, "an entry for each of 3 dimensions"),
     (lambda u: u.take_points((0, 0.5, 0)), TypeError, "must hold integers"),
     (lambda u: u.take_points((True, 0, 0)), TypeError, "must hold integers"),
-    (
-        lambda u: u.take_points(([0, 1], [0, 1, 2], 0)),
-        ArgumentError,
-        "do not broadcast to each other",
-    ),
-    (
-        lambda u: u.take_points((0, 0, 0), np.empty(2)),
-        ArgumentError,
-        "has 2 values, but 1 are needed",
-    ),
-    (
-        lambda u: u.take_points((0, 0, 0), np.empty(1)),
-        ArgumentError,
-        "has shape (1,), but () is needed",
-    ),
+    (lambda u: u.take_points(([0, 1], [0, 1, 2], 0)), ArgumentError, "do not broadcast to each"),
+    (lambda u: u.take_points((0, 0, 0), np.empty(2)), ArgumentError, "has 2 values, but 1 are"),
+    (lambda u: u.take_points((0, 0, 0), np.empty(1)), ArgumentError, "shape (1,), but () is"),
     (lambda u: u.take_points((0, 0, 0), np.empty((), int)), TypeError, "out has type int64"),
 ]
 BAD_PUTS = [
@@ -218,10 +208,9 @@ BAD_PUTS = [
 )
 def test_mistakes_of_one_rank_raise_everywhere(comm, field, case):
     call, kind, text, good = case
-    for rank in ranks_at_fault(comm):
-        mine = call if comm.rank == rank else good
-        raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: mine(field))
-        good(field)
+    one_is_wrong(
+        comm, kind, text, call=lambda f: f(field), bad=call, good=good, after=partial(good, field)
+    )
     assert everywhere(comm, holds(field, numbered(SHAPE)))
 
 
@@ -247,12 +236,8 @@ def test_fields_that_do_not_fit_the_plan(comm, field):
             u = pencils.ones(pen, dtype="f4") if comm.rank else field
             raise_together(comm, TypeDisagreementError, "types", call=lambda: plan.take(u))
     raise_together(comm, ArgumentError, "freed", call=lambda: plan.take(field))
-    raise_together(
-        comm,
-        TypeError,
-        "pencil must be a Pencil",
-        call=lambda: pencils.indexer.PointIndexer(3, [[0]]),
-    )
+    make = partial(pencils.indexer.PointIndexer, 3, [[0]])
+    raise_together(comm, TypeError, "pencil must be a Pencil", call=make)
 
 
 @pytest.mark.parametrize("nodes", list(NODES))

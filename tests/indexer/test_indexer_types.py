@@ -1,8 +1,10 @@
 """Every operation on every element type, wherever values are combined, against NumPy."""
 
+from functools import partial
+
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, holds, named, raise_together, ranks_at_fault, same
+from mpi_helpers import everywhere, holds, one_is_wrong, raise_together, same
 
 from pencils import GlobalIndexer, GlobalMultiIndexer, Pencil, dap, zeros
 from pencils.errors import ArgumentError
@@ -193,12 +195,8 @@ def test_what_cannot_be_combined_raises_everywhere(comm, world, operation):
                 lambda u=u: u.put_points(([0], [1]), np.zeros(1, u.dtype), reduce=operation),
             ]
             if alone is not None:
-                view = dap.DistributedView(
-                    alone,
-                    dap.GlobalDist((dap.GlobalDimMap([whole]),)),
-                    (whole,),
-                    np.zeros(4, dtype),
-                )
+                dist = dap.GlobalDist((dap.GlobalDimMap([whole]),))
+                view = dap.DistributedView(alone, dist, (whole,), np.zeros(4, dtype))
                 calls.append(lambda v=view: v.to_pencil(Pencil(4), reduce=operation))
             text = f"ReduceOp.{operation.name} does not combine values of type {dtype}, but "
             for call in calls:
@@ -209,16 +207,11 @@ def test_what_cannot_be_combined_raises_everywhere(comm, world, operation):
 def test_an_output_of_a_third_type_is_refused(comm, world, operation):
     values, new = np.zeros(5, "i4"), new_type(operation, np.dtype("i4"))
     wanted = "int32" if new == "i4" else f"int32 or {new}"
-    for rank in ranks_at_fault(comm):
-        out = np.zeros(ROWS, "i8" if comm.rank == rank else "i4")
-        with GlobalIndexer(world.cuts, world.index, comm) as indexer:
-            raise_together(
-                comm,
-                TypeError,
-                named(comm, rank),
-                f"dist_data has type int64, but values of type int32 need {wanted}",
-                call=lambda g=indexer, out=out: g.Put(values, out, reduce=operation),
-            )
+    text = f"dist_data has type int64, but values of type int32 need {wanted}"
+    with GlobalIndexer(world.cuts, world.index, comm) as indexer:
+        put = partial(indexer.Put, reduce=operation)
+        bad, good = np.zeros(ROWS, "i8"), np.zeros(ROWS, "i4")
+        one_is_wrong(comm, TypeError, text, call=lambda out: put(values, out), bad=bad, good=good)
 
 
 def test_unchecked_ranks_without_values_go_by_those_of_the_input(comm):
