@@ -16,7 +16,7 @@ from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import checks
 from pencils.array.operands import check_writeable
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed
+from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.comm.memory import array_at, fence
 from pencils.comm.pack import compiled
 from pencils.comm.reduce import ReduceOp
@@ -25,9 +25,8 @@ from pencils.comm.shared_memory import synchronize
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
 from pencils.indexer.points import PointIndexer, check_components
 from pencils.indexer.requests import Block
-from pencils.indexer.staging import Chunk, Form, stagings
+from pencils.indexer.staging import Chunk, Form, Staging, stagings
 from pencils.pencil import keep
-from pencils.plans import kept_agreement
 
 T = TypeVar("T")
 _FEW = 64  # points that cost less to move than to find out whether they are sorted
@@ -54,10 +53,18 @@ class Once:
 
     def __init__(self, verb: str, u: PencilArray) -> None:
         self._u = u
-        self._topology = u.pencil.topology
-        values = {"dims": u.singletons, "components": u.components}
-        self._agreement = kept_agreement(u.pencil, verb, u.kind, values)
-        self._staging = stagings(self._topology)
+        self._topology = topology = u.pencil.topology
+        kept: tuple[PreparedAgreement, Form, Staging] | None = u.pencil.kept.get((verb, u.kind))
+        if kept is None or topology.freed:
+            values = {"dims": u.singletons, "components": u.components}
+            agreement = PreparedAgreement(topology.comm, verb, u.dtype, pencil=u.pencil, **values)
+            try:
+                kept = agreement, Form(u), stagings(topology)
+            except Exception:
+                with agreement.block():
+                    raise
+            keep(u.pencil, (verb, u.kind), kept)
+        self._agreement, self._form, self._staging = kept
         self._coords: list[Ints] = []
         self._plan: PointIndexer | None = None
 
@@ -146,7 +153,6 @@ class Once:
         try:
             while True:
                 with self._agreement.block() as agree:
-                    agree.dtype(self._u.dtype)
                     complete = prepare(agree)
                     fence()
                 fence()
@@ -163,22 +169,16 @@ class Once:
 
     def _read(self, coords: object) -> tuple[int, ...]:
         """Check the coordinates; return the shape of the values."""
-        u = self._u
-        key = "points", u.kind
-        form: Form | None = u.pencil.kept.get(key)
-        if form is None:
-            form = Form(u)
-            keep(u.pencil, key, form)
-        self._form = form
-        if not form.columns:
-            check_components(u)
-        shape, self._coords = as_coords(coords, u.extent.layout.shape, copy=False)
-        return u.components + shape
+        if not self._form.columns:
+            check_components(self._u)
+        shape, self._coords = as_coords(coords, self._form.shape, copy=False)
+        return self._u.components + shape
 
     def _points(self, first: int) -> Points:
         """Describe the points on replicas of which `first` is the first owner."""
-        along = tuple([self._coords[dim] for dim in self._u.pencil.order])
-        return Points(along, self._form.nearest.cuts, self._form.nearest.steps, first)
+        form = self._form
+        along = tuple([self._coords[dim] for dim in form.order])
+        return Points(along, form.nearest.cuts, form.nearest.steps, first)
 
     def _begin(self, agree: agreed, points: Points) -> list[Chunk]:
         """Begin the request; defer it if there is no memory for it yet."""
@@ -210,7 +210,7 @@ class Once:
         """
         if self._topology.under_way:
             self._topology.complete()
-        block = Block(self._u, self._u.pencil.order)
+        block = Block(self._u, self._form.order)
         for rank in range(self._form.ranks):
             for chunk in self._staging.request(rank, self._form):
                 mine = chunk.of_rank(home)

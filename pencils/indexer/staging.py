@@ -37,6 +37,7 @@ class Form:
 
     def __init__(self, u: PencilArray) -> None:
         layout = u.extent.layout
+        self.shape, self.order = layout.shape, layout.order
         self.ranks, self.dtype, self.columns = layout.size, u.dtype, prod(u.components)
         self.most = bisect_right(range(SLOT), SLOT - LINE, key=self.words) - 1
         none = [np.empty(0, np.int64)] * layout.ndim
@@ -123,7 +124,7 @@ class Staging:
         room = len(self._large[rank]) if self._large else 0
         if not self._slots or self._needed > room:
             return None
-        self.publish(rank, [points])
+        self._slots[self._turn][rank][0] = points
         return self._chunks(self._turn, rank, form, points)
 
     def publish(self, rank: int, words: list[int]) -> None:
