@@ -345,6 +345,23 @@ def random_pencil(rng, comm, shape):
     )
 
 
+def random_field(rng, comm, dtypes=DTYPES, *, wraps=False):
+    """Return any field on any pencil, and the global data it holds.
+
+    A halo along a dimension needs that the field varies along it.
+    """
+    shape = tuple(int(n) for n in rng.integers(1, 7, rng.integers(1, 4)))
+    pencil = random_pencil(rng, comm, shape)
+    if wraps:
+        pencil = pencil.with_(periodic=[bool(each) for each in rng.integers(0, 2, len(shape))])
+    dims = [dim for dim in range(len(shape)) if rng.random() < 0.7]
+    varied = tuple(n if dim in dims else 1 for dim, n in enumerate(shape))
+    components = tuple(int(n) for n in rng.integers(1, 3, rng.integers(0, 3)))
+    data = numbered(components + varied, dtypes[rng.integers(len(dtypes))])
+    halo = [int(rng.integers(0, 2)) * (dim in dims) for dim in range(len(shape))]
+    return spread(pencil, data, halo=halo, dims=dims), data
+
+
 def random_split(rng, points, parts):
     if rng.random() < 0.5:
         return str(rng.choice(["first", "last", "floor", "ceil"]))

@@ -14,7 +14,7 @@ from mpi_helpers import (
     one_is_wrong,
     other_blocks,
     raise_together,
-    random_pencil,
+    random_field,
     ranks_at_fault,
     same,
     spread,
@@ -39,20 +39,10 @@ few = examples(40)
 def any_case(seed, dtypes):
     """Make any field, the global data it holds, and positions for every rank."""
     rng = np.random.default_rng(seed)
-    shape = tuple(int(n) for n in rng.integers(1, 7, rng.integers(1, 4)))
-    pencil = random_pencil(rng, COMM, shape)
-    pencil = pencil.with_(periodic=[bool(wraps) for wraps in rng.integers(0, 2, len(shape))])
-    dims = [dim for dim in range(len(shape)) if rng.random() < 0.7]
-    varied = tuple(n if dim in dims else 1 for dim, n in enumerate(shape))
-    components = tuple(int(n) for n in rng.integers(1, 3, rng.integers(0, 3)))
-    data = numbered(components + varied, dtypes[rng.integers(len(dtypes))])
-    halo = [int(rng.integers(0, 2)) * (dim in dims) for dim in range(len(shape))]
-    field = spread(pencil, data, halo=halo, dims=dims)
-    every = [
-        any_points(rng, varied, [p or d not in dims for d, p in enumerate(pencil.periodic)])
-        for _ in range(COMM.size)
-    ]
-    return field, data, every
+    field, data = random_field(rng, COMM, dtypes, wraps=True)
+    anywhere = [p or d in field.singletons for d, p in enumerate(field.pencil.periodic)]
+    shape = field.shape[len(field.components) :]
+    return field, data, [any_points(rng, shape, anywhere) for _ in range(COMM.size)]
 
 
 def any_points(rng, shape, anywhere):

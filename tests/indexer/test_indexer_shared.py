@@ -13,9 +13,10 @@ from mpi_helpers import (
     numbered,
     on_nodes,
     one_is_wrong,
+    random_field,
     same,
 )
-from test_indexer_points import BAD, any_field, any_points
+from test_indexer_points import BAD, points_of
 from tiers import examples
 
 import pencils
@@ -40,9 +41,10 @@ def shared_like(field):
 @examples(40)
 @given(st.integers(0, 2**32), st.booleans())
 def test_points_of_any_shared_field_are_taken(seed, check):
-    field, data, rng = any_field(seed)
+    rng = np.random.default_rng(seed)
+    field, data = random_field(rng, COMM)
     field = shared_like(field)
-    _, mine = any_points(rng, field.shape[len(field.components) :], COMM.rank)
+    mine = points_of(rng, COMM, field.shape[len(field.components) :])[COMM.rank]
     dims = [dim for dim in range(field.pencil.ndim) if dim not in field.singletons]
     expected = data[(..., *mine)]
     assert everywhere(COMM, same(field.take_points(mine), expected))

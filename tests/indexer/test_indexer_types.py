@@ -22,6 +22,7 @@ UFUNCS = {
     ReduceOp.BAND: np.bitwise_and,
     ReduceOp.BOR: np.bitwise_or,
 }
+NEUTRAL = {"SUM": 0, "PROD": 1, "LAND": True, "LOR": False, "BAND": -1, "BOR": 0}
 KINDS = {ReduceOp.SUM: "biufcm", ReduceOp.MIN: "biufmM", ReduceOp.MAX: "biufmM"}
 KINDS |= dict.fromkeys((ReduceOp.PROD, ReduceOp.LAND, ReduceOp.LOR), "biufc")
 KINDS |= dict.fromkeys((ReduceOp.BAND, ReduceOp.BOR), "biu")
@@ -85,23 +86,52 @@ def world(comm):
     return World(comm)
 
 
+@pytest.mark.parametrize("count", [1, 2])
 @operations
-def test_put_combines_in_the_type_of_the_output(comm, world, operation):
+def test_put_combines_in_the_type_of_the_output(comm, world, operation, count):
     with GlobalIndexer(world.cuts, world.index, comm) as indexer:
         for dtype in legal(operation):
-            values = values_of(dtype, 5 * comm.size, 1)
+            values = values_of(dtype, (5 * comm.size, count), 1)
             new = new_type(operation, dtype)
             for kind in {dtype, new}:
-                before = values_of(kind, world.total, 2)
+                before = values_of(kind, (world.total, count), 2)
                 out = before[world.rows].copy()
-                found = indexer.Put(values[world.mine], out, reduce=operation)
+                found = indexer.Put(values[world.mine], out, count, reduce=operation)
                 after = combined(operation, before, world.written, values)
                 assert everywhere(comm, found is out and alike(out, after[world.rows])), kind
-            fresh = indexer.Put(values[world.mine], reduce=operation)
-            blank = operation.blank(world.total, dtype)
+            fresh = indexer.Put(values[world.mine], count=count, reduce=operation)
+            blank = operation.blank(count * world.total, dtype).reshape(-1, count)
             after = combined(operation, blank, world.written, values)
-            assert everywhere(comm, alike(fresh, after[world.rows])), dtype
+            assert everywhere(comm, alike(fresh, after[world.rows].reshape(-1))), dtype
             assert everywhere(comm, fresh.dtype == new), dtype
+
+
+@operations
+def test_neutral_elements_change_nothing(operation):
+    for dtype in (dtype for dtype in legal(operation) if operation.name in NEUTRAL):
+        blank = operation.blank(2, dtype)
+        assert blank.dtype == operation.result(dtype) == new_type(operation, dtype)
+        expected = np.array([NEUTRAL[operation.name]] * 2)
+        assert (blank == expected.astype(blank.dtype)).all(), dtype
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype", "value"),
+    [
+        (ReduceOp.MIN, "f4", np.inf),
+        (ReduceOp.MAX, "g", -np.inf),
+        (ReduceOp.MIN, "i2", 2**15 - 1),
+        (ReduceOp.MAX, ">i2", -(2**15)),
+        (ReduceOp.MAX, "u1", 0),
+        (ReduceOp.MIN, "?", True),
+        (ReduceOp.MAX, "?", False),
+        (ReduceOp.BAND, "u1", 255),
+        (ReduceOp.BAND, "?", True),
+    ],
+)
+def test_extreme_neutral_elements(operation, dtype, value):
+    blank = operation.blank(1, np.dtype(dtype))
+    assert (blank.tolist(), blank.dtype) == ([value], np.dtype(dtype))
 
 
 @operations
