@@ -126,7 +126,11 @@ class RankGraph:
                     unions[needs] = self._new_step(needs)
                 steps[node] = unions[needs] if len(needs) > 1 else needs[0] if needs else START
             if isinstance(node, Placeholder):
-                _check_equal(self.inputs.setdefault(node.name, node), node)
+                other = self.inputs.setdefault(node.name, node)
+                if (other.shape, other.dtype) != (node.shape, node.dtype):
+                    raise ArgumentError(
+                        f"there are two different inputs of the same name: {other!r} and {node!r}"
+                    )
         self.sends = {self._message(send, send.dest_rank): send for send in sends}
         self.report.sends[:] = [
             Endpoint.of(send.identifier(rank), send.data, steps[send.data]) for send in sends
@@ -147,13 +151,6 @@ class RankGraph:
         step = len(self.report.needs)
         self.report.needs[step] = list(needs)
         return step
-
-
-def _check_equal(first: Placeholder, node: Placeholder) -> None:
-    if (first.shape, first.dtype) != (node.shape, node.dtype):
-        raise ArgumentError(
-            f"there are two different inputs of the same name: {first!r} and {node!r}"
-        )
 
 
 # The parts of one rank.

@@ -61,7 +61,7 @@ class Ragged(NamedTuple):
     def replaced(self, targets: Ints, written: Ragged) -> Ragged:
         """Replace row ``targets[i]`` by row ``i`` of `written`; the last one is kept."""
         origin = np.arange(len(self.counts))
-        rows, writers = last_of_each(targets, len(origin))
+        rows, writers = last_of_each(targets)
         origin[rows] = len(origin) + writers
         return Ragged.joined([self, written], self.values.dtype).pick(origin)
 
@@ -122,18 +122,14 @@ def as_distri(distri: object, size: int) -> Ints:
 def as_indices(name: str, value: object, stop: int, *, copy: bool = True) -> Ints:
     """Return indices in ``[0, stop)``; without `copy`, an array of the right type is not copied."""
     index = int_array(name, value)
-    if index.size and not _all_below(index, stop):
+    unsigned, most = index, stop
+    if index.dtype.kind == "i":  # negative ones are large if read without sign
+        unsigned = index.astype(native(index.dtype), copy=False).view(f"u{index.itemsize}")
+        most = min(stop, 2 ** (8 * index.itemsize - 1))
+    if index.size and unsigned.max() >= most:
         wrong = index[(index < 0) | (index >= stop)][0]
         raise IndexError(f"{name}: index {wrong} is not in [0, {stop})")
     return index.astype(np.int64) if copy else np.require(index, np.int64, "A")
-
-
-def _all_below(index: NDArray[Any], stop: int) -> bool:
-    """Whether all indices are in ``[0, stop)``; negative ones are large if read without sign."""
-    if index.dtype.kind == "i":
-        index = index.astype(native(index.dtype), copy=False).view(f"u{index.itemsize}")
-        stop = min(stop, 2 ** (8 * index.itemsize - 1))
-    return bool(index.max() < stop)
 
 
 def as_coords(
@@ -248,7 +244,9 @@ def as_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtype[
     array = plain_array(value)
     if array.dtype == dtype and array.shape == shape and array.flags.c_contiguous:
         return array
-    whole = not isinstance(value, np.ndarray | np.generic) and _holds_integers(array, dtype)
+    # Python integers, for which NumPy has only chosen a type.
+    chosen = not isinstance(value, np.ndarray | np.generic) and array.dtype.kind in "bi"
+    whole = chosen and dtype.kind in "biu" and (array.astype(dtype) == array).all()
     if array.size and not whole and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise TypeError(
             f"{name} of type {array.dtype} cannot be written to a field of type {dtype}"
@@ -342,10 +340,3 @@ def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
     if type(value) in (list, tuple):
         return True
     return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
-
-
-def _holds_integers(array: Array, dtype: np.dtype[Any]) -> bool:
-    """Whether an element type holds Python integers, for which NumPy has only chosen a type."""
-    if array.dtype.kind not in "bi" or dtype.kind not in "biu":
-        return False
-    return bool((array.astype(dtype) == array).all())

@@ -56,11 +56,6 @@ class RowExchange(Freeable):
         self._exchanges: dict[np.dtype[Any], Exchange] = {}
         self._idle: dict[tuple[np.dtype[Any], bool], list[Buffers]] = {}
 
-    def widened(self, leaving: Ints, arriving: Ints) -> RowExchange:
-        """Return the exchange of values, if each row has that many of them; local."""
-        segments = self.leaving.widened(leaving), self.arriving.widened(arriving)
-        return RowExchange(self._topology, *segments)
-
     def buffers(self, row: np.dtype[Any], *, starts: bool) -> Buffers:
         """Return buffers for rows of that type; local.
 
@@ -103,23 +98,22 @@ class RowExchange(Freeable):
         self._idle.clear()
 
     def _prepare(self, source: Array) -> Buffers:
-        target = np.empty(self.arriving.total, source.dtype)
-        exchange = self._exchanges.get(source.dtype) or self._make_exchange(source.dtype)
-        return source, target, exchange.prepare([source], [target], disjoint=True)
-
-    def _make_exchange(self, row: np.dtype[Any]) -> Exchange:
-        # Segments are contiguous, so that their place on the other rank does not matter.
-        leaving, arriving = [
-            [
-                MessageBlock(peer, (rows,), (), contiguous=True)
-                for peer, rows in segments.ranges
-                if peer != self._topology.rank
+        target, row = np.empty(self.arriving.total, source.dtype), source.dtype
+        exchange = self._exchanges.get(row)
+        if exchange is None:
+            # Segments are contiguous, so that their place on the other rank does not matter.
+            leaving, arriving = [
+                [
+                    MessageBlock(peer, (rows,), (), contiguous=True)
+                    for peer, rows in segments.ranges
+                    if peer != self._topology.rank
+                ]
+                for segments in (self.leaving, self.arriving)
             ]
-            for segments in (self.leaving, self.arriving)
-        ]
-        spec = MessageSpec(leaving, arriving, (), row)
-        made = self._exchanges[row] = Exchange(self._topology, [spec], axes=1, method="messages")
-        return made
+            spec = MessageSpec(leaving, arriving, (), row)
+            exchange = Exchange(self._topology, [spec], axes=1, method="messages")
+            self._exchanges[row] = exchange
+        return source, target, exchange.prepare([source], [target], disjoint=True)
 
 
 class Request(Generic[T]):
@@ -259,7 +253,7 @@ class GatherScatter:
     @cached_property
     def last_writers(self) -> tuple[Ints, Ints]:
         """Own rows that are requested, and the number in `requested` of the last one of each."""
-        return last_of_each(self.requested, self.rows)
+        return last_of_each(self.requested)
 
     @property
     def places(self) -> Ints:

@@ -581,7 +581,8 @@ class GlobalIndexer(Plan[Request[Any]]):
         def move() -> Ragged:
             counts = move_counts()
             with self._agreement(call):
-                values = exchange.widened(rows.counts, counts)
+                leaving = exchange.leaving.widened(rows.counts)
+                values = RowExchange(self._topology, leaving, exchange.arriving.widened(counts))
                 move_values = values.prepare(rows.values)
             with values:
                 return Ragged(counts, move_values())
@@ -623,7 +624,6 @@ class GlobalIndexer(Plan[Request[Any]]):
         return self._prepare(call, bind, find)
 
     def _named(self, arrays: Iterable[Array]) -> list[Named]:
-        """Name arrays, one for each list of indices."""
         return list(zip(self._names, arrays, strict=False))
 
 

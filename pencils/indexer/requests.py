@@ -24,10 +24,6 @@ from pencils.errors import ArgumentError
 from pencils.layout import Layout
 from pencils.layout.split import Split
 
-# With at most so many possible targets for each written one, a table of all of them costs less
-# than sorting.
-_DENSE = 4
-
 
 class Segments(NamedTuple):
     """Rows in a buffer: ``bounds[i] .. bounds[i + 1] - 1`` belong to rank ``peers[i]``."""
@@ -99,23 +95,16 @@ def inverse(order: Ints) -> Ints:
     return places
 
 
-def last_of_each(targets: Ints, size: int) -> tuple[Ints, Ints]:
-    """Return the rising targets, out of `size`, that are written, and the last write to each.
+def last_of_each(targets: Ints) -> tuple[Ints, Ints]:
+    """Return the rising targets that are written, and the last write to each.
 
     Examples
     --------
-    >>> last_of_each(np.array([3, 0, 3]), 5)
+    >>> last_of_each(np.array([3, 0, 3]))
     (array([0, 3]), array([1, 2]))
     """
-    if size <= _DENSE * len(targets):
-        last = np.full(size, -1)
-        np.maximum.at(last, targets, np.arange(len(targets)))
-        written = np.flatnonzero(last >= 0)
-        return written, last[written]
-    order = np.argsort(targets, kind="stable")
-    rising = targets[order]
-    ends = np.flatnonzero(np.diff(rising, append=size))
-    return rising[ends], order[ends]
+    written, back = np.unique(targets[::-1], return_index=True)
+    return written, len(targets) - 1 - back
 
 
 # ---- rows of values ----
