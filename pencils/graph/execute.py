@@ -17,11 +17,7 @@ from pencils.comm.mpi import is_simulated
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
-from pencils.graph.partition import (
-    DistributedGraphPart,
-    DistributedGraphPartition,
-    ExecutionError,
-)
+from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition, ExecutionError
 from pencils.graph.program import (
     GraphProgram,
     PartProgram,

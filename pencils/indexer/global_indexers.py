@@ -404,12 +404,7 @@ class GlobalIndexer(Plan[Request[Any]]):
         return self._result([tuple(out) for out in outs]) if local_data is None else local_data
 
     def Put_v(  # noqa: N802
-        self,
-        local_data: Any,
-        dist_data: VariableBuffer | None = None,
-        /,
-        *,
-        extend: bool = False,
+        self, local_data: Any, dist_data: VariableBuffer | None = None, /, *, extend: bool = False
     ) -> VariableBuffer:
         """Write values, any number of them for every index. *Collective*.
 

@@ -141,9 +141,7 @@ class Once:
         self._run(prepare, PointIndexer.plan_put)
 
     def _run(
-        self,
-        prepare: Callable[[agreed], Callable[[], T]],
-        make: Callable[[PointIndexer], object],
+        self, prepare: Callable[[agreed], Callable[[], T]], make: Callable[[PointIndexer], object]
     ) -> T:
         """Agree on what is prepared, and complete it; `make` is the plan where there is no room.
 

@@ -120,8 +120,7 @@ def test_what_a_later_part_needs_too_is_promoted_and_computed_once():
     shared = np.sin(x)
     here = shared + recv(1, "b")
     partitions = partition_all(
-        {"y": staple(shared + 1, 1, "a", here) * shared},
-        {"z": staple(x, 0, "b", recv(0, "a"))},
+        {"y": staple(shared + 1, 1, "a", here) * shared}, {"z": staple(x, 0, "b", recv(0, "a"))}
     )
     check_invariants(partitions)
     first, last = partitions[0].parts.values()
