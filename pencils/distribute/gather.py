@@ -16,7 +16,7 @@ from pencils.array.signatures import Indices
 from pencils.comm import pool
 from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.comm.stream import bcast_array
-from pencils.distribute.slabs import Slabs
+from pencils.distribute.slabs import RootSlabs
 from pencils.errors import ArgumentError
 from pencils.layout import Selection
 from pencils.layout import gather as gather_messages
@@ -124,7 +124,7 @@ class _Gather:
             "layout": layout,
             "itemsize": u.dtype.itemsize,
         }
-        self._slabs = Slabs(self._topology, self._root, senders, **blocks, contiguous=True)
+        self._slabs = RootSlabs(self._topology, self._root, senders, **blocks, contiguous=True)
 
     def prepare(self, u: PencilArray) -> Callable[[], Array | None]:
         """Allocate what a call needs. The returned function is *Collective*."""

@@ -30,7 +30,7 @@ from pencils.comm.agree import VALUES, PreparedAgreement
 from pencils.comm.memory import LINE, address
 from pencils.comm.pool import empty_bytes
 from pencils.comm.stream import Room, copy_now
-from pencils.distribute.slabs import Slabs
+from pencils.distribute.slabs import RootSlabs
 from pencils.errors import ArgumentError
 from pencils.layout import Box
 from pencils.layout import scatter as scatter_messages
@@ -339,7 +339,7 @@ class _Scatter:
         self._pencil, self._header = pencil, header
         self._widths = as_halo(halo, pencil.ndim, place.singletons)
         layout = pencil.extent(place.singletons).layout
-        self._slabs = slabs = Slabs(
+        self._slabs = slabs = RootSlabs(
             pencil.topology,
             root,
             [message.dest for message in scatter_messages(layout, root)],

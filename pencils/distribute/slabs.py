@@ -26,7 +26,7 @@ MUCH = 2**20
 FEW = 2**10
 
 
-class Slabs:
+class RootSlabs:
     """Slabs of the blocks of `ranks`, as boxes of the array of `root`; equal on all ranks.
 
     `lead` is the shape of the component axes, which come before those of `layout`, and `contiguous`

@@ -21,7 +21,7 @@ from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.rows import Ints, mover
 from pencils.comm.topology import Topology
 from pencils.indexer.requests import (
-    Block,
+    PointColumns,
     Segments,
     as_rows,
     bounds_of,
@@ -244,7 +244,7 @@ class GatherScatter:
         packed = [self._of_requests(source, part, leaving[part]) for part in parts]
         return [self._of_requests(source, own, arriving[here]), *packed]
 
-    def positions(self, block: Block) -> Ints:
+    def positions(self, block: PointColumns) -> Ints:
         """Return where the `requested` rows are in a block, computed once for each layout."""
         if block.layout not in self._positions:
             self._positions[block.layout] = block.positions(self.requested)

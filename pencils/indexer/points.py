@@ -20,7 +20,7 @@ from pencils.comm.rows import Ints, locate, mover
 from pencils.errors import ArgumentError
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
 from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, Requests
-from pencils.indexer.requests import Block, locate_replicas, points_on
+from pencils.indexer.requests import PointColumns, locate_replicas, points_on
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
 
@@ -269,7 +269,7 @@ class PointIndexer(Plan[Request[Any]]):
 
     def bind_take(self, u: PencilArray, results: Array, *, starts: bool) -> Request[Array]:
         """Prepare to read points, once the plan was made; local."""
-        plan, block = self.plan_take(), Block(u, self.pencil.order)
+        plan, block = self.plan_take(), PointColumns(u, self.pencil.order)
         numbers = plan.positions(block)
         aliased = np.may_share_memory(u.padded, results)
         buffers = plan.to_requesters.buffers(block.row, starts=starts)
@@ -285,7 +285,7 @@ class PointIndexer(Plan[Request[Any]]):
         self, u: PencilArray, given: Array, op: ReduceOp | None, *, starts: bool
     ) -> Request[None]:
         """Prepare to write points, once the plan was made; local."""
-        plan, block = self.plan_put(), Block(u, self.pencil.order)
+        plan, block = self.plan_put(), PointColumns(u, self.pencil.order)
         numbers = plan.positions(block)
         # Replicas follow each other, each with all values.
         copies = len(plan.order) // max(1, given.size // len(block.columns))

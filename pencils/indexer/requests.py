@@ -191,7 +191,7 @@ def _steps_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, _S
     return unit, (-sum((n - 1) * step for n, step in axes if step < 0), last, found)
 
 
-class Block:
+class PointColumns:
     """The own block of a field: for each component, a one-dimensional view of its memory.
 
     Points are numbered in C order of their coordinates, permuted to the memory order `order`: this

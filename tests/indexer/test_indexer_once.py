@@ -28,13 +28,13 @@ import pencils
 from pencils import Pencil
 from pencils.comm.shared_memory import SharedPool
 from pencils.errors import RankDisagreementError
-from pencils.indexer import ReduceOp, staging
+from pencils.indexer import ReduceOp, one_shot
 from pencils.indexer.gather_scatter import GatherScatter
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (5, 4, 6)
-CHUNK, SLOT = staging.CHUNK, staging.SLOT
+CHUNK, SLOT = one_shot.CHUNK, one_shot.SLOT
 
 
 @pytest.fixture(name="fresh")
@@ -58,8 +58,8 @@ def _tiny(comm):
 @given(st.integers(0, 2**32))
 def test_requests_of_any_size(tiny, seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staging, "CHUNK", 3)
-        patch.setattr(staging, "SLOT", 4 * staging.LINE)
+        patch.setattr(one_shot, "CHUNK", 3)
+        patch.setattr(one_shot, "SLOT", 4 * one_shot.LINE)
         take_and_put(tiny, np.random.default_rng(seed))
 
 
@@ -208,7 +208,7 @@ def test_without_memory_a_plan_is_made(fresh, monkeypatch, lacks):
     if lacks == "room":
         monkeypatch.setattr(SharedPool, "allocate", lambda *_: None)
     else:
-        monkeypatch.setattr(staging, "MOST", 2 * CHUNK)
+        monkeypatch.setattr(one_shot, "MOST", 2 * CHUNK)
     u = pencils.zeros(Pencil(SHAPE, fresh))
     count = CHUNK + 1 if fresh.rank == fresh.size - 1 else 3
     many = [np.arange(count) % n for n in SHAPE]
