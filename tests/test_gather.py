@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from mpi_helpers import (
     DTYPES,
-    NODES,
     collectives,
     everywhere,
     named,
@@ -23,7 +22,6 @@ from mpi_helpers import (
 
 from pencils import Pencil, PencilArray, gather, partition
 from pencils.comm import stream
-from pencils.distribute import slabs
 from pencils.errors import ArgumentError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -58,32 +56,6 @@ def test_any_pencil_any_size_of_blocks(comm, block_bytes, monkeypatch):
         data = numbered((2, *shape), "i4")
         root = int(rng.integers(comm.size))
         assert everywhere(comm, gathers(spread(pen, data, halo=1), data, root))
-
-
-@pytest.mark.parametrize("nodes", list(NODES))
-def test_through_shared_memory(nodes, monkeypatch):
-    comm = on_nodes(nodes)
-    monkeypatch.setattr(slabs, "MUCH", 0)
-    rng = np.random.default_rng(5)
-    for slab_bytes in (40, 300, 2**24):
-        monkeypatch.setattr(stream, "SLAB_BYTES", slab_bytes)
-        for long_run in (0, 50, 2**20):
-            monkeypatch.setattr(slabs, "LONG_RUN", long_run)
-            shape = rng.integers(1, 6, rng.integers(1, 5)).tolist()
-            pen = random_pencil(rng, comm, shape)
-            data = numbered((2, *shape), "f4")
-            root = int(rng.integers(comm.size))
-            u = spread(pen, data, halo=int(rng.integers(2)))
-            assert everywhere(comm, gathers(u, data, root))
-            key = (slice(None, None, -1), slice(1, None, 2))
-            assert everywhere(comm, gathers(u, data[key], root, key=key))
-
-
-def test_several_long_runs_of_each_rank(comm):
-    """Those that are on their way are packed in different places."""
-    data = numbered((8, 32 * comm.size, 1024))
-    u = spread(Pencil(data.shape, comm, decomp=1), data, halo=1)
-    assert everywhere(comm, gathers(u, data, 0))
 
 
 KEYS = [
@@ -165,14 +137,6 @@ def test_dims_that_do_not_fit(comm):
         raise_together(comm, ArgumentError, text, call=call)
 
 
-@pytest.mark.parametrize("shape", [(1, 2), (0, 3), (1, 1), (0,)])
-def test_more_processes_than_points(comm, shape):
-    data = numbered(shape)
-    u = spread(Pencil(shape, comm, decomp=range(len(shape))), data)
-    assert everywhere(comm, gathers(u, data))
-    assert everywhere(comm, gathers(u, data[::-1], comm.size - 1, key=np.s_[::-1]))
-
-
 def test_blocks_of_any_strides(comm):
     pen = Pencil(SHAPE, comm)
     data = numbered(SHAPE)
@@ -197,20 +161,6 @@ def test_one_collective(comm):
         assert everywhere(comm, gathers(large, numbered((64, 64, 64)), 0))
         assert everywhere(comm, calls == ["Allgather"])
     private.Free()
-
-
-def test_what_is_kept_belongs_to_one_kind_of_field(comm):
-    """One rank has lost what it kept: ranks may differ in this."""
-    rng = np.random.default_rng(6)
-    pen = Pencil(SHAPE, comm)
-    for turn in range(20):
-        if turn % comm.size == comm.rank:
-            pen.kept.clear()
-        lead = [(), (2,), (3,)][rng.integers(3)]
-        data = numbered((*lead, *SHAPE), ["f8", "f4", ">i2"][rng.integers(3)]) * (turn % 5 + 1)
-        root = [None, 0, comm.size - 1][rng.integers(3)]
-        key = [..., np.s_[..., ::-2]][rng.integers(2)]
-        assert everywhere(comm, gathers(spread(pen, data), data[key], root, key=key))
 
 
 def test_after_the_communicator_was_freed(comm):

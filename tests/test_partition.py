@@ -23,7 +23,7 @@ from mpi_helpers import (
     same,
 )
 
-from pencils import Pencil, PencilArray, empty, partition, transpose
+from pencils import Pencil, PencilArray, empty, gather, partition, transpose
 from pencils.comm import agree, stream
 from pencils.comm.memory import LINE, address, aligned_empty
 from pencils.distribute import slabs
@@ -46,6 +46,12 @@ def distribute(mode, pen, data, **kwargs):
 def rooted(pen, data, root=0, **kwargs):
     """Partition data that only root has."""
     return partition(pen, data if pen.rank == root else None, root=root, **kwargs)
+
+
+def gathers(u, expected, root=0, **kwargs):
+    """Whether root, or everyone, gets what is expected."""
+    found = gather(u, root, **kwargs)
+    return found is None if root not in (None, u.pencil.rank) else same(found, expected)
 
 
 class Counted:
@@ -374,7 +380,9 @@ def test_what_is_kept_belongs_to_one_kind_of_data(comm):
         given = Counted(data) if rng.integers(4) == 0 else data
         u = rooted(pen, given, root, halo=halo)
         assert u.dtype == data.dtype
-        assert everywhere(comm, holds(u, data))
+        root = [None, 0, comm.size - 1][rng.integers(3)]
+        key = [..., np.s_[..., ::-2]][rng.integers(2)]
+        assert everywhere(comm, holds(u, data) and gathers(u, data[key], root, key=key))
 
 
 @pytest.mark.parametrize("nodes", list(NODES))
@@ -394,20 +402,25 @@ def test_through_shared_memory(nodes, kind, monkeypatch):
             given = {"array": data, "strided": np.asfortranarray(data), "lazy": Counted(data)}
             u = rooted(pen, given[kind], root, halo=int(rng.integers(2)))
             assert everywhere(comm, holds(u, data))
+            assert everywhere(comm, gathers(u, data, root))
+            key = (slice(None, None, -1), slice(1, None, 2))[: data.ndim]
+            assert everywhere(comm, gathers(u, data[key], root, key=key))
 
 
 def test_several_long_runs_of_each_rank(comm):
     """Those that are on their way arrive in different places."""
     data = numbered((8, 32 * comm.size, 1024))
-    pen = Pencil(data.shape, comm, decomp=1)
-    assert everywhere(comm, holds(rooted(pen, data, halo=1), data))
+    u = rooted(Pencil(data.shape, comm, decomp=1), data, halo=1)
+    assert everywhere(comm, holds(u, data) and gathers(u, data))
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (0, 3), (1, 1), (0, 0)])
 def test_more_processes_than_points(comm, shape):
     for mode in ("view", "root"):
-        u = distribute(mode, Pencil(shape, comm, decomp=(0, 1)), numbered(shape))
-        assert everywhere(comm, holds(u, numbered(shape)))
+        data = numbered(shape)
+        u = distribute(mode, Pencil(shape, comm, decomp=(0, 1)), data)
+        assert everywhere(comm, holds(u, data) and gathers(u, data))
+        assert everywhere(comm, gathers(u, data[::-1], comm.size - 1, key=np.s_[::-1]))
 
 
 @pytest.mark.mpiexec("measures the memory of one process")

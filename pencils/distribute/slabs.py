@@ -162,13 +162,7 @@ class RootSlabs:
 
 
 def in_turn(sequences: Iterable[Iterable[T]]) -> Iterator[T]:
-    """Yield the first items of all sequences, then the second ones, and so on.
-
-    Examples
-    --------
-    >>> "".join(in_turn(["adf", "be", "c"]))
-    'abcdef'
-    """
+    """Yield the first items of all sequences, then the second ones, and so on."""
     queue = deque(map(iter, sequences))
     while queue:
         items = queue.popleft()

@@ -178,21 +178,14 @@ class GatherScatter:
     """Rows that this rank requests of their owners, and rows that other ranks request of it.
 
     Making one is *Collective*, after all ranks have agreed that each has its `requests`; this rank
-    owns `rows` rows.
-
-    Attributes
-    ----------
-    order : numpy.ndarray
-        Numbers of the own requests in the order in which they travel: by owner.
-    requested : numpy.ndarray
-        Own rows that are requested, in write order: by requesting rank, then in its own order.
-    to_requesters, to_owners : RowExchange
-        From owners to requesting ranks (take, gather), and back (put, scatter).
+    owns `rows` rows. The exchange `to_requesters` is a take, or gather, and `to_owners` a put, or
+    scatter.
     """
 
     def __init__(self, topology: Topology, requests: Requests, rows: int) -> None:
         self.rows = rows
         self._rank = topology.rank
+        # Numbers of the own requests in the order in which they travel: by owner.
         self.order, self._sent, offsets = requests
         self._is_sorted = len(self._sent.peers) <= 1  # `order` is that of the requests
         peers, counts = sparse_exchange(topology.comm, self._sent.peers, self._sent.counts)
@@ -201,6 +194,7 @@ class GatherScatter:
         self.to_owners = RowExchange(topology, self._sent, self._received)
         with agreed(topology.comm, "indexer"):  # one rank may have no memory for it
             move = self.to_owners.prepare(offsets)
+        # Own rows that are requested, in write order: by requesting rank, then in its own order.
         self.requested: Ints = move()
         self._positions: dict[object, Ints] = {}
 

@@ -257,28 +257,14 @@ class Interpolation(Plan[Any]):
 
 
 class Cells(NamedTuple):
-    """Positions, and the corners of the cells around them.
+    """Positions, and the corners of the cells around them."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        What the positions broadcast to.
-    inside : array of int, or slice
-        The positions at which fields can be interpolated.
-    fill : scalar or None
-        Value at the others.
-    coords : list of array
-        Coordinates of the distinct corners, along each dimension.
-    where, weights : array
-        For each corner of a cell and each position inside, the number of the corner and its weight.
-    """
-
-    shape: tuple[int, ...]
-    inside: Ints | slice
-    fill: Any
-    coords: list[Ints]
-    where: Ints
-    weights: Array
+    shape: tuple[int, ...]  # of what the positions broadcast to
+    inside: Ints | slice  # the positions at which fields can be interpolated
+    fill: Any  # the value at the others, or None
+    coords: list[Ints]  # of the distinct corners, along each dimension
+    where: Ints  # for each corner of a cell and each position inside: the number of the corner
+    weights: Array  # and its weight
 
     @classmethod
     def read(
@@ -400,10 +386,10 @@ def _neighbours(at: Array, extent: int, *, wraps: bool) -> tuple[Ints, Array]:
 
 
 def _corners(along: Sequence[tuple[Ints, Array]]) -> tuple[list[Ints], Ints, Array]:
-    """Find the distinct corners of the cells around positions, from the neighbours along each axis.
+    """Find the distinct corners of cells, from the neighbours of positions along each axis.
 
-    Returns the coordinates of the corners and, for each corner of a cell and each position, the
-    number of the corner and its weight.
+    Returns their coordinates and, for each corner of a cell and each position, the number of the
+    corner and its weight.
     """
     count = along[0][0].shape[1]
     numbers, weights = np.zeros((1, count), np.int64), np.ones((1, count))
@@ -420,13 +406,7 @@ def _corners(along: Sequence[tuple[Ints, Array]]) -> tuple[list[Ints], Ints, Arr
 
 
 def _distinct(numbers: Ints, size: int) -> tuple[Ints, Ints]:
-    """Return the distinct numbers, all of them below `size`, and the index of each number in them.
-
-    Examples
-    --------
-    >>> _distinct(np.array([[4, 2, 4]]), 9)
-    (array([2, 4]), array([[1, 0, 1]]))
-    """
+    """Return the distinct numbers, all below `size`, and the index of each number in them."""
     if size > _SPARSE * numbers.size:
         distinct, where = np.unique(numbers, return_inverse=True)
         return distinct, where.reshape(numbers.shape)

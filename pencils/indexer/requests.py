@@ -74,14 +74,7 @@ def bounds_of(counts: Sequence[int] | Ints) -> Ints:
 
 
 def group(owners: Ints, size: int) -> tuple[Ints, Segments]:
-    """Sort requests by their owner, one of `size` ranks; return their numbers in that order.
-
-    Examples
-    --------
-    >>> order, segments = group(np.array([2, 0, 2]), 4)
-    >>> order, segments.peers, segments.bounds
-    (array([1, 0, 2]), array([0, 2]), array([0, 1, 3]))
-    """
+    """Sort requests by their owner, one of `size` ranks; return their numbers in that order."""
     order, ends = sort(owners, size)
     counts = np.diff(ends, prepend=0)
     peers = np.flatnonzero(counts)
@@ -96,13 +89,7 @@ def inverse(order: Ints) -> Ints:
 
 
 def last_of_each(targets: Ints) -> tuple[Ints, Ints]:
-    """Return the rising targets that are written, and the last write to each.
-
-    Examples
-    --------
-    >>> last_of_each(np.array([3, 0, 3]))
-    (array([0, 3]), array([1, 2]))
-    """
+    """Return the rising targets that are written, and the last write to each."""
     written, back = np.unique(targets[::-1], return_index=True)
     return written, len(targets) - 1 - back
 
