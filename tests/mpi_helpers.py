@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
@@ -219,6 +220,15 @@ def named(comm, rank):
     return f"rank {rank}: " if comm.size > 1 else ""
 
 
+def one_is_wrong(comm, kind, *texts, call, bad, good, after=None):
+    """Check that ``call(bad)`` on one rank raises everywhere, and that `after` works afterwards."""
+    for rank in ranks_at_fault(comm):
+        mine = bad if comm.rank == rank else good
+        raise_together(comm, kind, named(comm, rank), *texts, call=partial(call, mine))
+        if after is not None:
+            after()
+
+
 def forked(work, *args):
     """Start a function in a copy of this process, which is quicker than a new one; its number."""
     child = os.fork()
@@ -333,6 +343,23 @@ def random_pencil(rng, comm, shape):
     return pencils.Pencil(
         shape, comm, decomp=decomp, grid=grid, order=rng.permutation(ndim).tolist(), splits=splits
     )
+
+
+def random_field(rng, comm, dtypes=DTYPES, *, wraps=False):
+    """Return any field on any pencil, and the global data it holds.
+
+    A halo along a dimension needs that the field varies along it.
+    """
+    shape = tuple(int(n) for n in rng.integers(1, 7, rng.integers(1, 4)))
+    pencil = random_pencil(rng, comm, shape)
+    if wraps:
+        pencil = pencil.with_(periodic=[bool(each) for each in rng.integers(0, 2, len(shape))])
+    dims = [dim for dim in range(len(shape)) if rng.random() < 0.7]
+    varied = tuple(n if dim in dims else 1 for dim, n in enumerate(shape))
+    components = tuple(int(n) for n in rng.integers(1, 3, rng.integers(0, 3)))
+    data = numbered(components + varied, dtypes[rng.integers(len(dtypes))])
+    halo = [int(rng.integers(0, 2)) * (dim in dims) for dim in range(len(shape))]
+    return spread(pencil, data, halo=halo, dims=dims), data
 
 
 def random_split(rng, points, parts):

@@ -1,17 +1,18 @@
 """gather: the inverse of partition, whole or a part, to one rank or to all."""
 
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
 from mpi_helpers import (
     DTYPES,
-    NODES,
     collectives,
     everywhere,
     named,
     numbered,
     on_nodes,
+    one_is_wrong,
     raise_together,
     random_pencil,
     ranks_at_fault,
@@ -21,7 +22,6 @@ from mpi_helpers import (
 
 from pencils import Pencil, PencilArray, gather, partition
 from pencils.comm import stream
-from pencils.distribute import slabs
 from pencils.errors import ArgumentError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -56,32 +56,6 @@ def test_any_pencil_any_size_of_blocks(comm, block_bytes, monkeypatch):
         data = numbered((2, *shape), "i4")
         root = int(rng.integers(comm.size))
         assert everywhere(comm, gathers(spread(pen, data, halo=1), data, root))
-
-
-@pytest.mark.parametrize("nodes", list(NODES))
-def test_through_shared_memory(nodes, monkeypatch):
-    comm = on_nodes(nodes)
-    monkeypatch.setattr(slabs, "MUCH", 0)
-    rng = np.random.default_rng(5)
-    for slab_bytes in (40, 300, 2**24):
-        monkeypatch.setattr(stream, "SLAB_BYTES", slab_bytes)
-        for long_run in (0, 50, 2**20):
-            monkeypatch.setattr(slabs, "LONG_RUN", long_run)
-            shape = rng.integers(1, 6, rng.integers(1, 5)).tolist()
-            pen = random_pencil(rng, comm, shape)
-            data = numbered((2, *shape), "f4")
-            root = int(rng.integers(comm.size))
-            u = spread(pen, data, halo=int(rng.integers(2)))
-            assert everywhere(comm, gathers(u, data, root))
-            key = (slice(None, None, -1), slice(1, None, 2))
-            assert everywhere(comm, gathers(u, data[key], root, key=key))
-
-
-def test_several_long_runs_of_each_rank(comm):
-    """Those that are on their way are packed in different places."""
-    data = numbered((8, 32 * comm.size, 1024))
-    u = spread(Pencil(data.shape, comm, decomp=1), data, halo=1)
-    assert everywhere(comm, gathers(u, data, 0))
 
 
 KEYS = [
@@ -158,18 +132,9 @@ def test_dims_bring_back_what_partition_got(comm, shape, dims):
 def test_dims_that_do_not_fit(comm):
     pen = Pencil(SHAPE, comm)
     u = partition(pen, numbered((7, 5)), dims=(0, 2))
-    raise_together(comm, ArgumentError, "drops dimensions [0]", call=lambda: gather(u, dims=(1, 2)))
-    raise_together(
-        comm, ArgumentError, "cannot be combined", call=lambda: gather(u, dims=(0, 2), key=0)
-    )
-
-
-@pytest.mark.parametrize("shape", [(1, 2), (0, 3), (1, 1), (0,)])
-def test_more_processes_than_points(comm, shape):
-    data = numbered(shape)
-    u = spread(Pencil(shape, comm, decomp=range(len(shape))), data)
-    assert everywhere(comm, gathers(u, data))
-    assert everywhere(comm, gathers(u, data[::-1], comm.size - 1, key=np.s_[::-1]))
+    for dims, key, text in (((1, 2), ..., "drops dimensions [0]"), ((0, 2), 0, "be combined")):
+        call = partial(gather, u, dims=dims, key=key)
+        raise_together(comm, ArgumentError, text, call=call)
 
 
 def test_blocks_of_any_strides(comm):
@@ -196,20 +161,6 @@ def test_one_collective(comm):
         assert everywhere(comm, gathers(large, numbered((64, 64, 64)), 0))
         assert everywhere(comm, calls == ["Allgather"])
     private.Free()
-
-
-def test_what_is_kept_belongs_to_one_kind_of_field(comm):
-    """One rank has lost what it kept: ranks may differ in this."""
-    rng = np.random.default_rng(6)
-    pen = Pencil(SHAPE, comm)
-    for turn in range(20):
-        if turn % comm.size == comm.rank:
-            pen.kept.clear()
-        lead = [(), (2,), (3,)][rng.integers(3)]
-        data = numbered((*lead, *SHAPE), ["f8", "f4", ">i2"][rng.integers(3)]) * (turn % 5 + 1)
-        root = [None, 0, comm.size - 1][rng.integers(3)]
-        key = [..., np.s_[..., ::-2]][rng.integers(2)]
-        assert everywhere(comm, gathers(spread(pen, data), data[key], root, key=key))
 
 
 def test_after_the_communicator_was_freed(comm):
@@ -277,12 +228,12 @@ def test_only_the_selected_part_travels(comm, monkeypatch):
 def test_a_mistake_on_one_rank_raises_on_all(comm, wrong, kind, text):
     data = numbered(SHAPE)
     u = spread(Pencil(SHAPE, comm), data)
-    for rank in ranks_at_fault(comm):
-        mine = wrong if comm.rank == rank else {}
-        raise_together(
-            comm, kind, named(comm, rank), text, call=lambda mine=mine: gather(u, **mine)
-        )
+
+    def works():
         assert everywhere(comm, gathers(u, data))
+
+    call = lambda kwargs: gather(u, **kwargs)  # noqa: E731
+    one_is_wrong(comm, kind, text, call=call, bad=wrong, good={}, after=works)
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
@@ -297,23 +248,13 @@ def test_different_arguments_on_one_rank_are_named(comm):
         (spread(pen, data, dims=(0, 1)), "singletons"),
         (spread(pen, data.astype("f4")), "dtype"),
     ]
+    wrong = [({"u": other}, {}, name) for other, name in others]
+    wrong += [({"root": root}, {"root": 0}, "root") for root in (1, None)]
+    wrong += [({"key": np.s_[2]}, {"key": np.s_[1]}, "key")]
     for rank in ranks_at_fault(comm):
-        odd = comm.rank == rank
-        for other, name in others:
-            raise_together(
-                comm,
-                RankDisagreementError,
-                f"disagree on {name}",
-                call=lambda other=other, odd=odd: gather(other if odd else u),
-            )
-        for name, one, two in (("root", 0, 1), ("root", 0, None), ("key", np.s_[1], np.s_[2])):
-            kwargs = {name: two if odd else one}
-            raise_together(
-                comm,
-                RankDisagreementError,
-                f"disagree on {name}",
-                call=lambda kwargs=kwargs: gather(u, **kwargs),
-            )
+        for bad, good, name in wrong:
+            call = partial(gather, **({"u": u} | (bad if comm.rank == rank else good)))
+            raise_together(comm, RankDisagreementError, f"disagree on {name}", call=call)
     assert everywhere(comm, gathers(u, data))
 
 

@@ -1,5 +1,7 @@
 """Fields interpolated at any positions, against SciPy on the global array, and the adjoint."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,11 +10,11 @@ from mpi4py import MPI
 from mpi_helpers import (
     everywhere,
     holds,
-    named,
     numbered,
+    one_is_wrong,
     other_blocks,
     raise_together,
-    random_pencil,
+    random_field,
     ranks_at_fault,
     same,
     spread,
@@ -24,7 +26,7 @@ import pencils
 from pencils import Pencil, PencilArray
 from pencils.errors import ArgumentError, PencilMismatchError, TypeDisagreementError
 from pencils.indexer import Interpolation, interpolate, one_shot
-from pencils.indexer.cells import _distinct
+from pencils.indexer.interpolation import _distinct
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -37,20 +39,10 @@ few = examples(40)
 def any_case(seed, dtypes):
     """Make any field, the global data it holds, and positions for every rank."""
     rng = np.random.default_rng(seed)
-    shape = tuple(int(n) for n in rng.integers(1, 7, rng.integers(1, 4)))
-    pencil = random_pencil(rng, COMM, shape)
-    pencil = pencil.with_(periodic=[bool(wraps) for wraps in rng.integers(0, 2, len(shape))])
-    dims = [dim for dim in range(len(shape)) if rng.random() < 0.7]
-    varied = tuple(n if dim in dims else 1 for dim, n in enumerate(shape))
-    components = tuple(int(n) for n in rng.integers(1, 3, rng.integers(0, 3)))
-    data = numbered(components + varied, dtypes[rng.integers(len(dtypes))])
-    halo = [int(rng.integers(0, 2)) * (dim in dims) for dim in range(len(shape))]
-    field = spread(pencil, data, halo=halo, dims=dims)
-    every = [
-        any_points(rng, varied, [p or d not in dims for d, p in enumerate(pencil.periodic)])
-        for _ in range(COMM.size)
-    ]
-    return field, data, every
+    field, data = random_field(rng, COMM, dtypes, wraps=True)
+    anywhere = [p or d in field.singletons for d, p in enumerate(field.pencil.periodic)]
+    shape = field.shape[len(field.components) :]
+    return field, data, [any_points(rng, shape, anywhere) for _ in range(COMM.size)]
 
 
 def any_points(rng, shape, anywhere):
@@ -265,21 +257,15 @@ BAD_DEPOSITS = [
 def test_mistakes_of_one_rank_raise_everywhere(comm, case):
     call, kind, text, good = case
     u = spread(Pencil(SHAPE, comm, periodic=(False, False, True)), numbered(SHAPE))
-    for rank in ranks_at_fault(comm):
-        mine = call if comm.rank == rank else good
-        raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: mine(u))
-        good(u)
+    one_is_wrong(comm, kind, text, call=lambda f: f(u), bad=call, good=good, after=partial(good, u))
     assert everywhere(comm, holds(u, numbered(SHAPE)))
 
 
 def test_a_wrong_fill_value_of_one_rank(comm):
     u = pencils.ones(Pencil(SHAPE, comm))
-    for rank in ranks_at_fault(comm):
-        fill = "x" if comm.rank == rank else 0.0
-        texts = named(comm, rank), "fill_value='x' must be a number"
-        raise_together(
-            comm, TypeError, *texts, call=lambda fill=fill: interpolate(u, ZERO, fill_value=fill)
-        )
+    fill = lambda value: interpolate(u, ZERO, fill_value=value)  # noqa: E731
+    text = "fill_value='x' must be a number"
+    one_is_wrong(comm, TypeError, text, call=fill, bad="x", good=0.0)
 
 
 @pytest.mark.parametrize("call", [interpolate, PencilArray.take_points])

@@ -84,16 +84,7 @@ def test_names_can_be_chosen(comm):
     with pytest.raises(AttributeError, match="radius, θ, but no 'x'"):
         _ = grid.x
     assert localgrid(pen, (range(3), range(4)), names="rz").r.shape == (3, 1)
-    for wrong in (
-        ("a",),
-        ("a", "a"),
-        ("coords", "b"),
-        ("a", "2b"),
-        ("_fields", "b"),
-        ("axes", "b"),
-        ("_a", "b"),
-        (1, 2),
-    ):
+    for wrong in ("a", "aa", ("coords", "b"), ("a", "2b"), ("axes", "b"), ("_a", "b"), (1, 2)):
         with pytest.raises(ArgumentError, match="identifiers"):
             localgrid(pen, (range(3), range(4)), names=wrong)
 

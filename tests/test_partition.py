@@ -1,6 +1,7 @@
 """partition: global data become fields, as views, as copies, or streamed from one rank."""
 
 import tracemalloc
+from functools import partial
 from math import prod
 
 import h5py
@@ -15,13 +16,14 @@ from mpi_helpers import (
     named,
     numbered,
     on_nodes,
+    one_is_wrong,
     raise_together,
     random_pencil,
     ranks_at_fault,
     same,
 )
 
-from pencils import Pencil, PencilArray, empty, partition, transpose
+from pencils import Pencil, PencilArray, empty, gather, partition, transpose
 from pencils.comm import agree, stream
 from pencils.comm.memory import LINE, address, aligned_empty
 from pencils.distribute import slabs
@@ -38,8 +40,18 @@ def distribute(mode, pen, data, **kwargs):
     """Partition replicated data, or the same data from the last rank."""
     if mode == "view":
         return partition(pen, data, **kwargs)
-    root = pen.size - 1
+    return rooted(pen, data, pen.size - 1, **kwargs)
+
+
+def rooted(pen, data, root=0, **kwargs):
+    """Partition data that only root has."""
     return partition(pen, data if pen.rank == root else None, root=root, **kwargs)
+
+
+def gathers(u, expected, root=0, **kwargs):
+    """Whether root, or everyone, gets what is expected."""
+    found = gather(u, root, **kwargs)
+    return found is None if root not in (None, u.pencil.rank) else same(found, expected)
 
 
 class Counted:
@@ -110,12 +122,8 @@ def test_data_everywhere_do_not_hide_different_roots(comm):
         if kept:
             partition(pen, numbered(SHAPE), 0)
             partition(pen, numbered(SHAPE), 1)
-        raise_together(
-            comm,
-            RankDisagreementError,
-            "disagree on root",
-            call=lambda: partition(pen, numbered(SHAPE), int(comm.rank == comm.size - 1)),
-        )
+        call = partial(partition, pen, numbered(SHAPE), int(comm.rank == comm.size - 1))
+        raise_together(comm, RankDisagreementError, "disagree on root", call=call)
 
 
 # What comes out.
@@ -265,8 +273,7 @@ def test_root_reads_each_point_once_for_everyone_who_needs_it(comm, monkeypatch)
     monkeypatch.setattr(stream, "SLAB_BYTES", 100)
     pen = Pencil(SHAPE, comm)
     data = Counted(numbered(SHAPE))
-    u = partition(pen, data if comm.rank == 0 else None, root=0)
-    assert everywhere(comm, holds(u, numbered(SHAPE)))
+    assert everywhere(comm, holds(rooted(pen, data), numbered(SHAPE)))
     assert everywhere(comm, data.read == (numbered(SHAPE).size if comm.rank == 0 else 0))
 
 
@@ -320,8 +327,7 @@ def test_every_root_and_any_size_of_blocks(comm, block_bytes, monkeypatch):
     data = numbered((2, *shape), "i2")
     pen = Pencil(shape, comm, order=(1, 0, 2))
     for root in range(comm.size):
-        u = partition(pen, data if comm.rank == root else None, root=root, halo=1)
-        assert everywhere(comm, holds(u, data))
+        assert everywhere(comm, holds(rooted(pen, data, root, halo=1), data))
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
@@ -352,7 +358,7 @@ def test_two_collectives(comm, monkeypatch):
                 (data, memory, []),
             ):
                 calls.clear()
-                u = partition(pen, given if comm.rank == 0 else None, root=0)
+                u = rooted(pen, given)
                 assert everywhere(comm, calls == [usual, *told, *last])
                 if not isinstance(given, Counted):
                     assert everywhere(comm, holds(u, given))
@@ -372,9 +378,11 @@ def test_what_is_kept_belongs_to_one_kind_of_data(comm):
         data = np.asfortranarray(data) if rng.integers(3) == 0 else data
         root, halo = int(rng.integers(comm.size)), int(rng.integers(2))
         given = Counted(data) if rng.integers(4) == 0 else data
-        u = partition(pen, given if comm.rank == root else None, root=root, halo=halo)
+        u = rooted(pen, given, root, halo=halo)
         assert u.dtype == data.dtype
-        assert everywhere(comm, holds(u, data))
+        root = [None, 0, comm.size - 1][rng.integers(3)]
+        key = [..., np.s_[..., ::-2]][rng.integers(2)]
+        assert everywhere(comm, holds(u, data) and gathers(u, data[key], root, key=key))
 
 
 @pytest.mark.parametrize("nodes", list(NODES))
@@ -392,24 +400,27 @@ def test_through_shared_memory(nodes, kind, monkeypatch):
             data = numbered((2, *shape), "f4")
             root = int(rng.integers(comm.size))
             given = {"array": data, "strided": np.asfortranarray(data), "lazy": Counted(data)}
-            mine = given[kind] if comm.rank == root else None
-            u = partition(pen, mine, root=root, halo=int(rng.integers(2)))
+            u = rooted(pen, given[kind], root, halo=int(rng.integers(2)))
             assert everywhere(comm, holds(u, data))
+            assert everywhere(comm, gathers(u, data, root))
+            key = (slice(None, None, -1), slice(1, None, 2))[: data.ndim]
+            assert everywhere(comm, gathers(u, data[key], root, key=key))
 
 
 def test_several_long_runs_of_each_rank(comm):
     """Those that are on their way arrive in different places."""
     data = numbered((8, 32 * comm.size, 1024))
-    pen = Pencil(data.shape, comm, decomp=1)
-    u = partition(pen, data if comm.rank == 0 else None, root=0, halo=1)
-    assert everywhere(comm, holds(u, data))
+    u = rooted(Pencil(data.shape, comm, decomp=1), data, halo=1)
+    assert everywhere(comm, holds(u, data) and gathers(u, data))
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (0, 3), (1, 1), (0, 0)])
 def test_more_processes_than_points(comm, shape):
     for mode in ("view", "root"):
-        u = distribute(mode, Pencil(shape, comm, decomp=(0, 1)), numbered(shape))
-        assert everywhere(comm, holds(u, numbered(shape)))
+        data = numbered(shape)
+        u = distribute(mode, Pencil(shape, comm, decomp=(0, 1)), data)
+        assert everywhere(comm, holds(u, data) and gathers(u, data))
+        assert everywhere(comm, gathers(u, data[::-1], comm.size - 1, key=np.s_[::-1]))
 
 
 @pytest.mark.mpiexec("measures the memory of one process")
@@ -434,14 +445,8 @@ def test_a_source_that_breaks_midway_raises_on_all_ranks(comm, reads, error, mon
     monkeypatch.setattr(stream, "SLAB_BYTES", 40)
     pen = Pencil(SHAPE, comm)
     for root in ranks_at_fault(comm):
-        data = Counted(numbered(SHAPE), reads, error) if comm.rank == root else None
-        raise_together(
-            comm,
-            error,
-            named(comm, root)[:-1],
-            "the disk is gone",
-            call=lambda root=root, data=data: partition(pen, data, root=root),
-        )
+        call = partial(rooted, pen, Counted(numbered(SHAPE), reads, error), root)
+        raise_together(comm, error, named(comm, root)[:-1], "the disk is gone", call=call)
         assert everywhere(comm, holds(distribute("root", pen, numbered(SHAPE)), numbered(SHAPE)))
 
 
@@ -467,13 +472,8 @@ class Lying:
 def test_a_source_that_gives_something_else_than_announced(comm, mode, convert):
     """As netCDF variables with a scale factor do."""
     pen = Pencil(SHAPE, comm)
-    raise_together(
-        comm,
-        ArgumentError,
-        "announce int16",
-        "NumPy array",
-        call=lambda: distribute(mode, pen, Lying(convert)),
-    )
+    call = partial(distribute, mode, pen, Lying(convert))
+    raise_together(comm, ArgumentError, "announce int16", "NumPy array", call=call)
 
 
 # Mistakes.
@@ -497,14 +497,8 @@ def test_wrong_data(comm, data, dims, kind, text):
     pen = Pencil(SHAPE, comm)
     raise_together(comm, kind, text, call=lambda: partition(pen, data, dims=dims))
     for root in ranks_at_fault(comm):
-        mine = data if comm.rank == root else None
-        raise_together(
-            comm,
-            kind,
-            named(comm, root),
-            text,
-            call=lambda mine=mine, root=root: partition(pen, mine, root=root, dims=dims),
-        )
+        call = partial(rooted, pen, data, root, dims=dims)
+        raise_together(comm, kind, named(comm, root), text, call=call)
         u = distribute("root", pen, numbered(SHAPE))
         assert everywhere(comm, holds(u, numbered(SHAPE)))
 
@@ -535,13 +529,12 @@ def test_data_where_none_belong(comm):
 def test_a_mistake_on_one_rank_raises_on_all(comm, wrong, kind, text):
     pen = Pencil(SHAPE, comm)
     data = numbered(SHAPE) if comm.rank == 0 else None
-    for rank in ranks_at_fault(comm):
-        mine = wrong if comm.rank == rank else {"root": 0}
-        raise_together(
-            comm, kind, named(comm, rank), text, call=lambda mine=mine: partition(pen, data, **mine)
-        )
-        u = partition(pen, data, root=0)
-        assert everywhere(comm, holds(u, numbered(SHAPE)))
+
+    def works():
+        assert everywhere(comm, holds(partition(pen, data, root=0), numbered(SHAPE)))
+
+    call = lambda kwargs: partition(pen, data, **kwargs)  # noqa: E731
+    one_is_wrong(comm, kind, text, call=call, bad=wrong, good={"root": 0}, after=works)
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
@@ -549,27 +542,14 @@ def test_different_arguments_on_one_rank_are_named(comm):
     pen = Pencil(SHAPE, comm)
     others = [pen.with_(order=(2, 1, 0)), pen.with_(splits="last"), pen.with_(decomp=2)]
     data = numbered(SHAPE)
+    mine = data if comm.rank == 0 else None
+    good = {"pencil": pen, "data": mine, "root": 0, "halo": 2}
+    wrong = [("root", 1), ("dims", (2, 1, 0)), ("halo", 1), *(("pencil", each) for each in others)]
     for rank in ranks_at_fault(comm):
-        odd = comm.rank == rank
-        for kwargs, name in (
-            ({"root": 1 if odd else 0}, "root"),
-            ({"root": 0, "dims": (2, 1, 0) if odd else None}, "dims"),
-            ({"root": 0, "halo": 1 if odd else 2}, "halo"),
-        ):
-            mine = data if comm.rank == 0 else None
-            raise_together(
-                comm,
-                RankDisagreementError,
-                f"disagree on {name}",
-                call=lambda mine=mine, kwargs=kwargs: partition(pen, mine, **kwargs),
-            )
-        for other in others:
-            raise_together(
-                comm,
-                RankDisagreementError,
-                "disagree on pencil",
-                call=lambda other=other, odd=odd: distribute("root", other if odd else pen, data),
-            )
+        for name, value in wrong:
+            kwargs = good | ({name: value} if comm.rank == rank else {})
+            call = partial(partition, **kwargs)
+            raise_together(comm, RankDisagreementError, f"disagree on {name}", call=call)
     u = distribute("root", pen, data)
     assert everywhere(comm, holds(u, data))
 
@@ -601,17 +581,10 @@ def test_no_room_on_one_rank(comm, monkeypatch):
         for root in (0, comm.size - 1):
             with monkeypatch.context() as patch:
                 patch.setattr(PencilArray, "allocated", no_room)
-                raise_together(
-                    comm,
-                    MemoryError,
-                    named(comm, comm.size - 1),
-                    call=lambda root=root: partition(
-                        pen, numbered(SHAPE) if comm.rank == root else None, root=root
-                    ),
-                )
-            u = partition(pen, numbered(SHAPE) if comm.rank == root else None, root=root)
+                call = partial(rooted, pen, numbered(SHAPE), root)
+                raise_together(comm, MemoryError, named(comm, comm.size - 1), call=call)
+            u = rooted(pen, numbered(SHAPE), root)
             assert everywhere(comm, holds(u, numbered(SHAPE)))
-            assert isinstance(u, PencilArray)
             assert same(transpose(u, pen).local, u.local)
 
 
@@ -636,9 +609,4 @@ def test_masked_elements_are_not_unmasked(comm):
     data = np.ma.masked_array(numbered(SHAPE), mask=False)
     assert everywhere(comm, same(partition(pen, data).local, numbered(SHAPE)[pen.local_slices]))
     data[...] = np.ma.masked
-    raise_together(
-        comm,
-        TypeError,
-        "masked",
-        call=lambda: partition(pen, data if comm.rank == 0 else None, root=0),
-    )
+    raise_together(comm, TypeError, "masked", call=partial(rooted, pen, data))

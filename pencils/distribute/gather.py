@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import eq
 from types import NoneType
 from typing import Any, overload
 
@@ -14,8 +15,8 @@ from pencils.array.pencil_array import PencilArray
 from pencils.array.signatures import Indices
 from pencils.comm import pool
 from pencils.comm.agree import PreparedAgreement, agreed
-from pencils.comm.stream import SlabRoom, SlabStream, bcast_array, copy_now
-from pencils.distribute.slabs import Slabs
+from pencils.comm.stream import bcast_array
+from pencils.distribute.slabs import RootSlabs
 from pencils.errors import ArgumentError
 from pencils.layout import Selection
 from pencils.layout import gather as gather_messages
@@ -75,11 +76,16 @@ def gather(
     >>> pencils.gather(u, key=np.s_[1, ::2])
     array([10, 12, 14])
     """
-    kept = _find_kept(u, root) if key is Ellipsis and dims is None else None
+    key_of_plan, kept = None, None
+    if key is Ellipsis and dims is None and isinstance(u, PencilArray):
+        key_of_plan = "gather", root, u.dtype, u.components, u.singletons
+        known = type(root) in (int, NoneType) and not u.pencil.topology.freed
+        kept = u.pencil.kept.get(key_of_plan) if known else None
     if kept is not None:
         plan, row = kept
         collect, _ = row.attempt(lambda: plan.prepare(u))
-        return collect()
+        found: Array | None = collect()
+        return found
     comm = topology_among(u).comm
     with agreed(comm, "gather") as agree:
         check_type("u", u, PencilArray)
@@ -89,113 +95,58 @@ def gather(
         plan = _Gather(u, receiver, selection, axes)
         collect = plan.prepare(u)
         agree(**plan.facts)
-    if key is Ellipsis and axes is None:
-        keep(u.pencil, _kind(u, receiver), (plan, PreparedAgreement(comm, "gather", **plan.facts)))
+    if key_of_plan is not None:
+        keep(u.pencil, key_of_plan, (plan, PreparedAgreement(comm, "gather", **plan.facts)))
     return collect()
 
 
-def _kind(u: PencilArray, root: int | None) -> tuple[object, ...]:
-    return "gather", root, u.dtype, u.components, u.singletons
-
-
-def _find_kept(u: object, root: Any) -> tuple[_Gather, PreparedAgreement] | None:
-    """Find the plan for whole fields like this one, and the agreement on it; local."""
-    if type(root) not in (int, NoneType) or not isinstance(u, PencilArray):
-        return None
-    if u.pencil.topology.freed:
-        return None
-    found: tuple[_Gather, PreparedAgreement] | None = u.pencil.kept.get(_kind(u, root))
-    return found
-
-
 class _Gather:
-    """A gather of fields of one kind; follows from what all ranks agree on.
-
-    Attributes
-    ----------
-    facts : dict
-        On these all ranks must agree.
-    """
+    """A gather of fields of one kind; follows from `facts`, on which all ranks must agree."""
 
     def __init__(
         self, u: PencilArray, root: int | None, selection: Selection, axes: tuple[int, ...] | None
     ) -> None:
-        topology, lead = u.pencil.topology, len(u.components)
+        layout, lead = u.extent.layout, len(u.components)
         self.facts = {"root": root, **signature(u), "key": selection, "dims": axes}
-        self._topology = topology
+        self._topology = u.pencil.topology
         self._everywhere, self._root = root is None, root or 0
         self._selection, self._axes = selection, axes
         self._shape = tuple(map(len, selection.ranges))
-        layout = u.extent.layout
-        self._plain = axes is None and not any(selection.dropped)
-        for kept, extent in zip(selection.ranges, u.shape, strict=True):
-            self._plain = self._plain and kept == range(extent)
+        whole = all(map(eq, selection.ranges, map(range, u.shape)))
+        self._plain = axes is None and whole and not any(selection.dropped)
         rising = selection.rising()
         if not self._plain:
             layout = layout.section(rising.ranges[lead:])
         self._mine = Selection(rising.ranges, (False,) * u.ndim).local(u.global_box)
-        slabs = Slabs(self._shape[:lead], layout, u.dtype.itemsize, contiguous=True)
         senders = [message.source for message in gather_messages(layout, self._root)]
-        others = [sender for sender in senders if sender != self._root]
-        self._slabs, self._others = slabs, others
-        self._takes_part = topology.rank in senders
-        self._box = slabs.box(topology.rank)
-        self._steps = slabs.steps(topology.rank, self._root, others)
-        self._room: tuple[int, int] | None = None  # of root
+        blocks: dict[str, Any] = {
+            "lead": self._shape[:lead],
+            "layout": layout,
+            "itemsize": u.dtype.itemsize,
+        }
+        self._slabs = RootSlabs(self._topology, self._root, senders, **blocks, contiguous=True)
 
     def prepare(self, u: PencilArray) -> Callable[[], Array | None]:
         """Allocate what a call needs. The returned function is *Collective*."""
-        rank, root = self._topology.rank, self._root
+        on_root = self._topology.rank == self._root
         found = None
-        if self._everywhere or rank == root:
+        if self._everywhere or on_root:
             found = pool.empty(self._shape, u.dtype)
             view = found if self._plain else self._view(found, u)
             result = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
-        move = self._send(u) if rank != root or found is None else self._receive(u, found)
+        move = self._slabs.mover(u.local[self._mine], found if on_root else None, to_root=True)
 
         def collect() -> Array | None:
             move()
             if found is None:
                 return None
             if self._everywhere:
-                bcast_array(self._topology.comm, found, root)
+                bcast_array(self._topology.comm, found, self._root)
             if result is not view:
                 result[...] = view
             return result
 
         return collect
-
-    def _send(self, u: PencilArray) -> Callable[[], None]:
-        mine = u.local[self._mine]
-        ranks = [self._topology.rank] if self._takes_part else []
-        room = SlabRoom.of(*self._slabs.room(mine, ranks, self._box.start))
-
-        def send() -> None:
-            stream = self._stream(room)
-            for peer, key in self._steps if ranks else ():
-                stream.send(peer, mine[key])
-            stream.finish()
-
-        return send
-
-    def _receive(self, u: PencilArray, found: Array) -> Callable[[], None]:
-        if self._room is None:
-            self._room = self._slabs.room(found, self._others)
-        room = SlabRoom.of(*self._room)
-
-        def receive() -> None:
-            stream = self._stream(room)
-            for peer, key in self._steps:
-                stream.recv(peer, found[key], found.nbytes)
-            if self._takes_part:
-                copy_now(found[self._box.slices()], u.local[self._mine], found.nbytes)
-            stream.finish()
-
-        return receive
-
-    def _stream(self, room: SlabRoom | None) -> SlabStream:
-        through_slots = self._slabs.through_slots
-        return SlabStream(self._topology, self._root, room, through_slots=through_slots)
 
     def _view(self, found: Array, u: PencilArray) -> Array:
         """View points in rising order along all axes as the key and `dims` ask for."""
@@ -203,7 +154,12 @@ class _Gather:
         flips = tuple(slice(None, None, -1 if kept.step < 0 else 1) for kept in ranges)
         drops = tuple(axis for axis, drop in enumerate(dropped) if drop)
         view: Array = np.squeeze(found[flips], drops)
-        return view if self._axes is None else _reorder(view, self._axes, u)
+        if self._axes is None:
+            return view
+        lead = len(u.components)
+        missing = tuple(lead + dim for dim in range(u.pencil.ndim) if dim not in self._axes)
+        places = [lead + int(place) for place in np.argsort(np.argsort(self._axes))]
+        return np.squeeze(view, missing).transpose(*range(lead), *places)
 
 
 def _gathered_axes(
@@ -219,10 +175,3 @@ def _gathered_axes(
             msg = "dims= and key= cannot be combined; drop dimensions by integers in key="
         raise ArgumentError(msg)
     return axes
-
-
-def _reorder(result: Array, dims: tuple[int, ...], u: PencilArray) -> Array:
-    lead = len(u.components)
-    dropped = tuple(lead + dim for dim in range(u.pencil.ndim) if dim not in dims)
-    ranks = np.argsort(np.argsort(dims))
-    return np.squeeze(result, dropped).transpose(*range(lead), *(lead + int(r) for r in ranks))

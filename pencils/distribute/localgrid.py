@@ -11,8 +11,7 @@ import numpy as np
 from pencils.array.allocation import Array, plain_array
 from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
-from pencils.distribute.partition import partition
-from pencils.distribute.placement import readable
+from pencils.distribute.partition import partition, readable
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
@@ -78,11 +77,15 @@ class LocalGrid:
         return [*super().__dir__(), *self.names]
 
     def __repr__(self) -> str:
-        ranges = ", ".join(
-            f"{name} [{_short(points[0])} .. {_short(points[-1])}]" if len(points) else f"{name} []"
-            for name, points in zip(self.names, self.axes, strict=True)
-        )
-        return f"<LocalGrid {ranges}>\n  on {self.pencil!r}"
+        ranges = []
+        for name, points in zip(self.names, self.axes, strict=True):
+            ends = (
+                [format(x, "g") if isinstance(x, np.inexact) else str(x) for x in points[[0, -1]]]
+                if len(points)
+                else []
+            )
+            ranges.append(f"{name} [{' .. '.join(ends)}]")
+        return f"<LocalGrid {', '.join(ranges)}>\n  on {self.pencil!r}"
 
 
 def localgrid(
@@ -129,22 +132,16 @@ def localgrid(
             f"axes of shapes {shapes} do not fit {pencil!r}: give one 1-D array per dimension"
         )
     default = "xyzw" if pencil.ndim <= len("xyzw") else [f"x{dim}" for dim in range(pencil.ndim)]
-    chosen = tuple(default[: pencil.ndim] if names is None else names)
-    if len(set(chosen)) != pencil.ndim or not all(map(_may_be_name, chosen)):
+    chosen: tuple[Any, ...] = tuple(default[: pencil.ndim] if names is None else names)
+    taken = {*dir(LocalGrid), *LocalGrid.__dataclass_fields__}
+    good = [
+        isinstance(name, str) and name.isidentifier() and name[0] != "_" and name not in taken
+        for name in chosen
+    ]
+    if len(set(chosen)) != pencil.ndim or not all(good):
         raise ArgumentError(
             f"names={chosen} must be {pencil.ndim} different identifiers that do not start with _ "
             "and are not those of methods"
         )
     fields = tuple(partition(pencil, axis, dims=dim) for dim, axis in enumerate(points))
     return LocalGrid(pencil, chosen, tuple(points), fields)
-
-
-def _may_be_name(name: object) -> bool:
-    if not isinstance(name, str):
-        return False
-    taken = {*dir(LocalGrid), *LocalGrid.__dataclass_fields__}
-    return name.isidentifier() and name[0] != "_" and name not in taken
-
-
-def _short(value: Any) -> str:
-    return format(value, "g") if isinstance(value, np.inexact) else str(value)

@@ -1,6 +1,6 @@
 """partition: fields from global data, as views of replicated arrays or streamed by one rank.
 
-A rank that has the data tells the others what they are, and streams them: `scatter`.
+A rank that has the data tells the others their shape and type, and streams them: `scatter`.
 """
 
 from __future__ import annotations
@@ -8,31 +8,58 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, NamedTuple
+from math import prod
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from pencils.array.allocation import Array, HaloLike, as_halo
+from pencils.array.allocation import (
+    Array,
+    HaloLike,
+    Widths,
+    arrange,
+    as_dtype,
+    as_halo,
+    frame_of,
+    is_masked_array,
+    plain_array,
+)
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import VALUES, PreparedAgreement
 from pencils.comm.memory import LINE, address
-from pencils.comm.stream import SlabRoom, SlabStream, copy_now
-from pencils.distribute.placement import (
-    ArrayLike,
-    Placement,
-    array_of,
-    dtype_of,
-    new_field,
-    place_data,
-    read_part,
-    readable,
-)
-from pencils.distribute.slabs import Slabs
+from pencils.comm.pool import empty_bytes
+from pencils.comm.stream import SlabRoom, copy_now
+from pencils.distribute.slabs import RootSlabs
+from pencils.errors import ArgumentError
 from pencils.layout import Box
 from pencils.layout import scatter as scatter_messages
 from pencils.layout.integers import as_dims, as_rank
 from pencils.pencil import Pencil, keep
+
+T = TypeVar("T")
+
+_TEXT = np.dtype(f"S{VALUES}")
+_TOO_LONG = b"?"
+_LAST = "last"  # names the plan of the last call
+# Blocks of at least this many bytes that are sent without packing begin at the byte of a cache line
+# at which they do on root: between processes, the system copies them a third faster.
+ALIKE = 2**20
+
+
+class ArrayLike(Protocol):
+    """What `partition` reads: a NumPy array, a memmap, an HDF5 or netCDF variable, a zarr array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+
+    def __getitem__(self, key: Any, /) -> Any:
+        """Read a box of slices."""
 
 
 def partition(
@@ -89,15 +116,9 @@ def partition(
     >>> u.shape
     (65, 1, 21)
     """
-    if root is None:
-        check_type("pencil", pencil, Pencil)
-        return _view(pencil, data, dims, halo, copy=copy)
-    return scatter(pencil, data, root, dims, halo)
-
-
-def _view(
-    pencil: Pencil, data: Any, dims: Sequence[int] | int | None, halo: HaloLike, *, copy: bool
-) -> PencilArray:
+    if root is not None:
+        return scatter(pencil, data, root, dims, halo)
+    check_type("pencil", pencil, Pencil)
     source = readable(data)
     place = place_data(pencil, source, dims)
     own = pencil.extent(place.singletons).box
@@ -106,17 +127,9 @@ def _view(
     widths = as_halo(halo, pencil.ndim, place.singletons)
     if not copy and not any(map(any, widths)):
         return PencilArray.from_block(pencil, block, place.singletons)
-    field = new_field(pencil, dtype_of(source), place, widths)
+    field = _new_field(pencil, dtype_of(source), place, widths)
     field.local[...] = block
     return field
-
-
-_TEXT = np.dtype(f"S{VALUES}")
-_TOO_LONG = b"?"
-_LAST = "last"  # names the plan of the last call
-# Blocks of at least this many bytes that are sent without packing begin at the byte of a cache line
-# at which they do on root: between processes, the system copies them a third faster.
-ALIKE = 2**20
 
 
 def scatter(
@@ -125,15 +138,16 @@ def scatter(
     """Distribute the data of rank `root`: see `partition`. *Collective*.
 
     What follows from arguments that are often the same is kept with the pencil. In the first
-    meeting root tells what its data are, and every other rank for which data it has memory, which
-    are those of the last call. Only if they differ, the ranks allocate and meet again.
+    agreement root tells what its data are, and every other rank for which data it has memory, which
+    are those of the last call. Only if they differ, the ranks allocate and agree again.
     """
     topology = topology_among(pencil)
     keeps = type(root) is int and type(halo) is int and dims is None and not topology.freed
     key = ("partition", root, halo) if keeps and isinstance(pencil, Pencil) else None
     kept = pencil.kept.get(key) if key else None
     first, second = kept or [PreparedAgreement(topology.comm, "partition") for _ in range(2)]
-    header, ready, axes, sender = None, None, None, root
+    header, axes, sender = None, None, root
+    ready: tuple[_Scatter, PencilArray, Callable[[], Exception | None]] | None = None
     with first.block() as agree:
         if kept is None:
             check_type("pencil", pencil, Pencil)
@@ -141,28 +155,128 @@ def scatter(
             axes = None if dims is None else as_dims("dims", dims, pencil.ndim)
             facts = {"root": sender, "dims": axes, "halo": as_halo(halo, pencil.ndim)}
             agree(**facts, pencil=pencil)
-        call = _Call(pencil, sender, halo, key)
         if topology.rank == sender:
             source = readable(data)
             header = _Header.of(pencil, source, axes)
-            ready = call.ready(header.text(), header, source)
-        else:
-            ready = call.ready_again()
-        _write(first, ready)
+            plan = _plan_of(key, pencil, header.text(), header, sender, halo)
+            ready = plan, *plan.prepare(source)
+        elif key and (last := pencil.kept.get((*key, _LAST))) is not None:
+            with suppress(MemoryError):
+                ready = last, *last.prepare(None)
+        agree.carry(np.array([ready[0].told if ready else b""], _TEXT))
     if kept is None and key:
-        first_again = PreparedAgreement(topology.comm, "partition", **facts, pencil=pencil)
-        keep(pencil, key, (first_again, second))
-    told, all_ready = _read(first, sender)
-    if not all_ready:
+        first = PreparedAgreement(topology.comm, "partition", **facts, pencil=pencil)
+        keep(pencil, key, (first, second))
+    texts = [] if agree.carried is None else agree.carried[:, 0].tolist()
+    told = texts[sender] if texts else _TOO_LONG
+    if not texts or texts.count(told) < len(texts):
         if told == _TOO_LONG:
             header = topology.comm.bcast(header, root=sender)
         with second.block():
             if topology.rank != sender:
                 ready = None  # its memory, where other data were expected
                 header = header or _header(told, pencil.ndim, axes)
-                ready = call.ready(told, header)
+                plan = _plan_of(key, pencil, told, header, sender, halo)
+                ready = plan, *plan.prepare(None)
     assert ready is not None
-    return ready.moved(second)
+    plan, field, move = ready
+    fault = move()
+    if plan.lazy:
+        with second.block():
+            if fault is not None:
+                raise fault
+    return field
+
+
+# ---- data, as all ranks know them ----
+
+
+class Placement(NamedTuple):
+    """Which axes of global data are components, and the dimensions of the others."""
+
+    components: tuple[int, ...]
+    dims: tuple[int, ...]
+    singletons: frozenset[int]
+
+    def axes(self, each: tuple[T, ...]) -> tuple[T, ...]:
+        """Select what belongs to each axis of the data, of components and dimensions."""
+        lead = len(self.components)
+        return (*each[:lead], *(each[lead + dim] for dim in self.dims))
+
+    def expand(self, part: Array, ndim: int) -> Array:
+        """View data axes as components followed by all dimensions of the pencil."""
+        if self.dims == tuple(range(ndim)):
+            return part
+        lead = len(self.components)
+        axes = (*range(lead), *(lead + int(axis) for axis in np.argsort(self.dims)))
+        missing = tuple(lead + dim for dim in range(ndim) if dim not in self.dims)
+        return np.expand_dims(part.transpose(axes), missing)
+
+
+def place_data(pencil: Pencil, data: ArrayLike, dims: Sequence[int] | int | None) -> Placement:
+    """Find the dimensions of the axes of data, which must fit the pencil."""
+    shape = tuple(data.shape)
+    axes = tuple(range(pencil.ndim)) if dims is None else as_dims("dims", dims, pencil.ndim)
+    lead = len(shape) - len(axes)
+    if lead < 0:
+        hint = "" if dims is not None else "; name the dimensions of fewer axes with dims="
+        hint = hint if shape else "; pencils.full(pencil, value) makes a field of one value"
+        raise ArgumentError(
+            f"data of shape {shape} have too few axes for dimensions {axes} of {pencil!r}{hint}"
+        )
+    singletons = set(range(pencil.ndim)) - set(axes)
+    for dim, extent in zip(axes, shape[lead:], strict=True):
+        if extent == 1 != pencil.shape[dim]:
+            singletons.add(dim)
+        elif extent != pencil.shape[dim]:
+            raise ArgumentError(
+                f"data of shape {shape} do not fit {pencil!r}: dimension {dim} must have extent "
+                f"{pencil.shape[dim]}, or 1 for a singleton, not {extent}"
+            )
+    return Placement(shape[:lead], axes, frozenset(singletons))
+
+
+def array_of(source: ArrayLike) -> Array | None:
+    """Return data that are in memory, or mapped, as a plain array; else None."""
+    if isinstance(source, np.ndarray) and not is_masked_array(source):
+        return np.asarray(source)
+    return None
+
+
+def readable(data: Any) -> ArrayLike:
+    """Check that data can be read by boxes; lists become arrays."""
+    if isinstance(data, PencilArray):
+        raise TypeError(
+            "data are distributed already; use transpose() to move them to another pencil"
+        )
+    if data is None:
+        raise TypeError(
+            "data is None; every rank passes the global data, or root=r names the one that does"
+        )
+    by_boxes = all(hasattr(data, name) for name in ("shape", "__getitem__"))
+    source: ArrayLike = data if by_boxes else np.asarray(data)
+    return source
+
+
+def dtype_of(source: ArrayLike) -> np.dtype[Any]:
+    """Element type of data, which netCDF variables of SciPy do not name."""
+    if hasattr(source, "dtype"):
+        return as_dtype(source.dtype)
+    return as_dtype(np.asarray(source[(slice(0, 0),) * len(source.shape)]).dtype)
+
+
+def read_part(source: ArrayLike, place: Placement, box: Box) -> Array:
+    """Read the part of data inside a box, which must have the announced shape and dtype."""
+    key = place.axes(box.slices())
+    part = plain_array(source[key or ...])
+    announced = place.axes(box.shape), dtype_of(source)
+    if (part.shape, part.dtype) != announced:
+        raise ArgumentError(
+            f"data announce {announced[1]} of shape {announced[0]} for the part "
+            f"{key}, but reading gives {part.dtype} of shape {part.shape}; switch "
+            "conversion on reading off (as of scaled netCDF variables), or pass a NumPy array"
+        )
+    return part
 
 
 class _Header(NamedTuple):
@@ -208,96 +322,34 @@ def _header(text: bytes, ndim: int, dims: tuple[int, ...] | None) -> _Header:
     return _Header(place, np.dtype(dtype), lazy, contiguous, int(flags[2:]))
 
 
-class _Ready(NamedTuple):
-    """What a rank has allocated for data of one kind."""
-
-    told: bytes
-    plan: _Scatter
-    field: PencilArray
-    move: Callable[[], Exception | None]  # *Collective*
-
-    def moved(self, row: PreparedAgreement) -> PencilArray:
-        """Move the data. *Collective*."""
-        fault = self.move()
-        if self.plan.lazy:
-            with row.block():
-                if fault is not None:
-                    raise fault
-        return self.field
-
-
-class _Call(NamedTuple):
-    """Arguments that all ranks have, and the key of what is kept for them, if any is."""
-
-    pencil: Pencil
-    root: int
-    halo: HaloLike
-    key: tuple[object, ...] | None
-
-    def ready(self, told: bytes, header: _Header, source: ArrayLike | None = None) -> _Ready:
-        """Allocate for what root has told."""
-        kept = self.pencil.kept
-        key = (*self.key, told) if self.key and told != _TOO_LONG else None
-        plan = kept.get(key) if key else None
-        plan = plan or _Scatter(self.pencil, header, self.root, self.halo)
-        if self.key and key:
-            keep(self.pencil, key, plan)
-            keep(self.pencil, (*self.key, _LAST), (told, plan))
-        return _Ready(told, plan, *plan.prepare(source))
-
-    def ready_again(self) -> _Ready | None:
-        """Allocate for data like those of the last call, if there is memory."""
-        last = self.pencil.kept.get((*self.key, _LAST)) if self.key else None
-        if last is not None:
-            told, plan = last
-            with suppress(MemoryError):
-                return _Ready(told, plan, *plan.prepare(None))
-        return None
-
-
-def _write(row: PreparedAgreement, ready: _Ready | None) -> None:
-    """Tell the other ranks in the next meeting for which data this rank is ready."""
-    if row.gathers:
-        mine, _ = row.values(_TEXT)
-        mine[0] = b"" if ready is None else ready.told
-
-
-def _read(row: PreparedAgreement, root: int) -> tuple[bytes, bool]:
-    """Return what root has told in the last meeting, and whether all ranks are ready for it."""
-    if not row.gathers:
-        return _TOO_LONG, False
-    mine, rows = row.values(_TEXT)
-    if row.size == 1:  # a single rank meets nobody
-        return mine[0], True
-    texts = rows[:, 0].tolist()
-    return texts[root], texts.count(texts[root]) == len(texts)
+# ---- the plan for data of one kind ----
 
 
 class _Scatter:
-    """Data of one kind that are streamed from root; follows from what all ranks know.
+    """Data that are streamed from root; follows from what all ranks know.
 
-    Attributes
-    ----------
-    lazy : bool
-        Whether root may fail to read them.
+    `told` is the text of root, and `lazy` whether root may fail to read the data.
     """
 
-    def __init__(self, pencil: Pencil, header: _Header, root: int, halo: HaloLike) -> None:
-        place = header.place
-        self.lazy = header.lazy
-        self._pencil, self._header, self._root = pencil, header, root
+    def __init__(
+        self, pencil: Pencil, told: bytes, header: _Header, root: int, halo: HaloLike
+    ) -> None:
+        place, itemsize = header.place, header.dtype.itemsize
+        self.told, self.lazy = told, header.lazy
+        self._pencil, self._header = pencil, header
         self._widths = as_halo(halo, pencil.ndim, place.singletons)
-        extent = pencil.extent(place.singletons)
-        self._slabs = Slabs(
-            place.components, extent.layout, header.dtype.itemsize, contiguous=header.contiguous
+        layout = pencil.extent(place.singletons).layout
+        self._slabs = slabs = RootSlabs(
+            pencil.topology,
+            root,
+            [message.dest for message in scatter_messages(layout, root)],
+            lead=place.components,
+            layout=layout,
+            itemsize=itemsize,
+            contiguous=header.contiguous,
         )
-        self._box = self._slabs.box(pencil.rank)
-        alike = self._slabs.in_runs and header.dtype.itemsize * self._box.volume >= ALIKE
-        self._start = (header.start + self._slabs.start(pencil.rank)) % LINE if alike else 0
-        every = scatter_messages(extent.layout, root)
-        self._others = [message.dest for message in every if message.dest != root]
-        self._steps = self._slabs.steps(pencil.rank, root, self._others)
-        self._room: tuple[int, int] | None = None
+        alike = slabs.in_runs and itemsize * slabs.own.volume >= ALIKE
+        self._start = (header.start + slabs.start(pencil.rank)) % LINE if alike else 0
 
     def prepare(
         self, source: ArrayLike | None
@@ -307,46 +359,21 @@ class _Scatter:
         It returns the error if reading failed, after which the field has meaningless values.
         """
         place = self._header.place
-        u = new_field(self._pencil, self._header.dtype, place, self._widths, self._start)
+        u = _new_field(self._pencil, self._header.dtype, place, self._widths, self._start)
         if source is None:
-            return u, self._receive(u.local)
+            return u, self._slabs.mover(u.local, None, to_root=False)
         array = array_of(source)
         if array is None:
             return u, self._read_and_send(u.local, source)
-        return u, self._send(u.local, place.expand(array, self._pencil.ndim))
-
-    def _receive(self, local: Array) -> Callable[[], None]:
-        if self._room is None:  # fields of one kind lie in memory alike
-            self._room = self._slabs.room(local, [self._pencil.rank], self._box.start)
-        room = SlabRoom.of(*self._room)
-
-        def receive() -> None:
-            stream = self._stream(room)
-            for root, key in self._steps:
-                stream.recv(root, local[key], local.nbytes)
-            stream.finish()
-
-        return receive
-
-    def _send(self, local: Array, data: Array) -> Callable[[], None]:
-        if self._room is None or not self._header.contiguous:
-            self._room = self._slabs.room(data, self._others)
-        room = SlabRoom.of(*self._room)
-
-        def send() -> None:
-            stream = self._stream(room)
-            for peer, key in self._steps:
-                stream.send(peer, data[key])
-            copy_now(local, data[self._box.slices()], local.nbytes)
-            stream.finish()
-
-        return send
+        whole = place.expand(array, self._pencil.ndim)
+        return u, self._slabs.mover(u.local, whole, to_root=False)
 
     def _read_and_send(self, local: Array, source: ArrayLike) -> Callable[[], Exception | None]:
         """Read one piece after the other, because each takes memory."""
         slabs, header = self._slabs, self._header
-        room = SlabRoom(*slabs.room(None, self._others))
-        most = max((slabs.box(rank).volume for rank in (*self._others, self._root)), default=0)
+        ranks = sorted({*slabs.others, slabs.root})
+        room = SlabRoom(*slabs.room(None, slabs.others))
+        most = max(slabs.box(rank).volume for rank in ranks)
         garbage = np.empty(min(most, slabs.most_at_once), header.dtype)
         faults: list[Exception] = []
 
@@ -360,12 +387,12 @@ class _Scatter:
             return garbage[: piece.volume].reshape(piece.shape)
 
         def send() -> Exception | None:
-            stream = self._stream(room)
-            for peer in sorted((*self._others, self._root)):
+            stream = slabs.stream(room)
+            for peer in ranks:
                 for piece in slabs.pieces(peer):
                     part = read(piece)
-                    if peer == self._root:
-                        copy_now(local[piece.slices(self._box.start)], part, local.nbytes)
+                    if peer == slabs.root:
+                        copy_now(local[piece.slices(slabs.own.start)], part, local.nbytes)
                         continue
                     for slab in slabs.within(piece):
                         stream.send(peer, part[slab.slices(piece.start)])
@@ -374,6 +401,31 @@ class _Scatter:
 
         return send
 
-    def _stream(self, room: SlabRoom | None) -> SlabStream:
-        through_slots = self._slabs.through_slots
-        return SlabStream(self._pencil.topology, self._root, room, through_slots=through_slots)
+
+def _plan_of(
+    key: tuple[object, ...] | None, pencil: Pencil, told: bytes, *arguments: Any
+) -> _Scatter:
+    """Find the plan for data of which root has told the text, or make it."""
+    if key is None or told == _TOO_LONG:
+        return _Scatter(pencil, told, *arguments)
+    plan: _Scatter = pencil.kept.get((*key, told)) or _Scatter(pencil, told, *arguments)
+    keep(pencil, (*key, told), plan)
+    keep(pencil, (*key, _LAST), plan)
+    return plan
+
+
+def _new_field(
+    pencil: Pencil, dtype: np.dtype[Any], place: Placement, widths: Widths, start: int = 0
+) -> PencilArray:
+    """Make the field for placed data: halo points zero, own points to be filled.
+
+    Without a halo its block begins `start` bytes after the beginning of a cache line.
+    """
+    zero = any(map(any, widths))
+    if not start or zero:
+        kind = dtype, place.components, place.singletons, widths
+        return PencilArray.allocated(pencil, *kind, zero=zero)
+    frame = frame_of(pencil, place.singletons)
+    shape = frame.shape_of(place.components, dtype)
+    memory = empty_bytes(start + dtype.itemsize * prod(shape))[start:]
+    return PencilArray.in_frame(pencil, frame, arrange(memory, pencil, dtype, shape))

@@ -6,14 +6,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, product
 from math import prod
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from pencils.array.allocation import Array
 from pencils.comm import stream
-from pencils.comm.stream import WINDOW
+from pencils.comm.stream import WINDOW, SlabRoom, SlabStream, copy_now
+from pencils.comm.topology import Topology
 from pencils.layout import Box, Layout
 
 T = TypeVar("T")
+# The other rank, and a slab in the array of this rank: root's is global, others have their block.
+Step = tuple[int, tuple[slice, ...]]
 
 # Root's array is sent from, or received in, without packing if blocks are runs of as many bytes.
 LONG_RUN = 2**18
@@ -23,44 +26,30 @@ MUCH = 2**20
 FEW = 2**10
 
 
-class Step(NamedTuple):
-    """A slab that this rank sends or receives."""
+class RootSlabs:
+    """Slabs of the blocks of `ranks`, as boxes of the array of `root`; equal on all ranks.
 
-    peer: int  # the other rank
-    key: tuple[slice, ...]  # in the array of this rank: root's is global, others have their block
-
-
-class Slabs:
-    """Slabs of the blocks of all ranks, as boxes of the global array; equal on all ranks.
-
-    Parameters
-    ----------
-    lead : tuple of int
-        Shape of the component axes, which come first.
-    layout : Layout
-        The layout of the other axes.
-    itemsize : int
-        Bytes of an element.
-    contiguous : bool
-        Whether the array of root is C-contiguous.
-
-    Attributes
-    ----------
-    in_runs : bool
-        Whether slabs are contiguous in the array of root, and long.
-    through_slots : bool
-        Whether slabs go through slots in shared memory, where there is some.
-    most, most_at_once : int
-        Numbers of elements of a slab, and of what root reads at once.
+    `lead` is the shape of the component axes, which come before those of `layout`, and `contiguous`
+    whether the array of root is C-contiguous. Slabs are `in_runs` if they are contiguous in it, and
+    long; root reads `most_at_once` elements at once.
     """
 
     def __init__(
-        self, lead: tuple[int, ...], layout: Layout, itemsize: int, *, contiguous: bool
+        self,
+        topology: Topology,
+        root: int,
+        ranks: Sequence[int],
+        *,
+        lead: tuple[int, ...],
+        layout: Layout,
+        itemsize: int,
+        contiguous: bool,
     ) -> None:
-        self.layout, self.itemsize = layout, itemsize
-        self._lead = lead
-        shape = lead + layout.shape
-        self._nbytes = itemsize * prod(shape)
+        self.topology, self.root, self._ranks = topology, root, ranks
+        self.others = [rank for rank in ranks if rank != root]
+        self._lead, self._layout, self._itemsize = lead, layout, itemsize
+        self._shape = shape = lead + layout.shape
+        self.own = self.box(topology.rank)
         # What belongs to one rank, and has one index along each of the axes before the last one
         # that is decomposed, is contiguous in the array of root.
         splits = layout.splits
@@ -68,26 +57,30 @@ class Slabs:
         self._before = before = len(lead) + cut[-1] if cut else 0
         run = itemsize * prod(shape[before:]) // (splits[cut[-1]].parts if cut else 1)
         self.in_runs = contiguous and (run >= LONG_RUN or prod(shape[:before]) == 1)
-        fits = itemsize <= stream.SLOT_BYTES
-        self.through_slots = fits and self._nbytes >= MUCH and not self.in_runs
+        much = itemsize * prod(shape) >= MUCH and itemsize <= stream.SLOT_BYTES
+        self._through_slots = much and not self.in_runs
         limit = stream.SLAB_BYTES if self.in_runs else min(stream.SLAB_BYTES, stream.SLOT_BYTES)
-        self.most = max(1, limit // itemsize)
+        self._most = max(1, limit // itemsize)
         self.most_at_once = max(1, stream.SLAB_BYTES // itemsize)
         # Axes are cut in this order, so that rows in memory of either side stay long.
         rows = {len(shape) - 1, len(lead) + layout.order[-1]}
         self._axes = sorted(range(len(shape)), key=lambda axis: axis in rows)
+        few = prod(shape) // self._most + len(self.others) <= FEW
+        self._steps = list(self._all_steps()) if few else None
+        # Bytes and number of the slabs that are packed, by the strides of the array.
+        self._rooms: dict[tuple[int, ...], tuple[int, int]] = {}
 
     def box(self, rank: int) -> Box:
         """Block of a rank."""
-        box = self.layout.box(rank)
+        box = self._layout.box(rank)
         return Box((0,) * len(self._lead) + box.start, self._lead + box.stop)
 
     def start(self, rank: int) -> int:
         """Bytes of the array of root before the first element of the block of a rank."""
         place = 0
-        for extent, at in zip(self._lead + self.layout.shape, self.box(rank).start, strict=True):
+        for extent, at in zip(self._shape, self.box(rank).start, strict=True):
             place = place * extent + at
-        return place * self.itemsize
+        return place * self._itemsize
 
     def pieces(self, rank: int) -> Iterator[Box]:
         """Yield what root reads at once of the block of a rank."""
@@ -96,32 +89,12 @@ class Slabs:
     def within(self, piece: Box) -> Iterator[Box]:
         """Cut a piece into slabs."""
         if not self.in_runs:
-            yield from piece.pieces(self.most, self._axes)
+            yield from piece.pieces(self._most, self._axes)
             return
         start, stop = piece.start[self._before :], piece.stop[self._before :]
         for index in product(*map(range, piece.start[: self._before], piece.stop[: self._before])):
             run = Box((*index, *start), (*(i + 1 for i in index), *stop))
-            yield from run.pieces(self.most)
-
-    def steps(self, rank: int, root: int, others: Sequence[int]) -> Iterable[Step]:
-        """List what a rank sends or receives; `others` exchange slabs with root."""
-
-        def on_root() -> Iterator[Step]:
-            # The first slabs of all ranks, then the second ones: ranks work at the same time.
-            first = sorted(others, key=lambda other: (other <= root, other))
-            return in_turn(self._steps(other, other, None) for other in first)
-
-        def elsewhere() -> Iterator[Step]:
-            return self._steps(rank, root, self.box(rank).start)
-
-        make = on_root if rank == root else elsewhere
-        few = self._nbytes // (self.itemsize * self.most) + len(others) <= FEW
-        return list(make()) if few else _Anew(make)
-
-    def _steps(self, rank: int, peer: int, origin: tuple[int, ...] | None) -> Iterator[Step]:
-        for piece in self.pieces(rank):
-            for slab in self.within(piece):
-                yield Step(peer, slab.slices(origin))
+            yield from run.pieces(self._most)
 
     def room(
         self, array: Array | None, ranks: Iterable[int], origin: tuple[int, ...] | None = None
@@ -133,31 +106,63 @@ class Slabs:
         """
         nbytes = count = 0
         for rank in ranks:
-            first = list(islice(self._steps(rank, rank, origin), WINDOW + 1))
-            if first and (array is None or not array[first[0].key].flags.c_contiguous):
-                nbytes = max(nbytes, self.itemsize * min(self.box(rank).volume, self.most))
+            first = list(islice(self._steps_of(rank, rank, origin), WINDOW + 1))
+            if first and (array is None or not array[first[0][1]].flags.c_contiguous):
+                nbytes = max(nbytes, self._itemsize * min(self.box(rank).volume, self._most))
                 count += len(first)
         return nbytes, count
 
+    def stream(self, room: SlabRoom | None) -> SlabStream:
+        """Begin to move slabs. *Collective*."""
+        return SlabStream(self.topology, self.root, room, through_slots=self._through_slots)
 
-class _Anew:
-    """Steps that are computed whenever they are needed."""
+    def mover(self, block: Array, whole: Array | None, *, to_root: bool) -> Callable[[], None]:
+        """Allocate what moving the block of this rank takes; the result is *Collective*.
 
-    def __init__(self, make: Callable[[], Iterator[Step]]) -> None:
-        self._make = make
+        `whole` is the array of root, None on the other ranks.
+        """
+        rank, on_root = self.topology.rank, whole is not None
+        array = block if whole is None else whole
+        found = self._rooms.get(array.strides)
+        if found is None:
+            mine = self._ranks if rank in self._ranks else ()
+            place = (array, self.others) if on_root else (array, mine and [rank], self.own.start)
+            found = self._rooms[array.strides] = self.room(*place)
+        room = SlabRoom.of(*found)
 
-    def __iter__(self) -> Iterator[Step]:
-        return self._make()
+        def move() -> None:
+            slabs = self.stream(room)
+            for peer, key in self._all_steps() if self._steps is None else self._steps:
+                if to_root != on_root:
+                    slabs.send(peer, array[key])
+                else:
+                    slabs.recv(peer, array[key], array.nbytes)
+            if whole is not None and rank in self._ranks:
+                here = whole[self.own.slices()]
+                target, source = (here, block) if to_root else (block, here)
+                copy_now(target, source, array.nbytes if to_root else block.nbytes)
+            slabs.finish()
+
+        return move
+
+    def _all_steps(self) -> Iterator[Step]:
+        """Yield what this rank sends or receives."""
+        rank, root = self.topology.rank, self.root
+        if rank == root:
+            # The first slabs of all ranks, then the second ones: ranks work at the same time.
+            first = sorted(self.others, key=lambda other: (other <= root, other))
+            yield from in_turn(self._steps_of(other, other, None) for other in first)
+        elif rank in self._ranks:
+            yield from self._steps_of(rank, root, self.own.start)
+
+    def _steps_of(self, rank: int, peer: int, origin: tuple[int, ...] | None) -> Iterator[Step]:
+        for piece in self.pieces(rank):
+            for slab in self.within(piece):
+                yield peer, slab.slices(origin)
 
 
 def in_turn(sequences: Iterable[Iterable[T]]) -> Iterator[T]:
-    """Yield the first items of all sequences, then the second ones, and so on.
-
-    Examples
-    --------
-    >>> "".join(in_turn(["adf", "be", "c"]))
-    'abcdef'
-    """
+    """Yield the first items of all sequences, then the second ones, and so on."""
     queue = deque(map(iter, sequences))
     while queue:
         items = queue.popleft()

@@ -7,17 +7,6 @@ nodes, too. This folder may import all layers up to `indexer`. Begin reading wit
 """
 
 from pencils.graph.array import Array, Call, DataWrapper, ImplStored, Placeholder, Tag
-from pencils.graph.errors import (
-    CycleError,
-    DistributedPartitionVerificationError,
-    DuplicateRecvError,
-    DuplicateSendError,
-    ExecutionError,
-    MessageMismatchError,
-    MissingRecvError,
-    MissingSendError,
-    PartitionInducedCycleError,
-)
 from pencils.graph.execute import execute_distributed_partition, generate_code_for_partition
 from pencils.graph.fields import halo_exchange, take, transpose
 from pencils.graph.find import find_distributed_partition
@@ -43,7 +32,20 @@ from pencils.graph.messages import (
     staple_distributed_send,
     zeros,
 )
-from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition, to_dot
+from pencils.graph.partition import (
+    CycleError,
+    DistributedGraphPart,
+    DistributedGraphPartition,
+    DistributedPartitionVerificationError,
+    DuplicateRecvError,
+    DuplicateSendError,
+    ExecutionError,
+    MessageMismatchError,
+    MissingRecvError,
+    MissingSendError,
+    PartitionInducedCycleError,
+    to_dot,
+)
 from pencils.graph.verify import number_distributed_tags, verify_distributed_partition
 
 __all__ = [

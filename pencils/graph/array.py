@@ -121,11 +121,7 @@ class Array(Node, NDArrayOperatorsMixin):
         return Call(*rule(func, inputs, kwargs))
 
     def __array_function__(
-        self,
-        func: Function,
-        types: object,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, func: Function, types: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if func in _KNOWN:
             return _KNOWN[func](*args, **kwargs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
 from heapq import heappop, heappush
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -18,17 +17,15 @@ from pencils.comm.mpi import is_simulated
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
-from pencils.graph.errors import ExecutionError
-from pencils.graph.partition import DistributedGraphPartition
+from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition, ExecutionError
 from pencils.graph.program import (
     GraphProgram,
     PartProgram,
-    SlotMessage,
     program_of_nodes,
     program_of_parts,
     programs,
 )
-from pencils.graph.rules import DType, Function, name_of
+from pencils.graph.rules import DType, name_of
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -107,8 +104,8 @@ def execute_distributed_partition(
         known[partition] = program
     program = known[partition]
     if prg_per_partition is not None:
-        options = {"queue": queue, "allocator": allocator}
-        program = program_of_parts(partition, topology.rank, prg_per_partition, **options)
+        given = prg_per_partition, queue, allocator
+        program = program_of_parts(partition, topology.rank, *given)
     inputs = {} if input_args is None else input_args
     return _Execution(program, Mailbox(mpi_communicator)).run(inputs)
 
@@ -130,34 +127,29 @@ def generate_code_for_partition(
     >>> generate_code_for_partition(partition)[0](None, x=21.0)
     (None, {'y': np.float64(42.0)})
     """
-    programs: dict[Hashable, Callable[..., tuple[None, dict[str, Any]]]] = {}
-    for pid, part in partition.parts.items():
+
+    def program_of(part: DistributedGraphPart) -> Callable[..., tuple[None, dict[str, Any]]]:
         outputs = {name: partition.name_to_output[name] for name in sorted(part.output_names)}
-        programs[pid] = partial(_compute_part, partition.nodes_of(part), outputs)
-    return programs
+        nodes = partition.nodes_of(part)
 
+        def compute(
+            _queue: Any, /, *, allocator: Any = None, **inputs: Any
+        ) -> tuple[None, dict[str, Any]]:
+            del allocator
+            values: dict[Array, Any] = {}
+            for node in nodes:
+                if isinstance(node, Placeholder):
+                    values[node] = inputs[node.name]
+                elif isinstance(node, DataWrapper):
+                    values[node] = node.data
+                elif isinstance(node, Call):
+                    args = [values[arg] if isinstance(arg, Array) else arg for arg in node.args]
+                    values[node] = node.func(*args, **node.options)
+            return None, {name: values[node] for name, node in outputs.items()}
 
-def _compute_part(
-    nodes: Sequence[Array],
-    outputs: Mapping[str, Array],
-    _queue: Any,
-    /,
-    *,
-    allocator: Any = None,
-    **inputs: Any,
-) -> tuple[None, dict[str, Any]]:
-    """Compute the outputs of a part node by node."""
-    del allocator
-    values: dict[Array, Any] = {}
-    for node in nodes:
-        if isinstance(node, Placeholder):
-            values[node] = inputs[node.name]
-        elif isinstance(node, DataWrapper):
-            values[node] = node.data
-        elif isinstance(node, Call):
-            args = [values[arg] if isinstance(arg, Array) else arg for arg in node.args]
-            values[node] = node.func(*args, **node.options)
-    return None, {name: values[node] for name, node in outputs.items()}
+        return compute
+
+    return {pid: program_of(part) for pid, part in partition.parts.items()}
 
 
 # One execution.
@@ -213,8 +205,9 @@ class _Execution:
                 func, args, out = steps[heappop(ready)]
                 try:
                     value = func(*[values[slot] for slot in args])
-                except Exception as error:
-                    error.add_note(_call_of(func, [values[slot] for slot in args]))
+                except Exception as error:  # its traceback has not the line that made the node
+                    shown = ", ".join(_shown(values[slot]) for slot in args)
+                    error.add_note(f"in a node of a graph: {name_of(func)}({shown})")
                     raise
                 for slot in args:
                     uses[slot] -= 1
@@ -264,23 +257,21 @@ class _Execution:
         while numbers:
             number = numbers.pop()
             self._closed.discard(number)
-            for message in self._program.recvs[number]:
-                self._expect(number, message)
+            self._expect(number)
             if not self._missing[number]:
                 numbers += self._complete(number)
 
-    def _expect(self, number: int, message: SlotMessage) -> None:
-        array = pool.empty(message.shape, message.dtype)
-        self._mailbox.expect(Receive((number, message), array, message.peer, message.number))
+    def _expect(self, number: int) -> None:
+        for message in self._program.recvs[number]:
+            array = pool.empty(message.shape, message.dtype)
+            self._mailbox.expect(Receive((number, message), array, message.peer, message.number))
 
     def _complete(self, number: int) -> list[int]:
         """List the parts whose receives waited for those of this part last."""
-        opened = []
-        for other in self._program.unlocks[number]:
+        unlocks = self._program.unlocks[number]
+        for other in unlocks:
             self._locks[other] -= 1
-            if not self._locks[other]:
-                opened.append(other)
-        return opened
+        return [other for other in unlocks if not self._locks[other]]
 
     def _take(self, receives: Sequence[Receive]) -> None:
         for receive in receives:
@@ -303,15 +294,12 @@ class _Execution:
             for message in messages:
                 self._mailbox.send_failure(message.nbytes, message.peer, message.number)
         for number in self._closed:
-            for message in self._program.recvs[number]:
-                self._expect(number, message)
+            self._expect(number)
         self._mailbox.close()
 
 
-def _call_of(func: Function, args: Sequence[Any]) -> str:
-    """Describe the call that failed; the traceback does not contain the line that made it."""
-    shown = (f"{x.dtype} of shape {x.shape}" if hasattr(x, "shape") else repr(x) for x in args)
-    return f"in a node of a graph: {name_of(func)}({', '.join(shown)})"
+def _shown(value: Any) -> str:
+    return f"{value.dtype} of shape {value.shape}" if hasattr(value, "shape") else repr(value)
 
 
 def _read_input(name: str, placeholder: Placeholder | None, inputs: Mapping[str, Any]) -> Any:

@@ -21,7 +21,7 @@ from pencils.array.operands import check_type, topology_among
 from pencils.comm import pool
 from pencils.comm.agree import agreed
 from pencils.comm.pack import copy
-from pencils.comm.rows import Ints, locate
+from pencils.comm.rows import locate
 from pencils.comm.topology import topology_of, translate, user_comm
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.graph.array import Array, Call
@@ -110,9 +110,9 @@ def halo_exchange(
             sends[ghosts.dest].append(ghosts.box.shift(ghosts.wrap).slices(own.start))
         for ghosts in arriving:
             recvs[ghosts.source].append(ghosts.box.slices(padded.start))
-    route = pencil.rank, _ranks_on(comm, pencil), tag
     shape = components + padded.shape
-    return _redistributed(x, sends, recvs, shape, order=pencil.order, route=route)
+    route = pencil.rank, _ranks_on(comm, pencil), tag
+    return _redistributed(x, (sends, recvs), shape, pencil, route)
 
 
 def transpose(
@@ -177,9 +177,9 @@ def transpose(
         sends[message.dest].append(message.box.slices(here.box.start))
     for message in arriving:
         recvs[message.source].append(message.box.slices(there.box.start))
-    route = pencil.rank, _ranks_on(comm, pencil), tag
     shape = components + there.local_shape
-    return _redistributed(x, sends, recvs, shape, order=pencil2.order, route=route)
+    route = pencil.rank, _ranks_on(comm, pencil), tag
+    return _redistributed(x, (sends, recvs), shape, pencil2, route)
 
 
 def take(
@@ -240,41 +240,75 @@ def take(
         wanted = points_on(extent.layout, index, extent.layout.parts(pencil.rank))
     plan = GatherScatter.locating(pencil.topology, partial(locate, wanted), extent.box.volume)
     plan.free()  # only its arrays are used; the messages are nodes of the graph
+    requested, places, order = plan.requested, plan.places, pencil.order
+    axes = memory_axes(order, len(components))
+
+    def pick(rows: slice) -> Callable[[Any], Any]:
+        """Read points of the block, given by their numbers in memory order."""
+
+        def read(block: Any) -> Any:
+            memory, points = block.transpose(axes), requested[rows]
+            extents = memory.shape[len(components) :]
+            if memory.flags.c_contiguous:
+                return memory.reshape(*components, prod(extents)).take(points, -1)
+            return memory[(..., *np.unravel_index(points, extents))]
+
+        return read
+
+    def arrange(block: Any, *messages: Any) -> Any:
+        """Put the points of all owners, in the order of ranks, in that of the coordinates."""
+        if not messages:
+            return np.empty((*components, *shape), block.dtype)
+        return np.concatenate(messages, -1).take(places, -1).reshape((*components, *shape))
+
+    leaving, arriving = [
+        [(peer, rows, (*components, rows.stop - rows.start)) for peer, rows in segments.ranges]
+        for segments in (plan.to_requesters.leaving, plan.to_requesters.arriving)
+    ]
+    messages = {peer: _call(pick(rows), size, x) for peer, rows, size in leaving}
+    shapes = {peer: size for peer, _, size in arriving}
     route = pencil.rank, ranks, ("take", _new_number(comm, pencil))
-    leaving, arriving = plan.to_requesters.leaving.ranges, plan.to_requesters.arriving.ranges
-    messages: dict[int, Array] = {}
-    for peer, rows in leaving:
-        points = plan.requested[rows]
-        pick = partial(_pick, points=points, order=pencil.order)
-        messages[peer] = _call(pick, (*components, len(points)), x)
-    shapes = {peer: (*components, rows.stop - rows.start) for peer, rows in arriving}
-    shape = (*components, *shape)
-    arrange = _call(partial(_arrange, places=plan.places, shape=shape), shape, x)
-    return _exchanged(arrange, messages, shapes, route)
+    return _exchanged(_call(arrange, (*components, *shape), x), messages, shapes, route)
 
 
 def _redistributed(
-    x: Array, sends: Keys, recvs: Keys, shape: Shape, *, order: tuple[int, ...], route: Route
+    x: Array, traffic: tuple[Keys, Keys], shape: Shape, pencil: Pencil, route: Route
 ) -> Array:
-    """Send parts of the own block to each rank, and assemble those that arrive to a new block."""
-    rank = route[0]
-    lead = len(shape) - len(order)
-    components = prod(shape[:lead])
+    """Send parts of the own block, and assemble those that arrive to a new block on `pencil`."""
+    (sends, recvs), rank, lead = traffic, route[0], len(shape) - pencil.ndim
+    axes = memory_axes(pencil.order, lead)
     kept = list(zip(sends.pop(rank, []), recvs.pop(rank, []), strict=True))
-    shapes = {peer: (components * _volume(keys),) for peer, keys in recvs.items()}
-    messages = {
-        peer: _call(partial(_pack, keys=keys), (components * _volume(keys),), x)
-        for peer, keys in sends.items()
-    }
     filled = _volume([*(to for _, to in kept), *chain(*recvs.values())])
-    assemble = partial(
-        _assemble,
-        shape=shape,
-        axes=memory_axes(order, lead),
-        kept=kept,
-        parts=list(recvs.values()),
-        make=pool.empty if filled == prod(shape[lead:]) else pool.zeros,
-    )
+    make = pool.empty if filled == prod(shape[lead:]) else pool.zeros
+
+    def size_of(keys: Sequence[Key]) -> Shape:
+        return (prod(shape[:lead]) * _volume(keys),)
+
+    def pack(keys: Sequence[Key]) -> Callable[[Any], Any]:
+        """Copy parts of the block into a message, one after the other."""
+
+        def packed(block: Any) -> Any:
+            message = pool.empty(size_of(keys), block.dtype)
+            for part, place in _packed_parts(block, keys, message):
+                copy(place, part)
+            return message
+
+        return packed
+
+    def assemble(block: Any, *messages: Any) -> Any:
+        """Make a new block of parts of the old one and of messages."""
+        new: Any = make(tuple([shape[axis] for axis in axes]), block.dtype).transpose(
+            np.argsort(axes)
+        )
+        for here, there in kept:
+            copy(new[(Ellipsis, *there)], block[(Ellipsis, *here)])
+        for keys, message in zip(recvs.values(), messages, strict=True):
+            for part, place in _packed_parts(new, keys, message):
+                copy(part, place)
+        return new
+
+    messages = {peer: _call(pack(keys), size_of(keys), x) for peer, keys in sends.items()}
+    shapes = {peer: size_of(keys) for peer, keys in recvs.items()}
     return _exchanged(_call(assemble, shape, x), messages, shapes, route)
 
 
@@ -303,42 +337,6 @@ def _volume(keys: Iterable[Key]) -> int:
     return sum(prod(part.stop - part.start for part in key) for key in keys)
 
 
-def _call(func: Any, shape: Shape, x: Array) -> Call:
-    """Make a node of the element type of `x`, whose result is not checked when it is executed."""
-    return Call(func, (x,), {}, shape, x.dtype)
-
-
-# What the nodes compute.
-
-
-def _pack(block: Any, *, keys: Sequence[Key]) -> Any:
-    """Copy parts of a block into a message, one after the other."""
-    lead = block.shape[: block.ndim - len(keys[0])]
-    message = pool.empty((prod(lead) * _volume(keys),), block.dtype)
-    for part, packed in _packed_parts(block, keys, message):
-        copy(packed, part)
-    return message
-
-
-def _assemble(
-    block: Any,
-    *messages: Any,
-    shape: Shape,
-    axes: tuple[int, ...],
-    kept: Sequence[tuple[Key, Key]],
-    parts: Sequence[Sequence[Key]],
-    make: Callable[..., Any],
-) -> Any:
-    """Make a new block of parts of the old one and of messages."""
-    new = make(tuple([shape[axis] for axis in axes]), block.dtype).transpose(np.argsort(axes))
-    for here, there in kept:
-        copy(new[(Ellipsis, *there)], block[(Ellipsis, *here)])
-    for keys, message in zip(parts, messages, strict=True):
-        for part, packed in _packed_parts(new, keys, message):
-            copy(part, packed)
-    return new
-
-
 def _packed_parts(block: Any, keys: Iterable[Key], message: Any) -> Iterator[tuple[Any, Any]]:
     """Yield parts of a block, and their places in a message."""
     start = 0
@@ -348,24 +346,9 @@ def _packed_parts(block: Any, keys: Iterable[Key], message: Any) -> Iterator[tup
         start += part.size
 
 
-def _pick(block: Any, *, points: Ints, order: tuple[int, ...]) -> Any:
-    """Read points of a block, given by their numbers in memory order."""
-    lead = block.ndim - len(order)
-    memory = block.transpose(memory_axes(order, lead))
-    components, extents = memory.shape[:lead], memory.shape[lead:]
-    if memory.flags.c_contiguous:
-        return memory.reshape(*components, prod(extents)).take(points, -1)
-    return memory[(..., *np.unravel_index(points, extents))]
-
-
-def _arrange(block: Any, *messages: Any, places: Ints, shape: Shape) -> Any:
-    """Put the points of all owners, in the order of ranks, in the order of the coordinates."""
-    if not messages:
-        return np.empty(shape, block.dtype)
-    return np.concatenate(messages, -1).take(places, -1).reshape(shape)
-
-
-# Arguments.
+def _call(func: Any, shape: Shape, x: Array) -> Call:
+    """Make a node of the element type of `x`, whose result is not checked when it is executed."""
+    return Call(func, (x,), {}, shape, x.dtype)
 
 
 def _own_block(

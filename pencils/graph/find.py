@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import count
+from operator import is_
 from typing import TYPE_CHECKING
 
 from pencils.comm.mailbox import largest_tag
@@ -20,7 +21,7 @@ from pencils.graph.messages import (
     DistributedSendRefHolder,
 )
 from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
-from pencils.graph.verify import MessageReport, gather_reports, order_messages
+from pencils.graph.verify import Endpoint, MessageReport, gather_reports, order_messages
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -95,69 +96,61 @@ class RankGraph:
 
     def __init__(self, outputs: Mapping[str, Array], rank: int, size: int) -> None:
         self.outputs = DictOfNamedArrays(outputs)
-        self.rank = rank
+        self.rank, self._size = rank, size
         self.nodes = in_order(self.outputs.values())
-        _check_inputs(self.nodes)
+        self.inputs: dict[str, Placeholder] = {}
         self.equal: dict[Array, Array] = {}  # receives that equal an earlier one, and that one
-        self._received: dict[CommunicationOpIdentifier, list[DistributedRecv]] = {}
-        self._steps: dict[Array, int] = {}
-        self._unions: dict[tuple[int, ...], int] = {}
         self.report = MessageReport(rank, [], [], {START: []})
+        received: defaultdict[CommunicationOpIdentifier, list[DistributedRecv]] = defaultdict(list)
+        steps: dict[Array, int] = {}
+        unions: dict[tuple[int, ...], int] = {}
         sends: dict[DistributedSend, None] = {}
         for node in self.nodes:
             if isinstance(node, DistributedSendRefHolder):
                 sends[node.send] = None
-                self._steps[node] = self._steps[node.passthrough_data]
+                steps[node] = steps[node.passthrough_data]
             elif isinstance(node, DistributedRecv):
-                self._steps[node] = self._step_of_recv(node, size)
-            else:
-                self._steps[node] = self._step_after(node.inputs)
-        self.sends = {send.identifier(rank): send for send in sends}
-        for send in sends:
-            _check_peer(send.dest_rank, size, send.identifier(rank))
-            self.report.add_send(send, self._steps[send.data])
+                known = received[self._message(node, node.src_rank)]
+                first = next(filter(node.equals, known), None)
+                if first is None:
+                    known.append(node)
+                    steps[node] = self._new_step([])
+                    message = node.identifier(rank)
+                    self.report.recvs.append(Endpoint.of(message, node, steps[node]))
+                else:
+                    self.equal[node] = first
+                    steps[node] = steps[first]
+            else:  # the step of all receives that inputs depend on
+                needs = tuple(dict.fromkeys(steps[x] for x in node.inputs if steps[x] != START))
+                if len(needs) > 1 and needs not in unions:
+                    unions[needs] = self._new_step(needs)
+                steps[node] = unions[needs] if len(needs) > 1 else needs[0] if needs else START
+            if isinstance(node, Placeholder):
+                other = self.inputs.setdefault(node.name, node)
+                if (other.shape, other.dtype) != (node.shape, node.dtype):
+                    raise ArgumentError(
+                        f"there are two different inputs of the same name: {other!r} and {node!r}"
+                    )
+        self.sends = {self._message(send, send.dest_rank): send for send in sends}
+        self.report.sends[:] = [
+            Endpoint.of(send.identifier(rank), send.data, steps[send.data]) for send in sends
+        ]
 
-    def _step_of_recv(self, node: DistributedRecv, size: int) -> int:
+    def _message(
+        self, node: DistributedSend | DistributedRecv, peer: int
+    ) -> CommunicationOpIdentifier:
+        """Identify the message of a node; its other rank must exist."""
         message = node.identifier(self.rank)
-        _check_peer(node.src_rank, size, message)
-        received = self._received.setdefault(message, [])
-        for first in filter(node.equals, received):
-            self.equal[node] = first
-            return self._steps[first]
-        received.append(node)
-        step = self._new_step(())
-        self.report.add_recv(node, step)
-        return step
-
-    def _step_after(self, inputs: Iterable[Array]) -> int:
-        """Return the step of all receives that inputs depend on."""
-        distinct = tuple(dict.fromkeys(self._steps[x] for x in inputs if self._steps[x] != START))
-        if len(distinct) <= 1:
-            return distinct[0] if distinct else START
-        if distinct not in self._unions:
-            self._unions[distinct] = self._new_step(distinct)
-        return self._unions[distinct]
+        if not 0 <= peer < self._size:
+            raise ArgumentError(
+                f"message {message}: the communicator has ranks 0..{self._size - 1}"
+            )
+        return message
 
     def _new_step(self, needs: Iterable[int]) -> int:
         step = len(self.report.needs)
         self.report.needs[step] = list(needs)
         return step
-
-
-def _check_peer(peer: int, size: int, message: CommunicationOpIdentifier) -> None:
-    if not 0 <= peer < size:
-        raise ArgumentError(f"message {message}: the communicator has ranks 0..{size - 1}")
-
-
-def _check_inputs(nodes: Iterable[Array]) -> None:
-    seen: dict[str, Placeholder] = {}
-    for node in nodes:
-        if isinstance(node, Placeholder):
-            first = seen.setdefault(node.name, node)
-            if (first.shape, first.dtype) != (node.shape, node.dtype):
-                raise ArgumentError(
-                    f"there are two different inputs of the same name: {first!r} and {node!r}"
-                )
 
 
 # The parts of one rank.
@@ -168,54 +161,43 @@ def partition_graph(
     batches: Mapping[CommunicationOpIdentifier, int],
     numbers: Mapping[CommunicationOpIdentifier, int],
 ) -> DistributedGraphPartition:
-    """Split the graph of one rank into parts, given the batch and the tag of each message."""
-    first, last = _parts_of_messages(graph.report, batches)
-    pids = range(1 + max((*first.values(), *last.values()), default=0))
-    rewriter = _Rewriter(graph, first, _parts_of_nodes(graph, last, pids[-1]))
-    return DistributedGraphPartition(
-        {pid: rewriter.part(pid) for pid in pids},
-        rewriter.outputs,
-        tuple(graph.outputs),
-        {message: numbers[message] for message in (*first, *last)},
-    )
-
-
-def _parts_of_messages(
-    report: MessageReport, batches: Mapping[CommunicationOpIdentifier, int]
-) -> tuple[PartOf, PartOf]:
-    """Find the part that begins with each receive, and the part that ends with each send.
+    """Split the graph of one rank into parts, given the batch and the tag of each message.
 
     Between two batches of messages is one part, unless it would neither need the first batch nor
     compute values for the second.
     """
-    recvs = {end.message: batches[end.message] + 1 for end in report.recvs}
-    sends = {end.message: batches[end.message] for end in report.sends}
-    batches_here = sorted({*recvs.values(), *sends.values()})
-    pids = {batch: pid for pid, batch in enumerate(batches_here)}
-    first = {message: pids[batch] for message, batch in recvs.items()}
-    return first, {message: pids[batch] for message, batch in sends.items()}
-
-
-def _parts_of_nodes(graph: RankGraph, sent_after: PartOf, last: int) -> dict[Array, int]:
-    """Find the part that computes each node: the last one that all its users permit."""
+    recvs = {end.message: batches[end.message] + 1 for end in graph.report.recvs}
+    sends = {end.message: batches[end.message] for end in graph.report.sends}
+    pids = {batch: pid for pid, batch in enumerate(sorted({*recvs.values(), *sends.values()}))}
+    last = max(0, len(pids) - 1)
+    # The part that computes each node is the last one that all its users permit.
     parts = dict.fromkeys(graph.nodes, last)
     for message, send in graph.sends.items():
-        parts[send.data] = min(parts[send.data], sent_after[message])
+        parts[send.data] = min(parts[send.data], pids[sends[message]])
     for node in reversed(graph.nodes):
-        needed = (
-            [node.passthrough_data] if isinstance(node, DistributedSendRefHolder) else node.inputs
-        )
+        needed = node.inputs
+        if isinstance(node, DistributedSendRefHolder):
+            needed = (node.passthrough_data,)
         for other in (*needed, graph.equal.get(node, node)):
             parts[other] = min(parts[other], parts[node])
-    return parts | {node: parts[first] for node, first in graph.equal.items()}
+    parts |= {node: parts[first] for node, first in graph.equal.items()}
+    rewriter = _Rewriter(graph, {message: pids[batch] for message, batch in recvs.items()}, parts)
+    return DistributedGraphPartition(
+        {pid: rewriter.part(pid) for pid in range(last + 1)},
+        rewriter.outputs,
+        tuple(graph.outputs),
+        {message: numbers[message] for message in (*recvs, *sends)},
+    )
 
 
 class _Rewriter:
-    """Rewrites a graph so that its parts refer to each other by names only."""
+    """Rewrites a graph so that its parts refer to each other by names only.
+
+    `first` is the part that begins with each receive, and `parts` that which computes each node.
+    """
 
     def __init__(self, graph: RankGraph, first: PartOf, parts: Mapping[Array, int]) -> None:
-        self._graph = graph
-        self._parts = parts
+        self._graph, self._parts = graph, parts
         self.outputs: dict[str, Array] = {}
         self._names_of: defaultdict[int, list[str]] = defaultdict(list)  # outputs of each part
         self._recvs: defaultdict[int, dict[str, DistributedRecv]] = defaultdict(dict)
@@ -223,8 +205,8 @@ class _Rewriter:
         self._new: dict[Array, Array] = {}
         self._names: dict[Array, str] = {}  # of values that several parts use, or that are sent
         self._placeholders: dict[str, Placeholder] = {}
-        self._inputs = {node.name for node in graph.nodes if isinstance(node, Placeholder)}
-        self._fresh = _fresh_names(self._inputs | set(graph.outputs))
+        taken = {*graph.inputs, *graph.outputs}
+        self._fresh = (name for number in count() if (name := f"_{number}") not in taken)
         for node in graph.nodes:
             if node in graph.equal:
                 self._names[node] = self._names[graph.equal[node]]
@@ -232,9 +214,19 @@ class _Rewriter:
                 name = self._names[node] = next(self._fresh)
                 self._recvs[first[node.identifier(graph.rank)]][name] = node
             elif isinstance(node, Call):
-                self._new[node] = self._rewritten(node, parts[node])
+                args = tuple(
+                    self._seen_from(arg, parts[node]) if isinstance(arg, Array) else arg
+                    for arg in node.args
+                )
+                same = all(map(is_, args, node.args))
+                self._new[node] = node if same else replace(node, args=args)
         for send in graph.sends.values():
-            self._name_send(send)
+            node = _value(send.data)
+            # Inputs and receives have another name already.
+            named = isinstance(node, Call)
+            name = self._output_name(node) if named else self._add_output(next(self._fresh), node)
+            copy = replace(send, data=self.outputs[name])
+            self._sends[parts[node]].setdefault(name, []).append(copy)
         for name, node in graph.outputs.items():
             self._add_output(name, _value(node))
 
@@ -246,21 +238,12 @@ class _Rewriter:
         return DistributedGraphPart(
             pid,
             frozenset({pid - 1} if pid else ()),
-            frozenset(inputs & self._inputs),
-            frozenset(inputs - self._inputs),
+            frozenset(inputs & self._graph.inputs.keys()),
+            frozenset(inputs - self._graph.inputs.keys()),
             frozenset(names),
             self._recvs[pid],
             self._sends[pid],
         )
-
-    def _name_send(self, send: DistributedSend) -> None:
-        node = _value(send.data)
-        if isinstance(node, Call):
-            name = self._output_name(node)
-        else:  # inputs and receives have another name already
-            name = self._add_output(next(self._fresh), node)
-        copy = replace(send, data=self.outputs[name])
-        self._sends[self._parts[node]].setdefault(name, []).append(copy)
 
     def _output_name(self, node: Array) -> str:
         """Make a node an output of the part that computes it."""
@@ -274,14 +257,6 @@ class _Rewriter:
         self._names_of[pid].append(name)
         return name
 
-    def _rewritten(self, node: Call, pid: int) -> Call:
-        args = tuple(
-            self._seen_from(arg, pid) if isinstance(arg, Array) else arg for arg in node.args
-        )
-        if all(one is other for one, other in zip(args, node.args, strict=True)):
-            return node
-        return Call(node.func, args, node.options, node.shape, node.dtype, node.tags)
-
     def _seen_from(self, node: Array, pid: int) -> Array:
         """Return a node as it appears in the expressions of a part."""
         node = _value(node)
@@ -290,9 +265,7 @@ class _Rewriter:
         if isinstance(node, Call) and self._parts[node] == pid:
             return self._new[node]
         name = self._names[node] if isinstance(node, DistributedRecv) else self._output_name(node)
-        if name not in self._placeholders:
-            self._placeholders[name] = Placeholder(name, node.shape, node.dtype)
-        return self._placeholders[name]
+        return self._placeholders.setdefault(name, Placeholder(name, node.shape, node.dtype))
 
 
 def _value(node: Array) -> Array:
@@ -300,7 +273,3 @@ def _value(node: Array) -> Array:
     while isinstance(node, DistributedSendRefHolder):
         node = node.passthrough_data
     return node
-
-
-def _fresh_names(taken: set[str]) -> Iterator[str]:
-    return (name for number in count() if (name := f"_{number}") not in taken)

@@ -1,20 +1,56 @@
-"""The parts of a graph, between which messages are sent and received; as data, text and drawing."""
+"""The parts of a graph, between which messages are sent and received: data, text, errors."""
 
 from __future__ import annotations
 
 import graphlib
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from pencils.errors import ArgumentError
+from pencils.errors import ArgumentError, PencilsError
 from pencils.graph.array import Array, Call, Placeholder, in_order
 from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
 
 T = TypeVar("T", bound=Hashable)
+
+
+class DistributedPartitionVerificationError(PencilsError, ValueError):
+    """The messages in the graphs of all ranks do not match."""
+
+
+class DuplicateSendError(DistributedPartitionVerificationError):
+    """Several sends have the same source, destination and tag."""
+
+
+class DuplicateRecvError(DistributedPartitionVerificationError):
+    """Several receives that differ otherwise have the same source, destination and tag."""
+
+
+class MissingSendError(DistributedPartitionVerificationError):
+    """A receive has no matching send."""
+
+
+class MissingRecvError(DistributedPartitionVerificationError):
+    """A send has no matching receive."""
+
+
+class MessageMismatchError(DistributedPartitionVerificationError):
+    """A send and its receive have different shapes or types."""
+
+
+class CycleError(DistributedPartitionVerificationError):
+    """Messages wait for each other, so that none of them can be sent."""
+
+
+class PartitionInducedCycleError(CycleError, AssertionError):
+    """Parts wait for each other, so that none of them can be executed."""
+
+
+class ExecutionError(PencilsError, RuntimeError):
+    """A rank could not finish, because another one failed or its own graph makes no progress."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +130,24 @@ class DistributedGraphPartition:
         return in_order(self.name_to_output[name] for name in names)
 
     def __repr__(self) -> str:
-        return _text(self)
+        parts = _every_part(self)
+        recvs = sum(len(part.name_to_recv_node) for part in parts)
+        sends = sum(len(sends_of(part)) for part in parts)
+        traffic = f"{_count_of(recvs, 'message')} received, {sends} sent"
+        outputs = ", ".join(self.overall_output_names)
+        number = _count_of(len(parts), "part")
+        lines = [f"<DistributedGraphPartition: {number}, {traffic}, outputs {outputs}"]
+        for part in parts:
+            lines.append(f"  part {part.pid!r}: computes {_count_calls(self, part)}")
+            lines += [
+                f"    receives {recv.comm_tag!r} from rank {recv.src_rank}: {_size_of(recv)}"
+                for recv in part.name_to_recv_node.values()
+            ]
+            lines += [
+                f"    sends {send.comm_tag!r} to rank {send.dest_rank}: {_size_of(send.data)}"
+                for send in sends_of(part)
+            ]
+        return "\n".join(lines) + ">"
 
 
 # The order of parts.
@@ -131,17 +184,11 @@ def _every_part(partition: DistributedGraphPartition) -> list[DistributedGraphPa
 def needs_of(partition: DistributedGraphPartition) -> dict[Hashable, set[Hashable]]:
     """List the parts that each part needs: those it names, and those that compute its inputs."""
     origins = {name: pid for pid, part in partition.parts.items() for name in part.given_names()}
-    return {
-        pid: {
-            *part.needed_pids,
-            *(
-                origins[name]
-                for name in part.partition_input_names - part.name_to_recv_node.keys()
-                if name in origins
-            ),
-        }
-        for pid, part in partition.parts.items()
-    }
+    needs = {}
+    for pid, part in partition.parts.items():
+        names = part.partition_input_names - part.name_to_recv_node.keys()
+        needs[pid] = {*part.needed_pids, *(origins[name] for name in names & origins.keys())}
+    return needs
 
 
 def check_names(partition: DistributedGraphPartition) -> None:
@@ -168,53 +215,27 @@ def _check_none(what: str, names: Iterable[str]) -> None:
         raise ArgumentError(f"{what}: {listed}")
 
 
-# As text.
+# As text and as a drawing.
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def _text(partition: DistributedGraphPartition) -> str:
-    """Describe each part in a few lines: its receives, its nodes and its sends."""
-    parts = _every_part(partition)
-    recvs = sum(len(part.name_to_recv_node) for part in parts)
-    sends = sum(map(len, map(_sends_of, parts)))
-    outputs = ", ".join(partition.overall_output_names)
-    traffic = f"{_count_of(recvs, 'message')} received, {sends} sent"
-    lines = [
-        f"<DistributedGraphPartition: {_count_of(len(parts), 'part')}, {traffic}, outputs {outputs}"
-    ]
-    for part in parts:
-        lines.append(f"  part {part.pid!r}: computes {_count_calls(partition, part)}")
-        lines += [
-            f"    receives {recv.comm_tag!r} from rank {recv.src_rank}: {_size_of(recv)}"
-            for recv in part.name_to_recv_node.values()
-        ]
-        lines += [
-            f"    sends {send.comm_tag!r} to rank {send.dest_rank}: {_size_of(send.data)}"
-            for send in _sends_of(part)
-        ]
-    return "\n".join(lines) + ">"
-
-
-def _sends_of(part: DistributedGraphPart) -> list[DistributedSend]:
+def sends_of(part: DistributedGraphPart) -> list[DistributedSend]:
+    """List the sends of a part."""
     return [send for sends in part.name_to_send_nodes.values() for send in sends]
 
 
 def _count_calls(partition: DistributedGraphPartition, part: DistributedGraphPart) -> str:
-    count = sum(isinstance(node, Call) for node in partition.nodes_of(part))
-    return _count_of(count, "node")
-
-
-def _size_of(node: Array) -> str:
-    unit = min(max(node.nbytes.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
-    return f"{node.shape} {node.dtype}, {node.nbytes / 1024**unit:.3g} {_UNITS[unit]}"
+    return _count_of(sum(isinstance(node, Call) for node in partition.nodes_of(part)), "node")
 
 
 def _count_of(count: int, what: str) -> str:
     return f"{count} {what}" + "s" * (count != 1)
 
 
-# As a drawing.
+def _size_of(node: Array) -> str:
+    unit = min(max(node.nbytes.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    return f"{node.shape} {node.dtype}, {node.nbytes / 1024**unit:.3g} {_UNITS[unit]}"
 
 
 def to_dot(partition: DistributedGraphPartition) -> str:
@@ -243,31 +264,30 @@ def to_dot(partition: DistributedGraphPartition) -> str:
       "part 0" -> "output y" [label="(3,) float64, 24 B"];
     }
     """
-    return "\n".join(["digraph partition {", "  node [shape=plain];", *_drawn(partition), "}"])
-
-
-def _drawn(partition: DistributedGraphPartition) -> Iterator[str]:
+    lines = ["digraph partition {", "  node [shape=plain];"]
     origins: dict[str, str] = {}  # of values that come from other parts or ranks
+
+    def draw(tail: str, head: str, node: Array) -> None:
+        label = _quoted(_size_of(node))
+        lines.append(f"  {_quoted(tail)} -> {_quoted(head)} [label={label}];")
+
     for part in _every_part(partition):
         here = f"part {part.pid}"
         label = _quoted(f"{here}: {_count_calls(partition, part)}")
-        yield f"  {_quoted(here)} [shape=box, label={label}];"
+        lines.append(f"  {_quoted(here)} [shape=box, label={label}];")
         for name, recv in part.name_to_recv_node.items():
             origins[name] = f"{recv.comm_tag!r} from rank {recv.src_rank}"
         for node in partition.nodes_of(part):
             if isinstance(node, Placeholder):
                 given = node.name in part.user_input_names
                 origin = f"input {node.name}" if given else origins.get(node.name, node.name)
-                yield _arrow(origin, here, node)
+                draw(origin, here, node)
         origins |= dict.fromkeys(part.output_names, here)
-        for send in _sends_of(part):
-            yield _arrow(here, f"{send.comm_tag!r} to rank {send.dest_rank}", send.data)
+        for send in sends_of(part):
+            draw(here, f"{send.comm_tag!r} to rank {send.dest_rank}", send.data)
         for name in sorted(part.output_names.intersection(partition.overall_output_names)):
-            yield _arrow(here, f"output {name}", partition.name_to_output[name])
-
-
-def _arrow(tail: str, head: str, node: Array) -> str:
-    return f"  {_quoted(tail)} -> {_quoted(head)} [label={_quoted(_size_of(node))}];"
+            draw(here, f"output {name}", partition.name_to_output[name])
+    return "\n".join([*lines, "}"])
 
 
 def _quoted(text: str) -> str:

@@ -5,7 +5,7 @@ A step is a node, or a part if the user passes a program for each part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from math import prod
 from operator import itemgetter
@@ -21,11 +21,11 @@ from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import Attribute
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
-from pencils.graph.errors import PartitionInducedCycleError
 from pencils.graph.messages import CommunicationOpIdentifier
 from pencils.graph.partition import (
     DistributedGraphPart,
     DistributedGraphPartition,
+    PartitionInducedCycleError,
     check_names,
     in_turn,
 )
@@ -82,17 +82,35 @@ class GraphProgram:
         self.slots: dict[str, int] = {}  # of all values that have a name
         self._later: set[int] = set()  # slots that are filled during execution
         for part in parts:
-            self._add_recvs(part, rank)
+            received: list[SlotMessage] = []
+            for name, recv in part.name_to_recv_node.items():
+                slot = self.slots[name] = self._later_slot()
+                number = self._number(recv.identifier(rank))
+                at = slot, recv.src_rank, number, recv.comm_tag
+                received.append(SlotMessage(*at, recv.shape, recv.dtype))
+            self.recvs.append(received)
             add_steps(self, part)
-            self._add_sends(part, rank)
+            for name, sends in part.name_to_send_nodes.items():
+                for send in sends:
+                    slot, number = self.slots[name], self._number(send.identifier(rank))
+                    at = slot, send.dest_rank, number, send.comm_tag
+                    message = SlotMessage(*at, send.data.shape, send.data.dtype)
+                    self.sends.setdefault(slot, []).append(message)
         # Values that are sent, and known before the first step.
         self.early = [slot for slot in self.sends if slot not in self._later]
         self.outputs = {name: self.slots[name] for name in partition.overall_output_names}
         for slot in self.outputs.values():
             self.uses[slot] += 1
         # Receives are posted when those of all parts two steps earlier have completed, which bounds
-        # the memory of long graphs.
-        self.locks, self.unlocks = _locks(parts)
+        # the memory of long graphs: the number of these parts, and the parts two steps later.
+        places = {part.pid: place for place, part in enumerate(parts)}
+        needed = [{places[pid] for pid in part.needed_pids} for part in parts]
+        earlier = [{lock for need in needs for lock in needed[need]} for needs in needed]
+        self.locks = list(map(len, earlier))
+        self.unlocks: list[list[int]] = [[] for _ in parts]
+        for place, locks in enumerate(earlier):
+            for lock in locks:
+                self.unlocks[lock].append(place)
 
     def constant(self, value: Any) -> int:
         """Add a value; return its slot."""
@@ -131,26 +149,6 @@ class GraphProgram:
         self._later.add(slot)
         return slot
 
-    def _add_recvs(self, part: DistributedGraphPart, rank: int) -> None:
-        self.recvs.append([])
-        for name, recv in part.name_to_recv_node.items():
-            slot = self.slots[name] = self._later_slot()
-            number = self._number(recv.identifier(rank))
-            message = SlotMessage(
-                slot, recv.src_rank, number, recv.comm_tag, recv.shape, recv.dtype
-            )
-            self.recvs[-1].append(message)
-
-    def _add_sends(self, part: DistributedGraphPart, rank: int) -> None:
-        for name, sends in part.name_to_send_nodes.items():
-            slot = self.slots[name]
-            for send in sends:
-                number, data = self._number(send.identifier(rank)), send.data
-                message = SlotMessage(
-                    slot, send.dest_rank, number, send.comm_tag, data.shape, data.dtype
-                )
-                self.sends.setdefault(slot, []).append(message)
-
     def _number(self, message: CommunicationOpIdentifier) -> int:
         """Return the tag of a message for MPI."""
         name = message.comm_tag
@@ -165,18 +163,6 @@ class GraphProgram:
                 "must be a number: number_distributed_tags(comm, partition, base_tag) gives it one"
             )
         return number
-
-
-def _locks(parts: Sequence[DistributedGraphPart]) -> tuple[list[int], list[list[int]]]:
-    """Count the parts that are two steps earlier than each part, and list those two steps later."""
-    number = {part.pid: position for position, part in enumerate(parts)}
-    needed = [{number[pid] for pid in part.needed_pids} for part in parts]
-    earlier = [{lock for need in needs for lock in needed[need]} for needs in needed]
-    unlocks: list[list[int]] = [[] for _ in parts]
-    for position, locks in enumerate(earlier):
-        for lock in locks:
-            unlocks[lock].append(position)
-    return list(map(len, earlier)), unlocks
 
 
 def program_of_nodes(partition: DistributedGraphPartition, rank: int) -> GraphProgram:
@@ -205,94 +191,71 @@ def program_of_nodes(partition: DistributedGraphPartition, rank: int) -> GraphPr
 
 def _add_call(program: GraphProgram, node: Call, slots: Mapping[Array, int]) -> int:
     func: Function = partial(node.func, **node.options) if node.options else node.func
-    if _is_large_ufunc(node):
-        func = _Filled(node)
+    if (
+        isinstance(func, np.ufunc)
+        and (func.nout, func.signature) == (1, None)
+        and node.nbytes >= pool.LEAST
+        and node.dtype.kind in "biufc"
+        and all(x.shape in {(), node.shape} for x in node.inputs)
+    ):
+        func = partial(_filled, func=func, shape=node.shape, dtype=node.dtype)
     args = (slots[x] if isinstance(x, Array) else program.constant(x) for x in node.args)
     return program.step(func, args)
 
 
-def _is_large_ufunc(node: Call) -> bool:
-    """Whether a node is one result of a ufunc, of numbers and of arrays of its own shape."""
-    func = node.func
-    return (
-        isinstance(func, np.ufunc)
-        and (func.nout, func.signature, node.options) == (1, None, {})
-        and node.nbytes >= pool.LEAST
-        and node.dtype.kind in "biufc"
-        and all(x.shape in {(), node.shape} for x in node.inputs)
-    )
-
-
-class _Filled:
-    """A ufunc with a large result: in memory of the pool, in parts while messages are under way."""
-
-    def __init__(self, node: Call) -> None:
-        self.__name__ = node.func.__name__  # for texts of errors
-        self._ufunc = node.func
-        self._result = node.shape, node.dtype
-
-    def __call__(self, *operands: Any) -> Any:
-        arrays = [x for x in operands if isinstance(x, np.ndarray) and x.ndim]
-        if not all(type(x) is np.ndarray and x.flags.c_contiguous for x in arrays):
-            return self._ufunc(*operands)  # NumPy keeps the memory order
-        return fill(self._ufunc, operands, pool.empty(*self._result))
+def _filled(*operands: Any, func: np.ufunc, shape: Shape, dtype: DType) -> Any:
+    """Apply a ufunc in memory of the pool, in parts while messages are under way."""
+    arrays = [x for x in operands if isinstance(x, np.ndarray) and x.ndim]
+    if not all(type(x) is np.ndarray and x.flags.c_contiguous for x in arrays):
+        return func(*operands)  # NumPy keeps the memory order
+    return fill(func, operands, pool.empty(shape, dtype))
 
 
 def program_of_parts(
     partition: DistributedGraphPartition,
     rank: int,
     programs: Mapping[Hashable, PartProgram],
-    **options: Any,
+    queue: Any,
+    allocator: Any,
 ) -> GraphProgram:
     """Make a step of every part, and one of each of its outputs.
 
-    Mistakes in `programs` raise when the steps are executed, so that other ranks are notified. The
-    options are passed to all programs.
+    Mistakes in `programs` raise when the steps are executed, so that other ranks are notified.
     """
     done: dict[Hashable, int] = {}
 
     def add_part(program: GraphProgram, part: DistributedGraphPart) -> None:
         names = sorted(part.all_input_names())
+
+        def run(*values: Any) -> Mapping[str, Any]:
+            """Call the user's program."""
+            check_type("prg_per_partition", programs, Mapping)
+            if part.pid not in programs:
+                raise ArgumentError(f"prg_per_partition has no program for part {part.pid!r}")
+            if "allocator" in names:
+                raise ArgumentError(
+                    "an input is called 'allocator', like an argument of all programs: rename it"
+                )
+            inputs = dict(zip(names, values, strict=False))
+            _, results = programs[part.pid](queue, allocator=allocator, **inputs)
+            missing = sorted(part.output_names - results.keys())
+            if missing:
+                raise ArgumentError(
+                    f"the program of part {part.pid!r} does not return {', '.join(missing)}"
+                )
+            return results
+
         # The second ones are not used, but have to be computed before.
         args = [program.slot_of(part, name) for name in names]
         args += [done[pid] for pid in part.needed_pids]
         args += [program.slots[name] for name in part.name_to_recv_node]
-        result = program.step(partial(_run_part, programs, part, names, options), args)
+        result = program.step(run, args)
         for name in sorted(part.output_names):
             program.slots[name] = program.step(itemgetter(name), [result])
         # If later parts waited for the results themselves, these would all be kept in memory.
-        done[part.pid] = program.step(_no_value, [result])
+        done[part.pid] = program.step(lambda _results: None, [result])
 
     return GraphProgram(partition, rank, add_part)
-
-
-def _run_part(
-    programs: Mapping[Hashable, PartProgram],
-    part: DistributedGraphPart,
-    names: list[str],
-    options: dict[str, Any],
-    *values: Any,
-) -> Mapping[str, Any]:
-    """Call the user's program for a part."""
-    check_type("prg_per_partition", programs, Mapping)
-    if part.pid not in programs:
-        raise ArgumentError(f"prg_per_partition has no program for part {part.pid!r}")
-    if "allocator" in names:
-        raise ArgumentError(
-            "an input is called 'allocator', like an argument of all programs: rename it"
-        )
-    inputs = dict(zip(names, values, strict=False))
-    _, results = programs[part.pid](options["queue"], allocator=options["allocator"], **inputs)
-    missing = sorted(part.output_names - results.keys())
-    if missing:
-        raise ArgumentError(
-            f"the program of part {part.pid!r} does not return {', '.join(missing)}"
-        )
-    return results
-
-
-def _no_value(_results: Mapping[str, Any]) -> None:
-    """Return None once there are results."""
 
 
 # Of each communicator: programs of partitions that were executed before.

@@ -10,9 +10,10 @@ from __future__ import annotations
 import inspect
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import deepcopy
 from functools import lru_cache, partial
+from types import NoneType
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -58,7 +59,10 @@ def elementwise(func: Function, args: Arguments, options: Options) -> Operation:
         bad = {name for name, value in options.items() if np.ndim(value)}
     if bad:
         raise TypeError(_not_an_option(func, bad))
-    return _same_extents(func, tuple(map(_operand, args)), options)
+    kept = (NoneType, *_SCALARS)
+    return _same_extents(
+        func, tuple(x if isinstance(x, kept) else _array(x) for x in args), options
+    )
 
 
 def view(func: Function, args: Arguments, options: Options) -> Operation:
@@ -81,7 +85,7 @@ def of_arrays(count: int, func: Function, args: Arguments, options: Options) -> 
 
 def _two_arrays(func: Function, args: Arguments, options: Options) -> Operation:
     """Functions of two arrays, which may also be passed by keyword."""
-    given = list(_arguments_of(func, args, options).items())
+    given = list(inspect.signature(func).bind(*args, **options).arguments.items())
     return of_arrays(2, func, tuple(value for _, value in given[:2]), dict(given[2:]))
 
 
@@ -98,14 +102,20 @@ def _same_extents(func: Function, args: Arguments, options: Options) -> Operatio
     if arrays:  # their extents are not those of stand-ins
         raise TypeError(_not_an_option(func, arrays))
     small = {1: 1}  # extent of the stand-in for each real extent
-    stand_ins = [
+    stand_ins = tuple(
         (x.dtype, tuple(small.setdefault(n, len(small) + 1) for n in x.shape))
         if is_node(x) or isinstance(x, np.ndarray)
         else (type(x), x)
         for x in args
-    ]
+    )
+    named = tuple((name, type(value), value) for name, value in options.items())
+    compute: Callable[..., tuple[Shape, DType]] = _computed
     try:
-        extents, dtype = _result_of(func, stand_ins, options)
+        hash((*stand_ins, *named))
+    except TypeError:  # there are lists among them
+        compute = _computed.__wrapped__
+    try:
+        extents, dtype = compute(func, stand_ins, named)
     except np.exceptions.AxisError:
         raise  # stand-ins have as many axes; the real arrays might be copied before it is raised
     except ValueError as error:  # raise it again, now with the real extents in its text
@@ -119,26 +129,13 @@ def _same_extents(func: Function, args: Arguments, options: Options) -> Operatio
     return func, args, options, tuple(real[n] for n in extents), dtype
 
 
-# A type and a shape, or the class of a value and the value: 1, 1.0 and True are equal.
-_StandIn = tuple[Any, Any]
-
-
-def _result_of(
-    func: Function, stand_ins: Sequence[_StandIn], options: Options
-) -> tuple[Shape, DType]:
-    """Shape and element type of what a function returns for small arrays of zeros."""
-    named = tuple((name, type(value), value) for name, value in options.items())
-    try:
-        hash((*stand_ins, *named))
-    except TypeError:  # there are lists among them
-        return _computed.__wrapped__(func, tuple(stand_ins), named)
-    return _computed(func, tuple(stand_ins), named)
-
-
+# Function, arguments, and options with their types. An argument is a type and a shape, or the class
+# of a value and the value: 1, 1.0 and True are equal.
 @lru_cache(maxsize=4096)
 def _computed(
-    func: Function, stand_ins: tuple[_StandIn, ...], named: tuple[tuple[str, type, Any], ...]
+    func: Function, stand_ins: tuple[tuple[Any, Any], ...], named: tuple[tuple[str, type, Any], ...]
 ) -> tuple[Shape, DType]:
+    """Shape and element type of what a function returns for small arrays of zeros."""
     args = [np.zeros(x, kind) if isinstance(kind, np.dtype) else x for kind, x in stand_ins]
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
         result = func(*args, **{name: value for name, _, value in named})
@@ -188,7 +185,7 @@ def _hstack(_func: Function, args: Arguments, options: Options) -> Operation:
 
 def _ravel(func: Function, args: Arguments, options: Options) -> Operation:
     x = _only_node(func, args)
-    order = _arguments_of(func, args, options).get("order", "C")
+    order = inspect.signature(func).bind(*args, **options).arguments.get("order", "C")
     if order not in {"C", "F"}:
         raise ArgumentError(
             f"numpy.ravel: order={order!r} depends on memory; in a graph it is 'C' or 'F'"
@@ -199,7 +196,7 @@ def _ravel(func: Function, args: Arguments, options: Options) -> Operation:
 def _pad(func: Function, args: Arguments, options: Options) -> Operation:
     _check_options(func, options)
     x = _only_node(func, args)
-    given = _arguments_of(func, args, options)["pad_width"]
+    given = inspect.signature(func).bind(*args, **options).arguments["pad_width"]
     if isinstance(given, dict):
         raise TypeError(
             "numpy.pad in a graph takes pad_width as numbers or pairs of such, not as a dict"
@@ -299,11 +296,6 @@ def name_of(func: Function) -> str:
 # Arguments.
 
 
-def _operand(value: Any) -> Any:
-    """Return nodes and scalars as they are, and anything else as an array."""
-    return value if value is None or isinstance(value, _SCALARS) else _array(value)
-
-
 def _array(value: Any) -> Any:
     """Return nodes as they are, and anything else as an array."""
     return value if is_node(value) else np.asarray(value)
@@ -334,10 +326,6 @@ def _not_an_option(func: Function, names: set[str]) -> str:
         "arrays that are computed come by position, and results are always new (numpy.where "
         "chooses between two)"
     )
-
-
-def _arguments_of(func: Function, args: Arguments, options: Options) -> Options:
-    return inspect.signature(func).bind(*args, **options).arguments
 
 
 def _repeated(x: Any) -> Any:

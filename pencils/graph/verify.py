@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,8 +18,11 @@ from pencils.comm.agree import agreed
 from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
-from pencils.graph.errors import (
+from pencils.graph.array import Array
+from pencils.graph.messages import CommunicationOpIdentifier
+from pencils.graph.partition import (
     CycleError,
+    DistributedGraphPartition,
     DistributedPartitionVerificationError,
     DuplicateRecvError,
     DuplicateSendError,
@@ -27,13 +30,9 @@ from pencils.graph.errors import (
     MissingRecvError,
     MissingSendError,
     PartitionInducedCycleError,
-)
-from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
-from pencils.graph.partition import (
-    DistributedGraphPart,
-    DistributedGraphPartition,
     check_names,
     needs_of,
+    sends_of,
     sort_steps,
 )
 from pencils.graph.program import program_of_nodes, programs
@@ -58,13 +57,16 @@ class Endpoint(NamedTuple):
     # the order of a set, or an address, which differ from rank to rank.
     text: str
 
-    def array(self) -> str:
-        """Describe the array."""
+    @classmethod
+    def of(cls, message: CommunicationOpIdentifier, array: Array, step: Step) -> Endpoint:
+        """Describe a message that carries an array."""
+        return cls(message, array.shape, array.dtype, step, str(message))
+
+    def __str__(self) -> str:
         return f"{self.dtype} of shape {self.shape}"
 
 
-@dataclass(frozen=True, slots=True)
-class MessageReport:
+class MessageReport(NamedTuple):
     """The sends and receives of one rank, and which of its steps needs which others."""
 
     rank: int
@@ -72,45 +74,30 @@ class MessageReport:
     recvs: list[Endpoint]
     needs: dict[Step, list[Step]]
 
-    def add_send(self, send: DistributedSend, step: Step) -> None:
-        """Add a send, which follows a step."""
-        array, message = send.data, send.identifier(self.rank)
-        self.sends.append(Endpoint(message, array.shape, array.dtype, step, str(message)))
-
-    def add_recv(self, recv: DistributedRecv, step: Step) -> None:
-        """Add a receive, which a step needs."""
-        message = recv.identifier(self.rank)
-        self.recvs.append(Endpoint(message, recv.shape, recv.dtype, step, str(message)))
-
-    def endpoints(self) -> list[Endpoint]:
-        """List all sends and receives."""
-        return [*self.sends, *self.recvs]
-
 
 def gather_reports(
     comm: MPI.Intracomm, call: str, describe: Callable[[], MessageReport]
 ) -> list[MessageReport]:
-    """Describe the messages of this rank, and return the reports of all ranks. *Collective*."""
+    """Describe the messages of this rank, and return the reports of all ranks. *Collective*.
+
+    Tags must be equal to their copies on other ranks.
+    """
     with agreed(comm, call):
-        data = _to_bytes(describe())
+        report = describe()
+        try:
+            data = pickle.dumps(report)
+            copy: MessageReport = pickle.loads(data)  # noqa: S301 - our own
+        except Exception as error:
+            raise TypeError(f"a comm_tag of this graph cannot be pickled: {error}") from error
+        ends = zip([*report.sends, *report.recvs], [*copy.sends, *copy.recvs], strict=True)
+        for one, other in ends:
+            if one.message != other.message or hash(one.message) != hash(other.message):
+                raise TypeError(
+                    f"the comm_tag of message {one.text} must be equal to what it is pickled to"
+                )
     every = comm.allgather(data)
     with agreed(comm, call):
         return [pickle.loads(data) for data in every]  # noqa: S301 - from our own ranks
-
-
-def _to_bytes(report: MessageReport) -> bytes:
-    """Pickle a report, and check that its tags are equal to their copies on other ranks."""
-    try:
-        data = pickle.dumps(report)
-        copy: MessageReport = pickle.loads(data)  # noqa: S301 - our own
-    except Exception as error:
-        raise TypeError(f"a comm_tag of this graph cannot be pickled: {error}") from error
-    for one, other in zip(report.endpoints(), copy.endpoints(), strict=True):
-        if one.message != other.message or hash(one.message) != hash(other.message):
-            raise TypeError(
-                f"the comm_tag of message {one.text} must be equal to what it is pickled to"
-            )
-    return data
 
 
 def verify_distributed_partition(
@@ -158,10 +145,9 @@ def describe(partition: DistributedGraphPartition, rank: int) -> MessageReport:
     report = MessageReport(rank, [], [], needs)
     for pid, part in partition.parts.items():
         for recv in part.name_to_recv_node.values():
-            report.add_recv(recv, steps[pid])
-        for sends in part.name_to_send_nodes.values():
-            for send in sends:
-                report.add_send(send, steps[pid])
+            report.recvs.append(Endpoint.of(recv.identifier(rank), recv, steps[pid]))
+        for send in sends_of(part):
+            report.sends.append(Endpoint.of(send.identifier(rank), send.data, steps[pid]))
     return report
 
 
@@ -207,7 +193,8 @@ def number_distributed_tags(
         check_type("base_tag", base_tag, int)
         agree(base_tag=base_tag)
     reports = gather_reports(comm, call, partial(describe, partition, comm.rank))
-    tags = dict.fromkeys(end.message.comm_tag for report in reports for end in report.endpoints())
+    ends = [end for report in reports for end in (*report.sends, *report.recvs)]
+    tags = dict.fromkeys(end.message.comm_tag for end in ends)
     numbers = {tag: base_tag + number for number, tag in enumerate(tags)}
     next_tag = base_tag + len(numbers)
     if base_tag < 0 or next_tag - 1 > largest_tag():
@@ -215,22 +202,18 @@ def number_distributed_tags(
             f"tags {base_tag}..{next_tag - 1} exceed what MPI permits, 0..{largest_tag()}; use a "
             "smaller base_tag, not negative"
         )
-    parts = {pid: _renumbered(part, numbers) for pid, part in partition.parts.items()}
+    parts = {}
+    for pid, part in partition.parts.items():
+        recvs = {
+            name: replace(recv, comm_tag=numbers[recv.comm_tag])
+            for name, recv in part.name_to_recv_node.items()
+        }
+        sends = {
+            name: [replace(send, comm_tag=numbers[send.comm_tag]) for send in many]
+            for name, many in part.name_to_send_nodes.items()
+        }
+        parts[pid] = replace(part, name_to_recv_node=recvs, name_to_send_nodes=sends)
     return replace(partition, parts=parts, numbers={}), next_tag
-
-
-def _renumbered(
-    part: DistributedGraphPart, numbers: Mapping[Hashable, int]
-) -> DistributedGraphPart:
-    recvs = {
-        name: replace(recv, comm_tag=numbers[recv.comm_tag])
-        for name, recv in part.name_to_recv_node.items()
-    }
-    sends = {
-        name: [replace(send, comm_tag=numbers[send.comm_tag]) for send in many]
-        for name, many in part.name_to_send_nodes.items()
-    }
-    return replace(part, name_to_recv_node=recvs, name_to_send_nodes=sends)
 
 
 # The reports of all ranks.
@@ -250,7 +233,7 @@ def check_messages(reports: Sequence[MessageReport]) -> None:
     _raise_if_any(MissingSendError, "messages are received, but not sent", unsent)
     _raise_if_any(MissingRecvError, "messages are sent, but not received", unreceived)
     differ = [
-        f"{end.text} (sent: {end.array()}, to be received: {received[message].array()})"
+        f"{end.text} (sent: {end}, to be received: {received[message]})"
         for message, end in sent.items()
         if (end.shape, end.dtype) != (received[message].shape, received[message].dtype)
     ]

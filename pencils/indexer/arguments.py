@@ -61,7 +61,7 @@ class Ragged(NamedTuple):
     def replaced(self, targets: Ints, written: Ragged) -> Ragged:
         """Replace row ``targets[i]`` by row ``i`` of `written`; the last one is kept."""
         origin = np.arange(len(self.counts))
-        rows, writers = last_of_each(targets, len(origin))
+        rows, writers = last_of_each(targets)
         origin[rows] = len(origin) + writers
         return Ragged.joined([self, written], self.values.dtype).pick(origin)
 
@@ -76,7 +76,13 @@ class Ragged(NamedTuple):
 
 def pickled(items: Sequence[Any]) -> Ragged:
     """Pickle items to rows of bytes; raise TypeError if one cannot be pickled."""
-    rows = [_pickle(item) for item in items]
+    rows = []
+    for item in items:
+        try:
+            rows.append(pickle.dumps(item, pickle.HIGHEST_PROTOCOL))
+        except Exception as error:  # whatever the item raises
+            name = type(item).__name__
+            raise TypeError(f"an object of type {name} cannot be pickled: {error}") from error
     counts = np.fromiter(map(len, rows), np.int64, len(rows))
     return Ragged(counts, np.frombuffer(b"".join(rows), np.uint8))
 
@@ -88,15 +94,6 @@ def unpickled(rows: Ragged) -> list[Any]:
         pickle.loads(data[lo:hi])  # noqa: S301 - from this very program
         for lo, hi in pairwise(bounds)
     ]
-
-
-def _pickle(item: object) -> bytes:
-    try:
-        return pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
-    except Exception as error:  # whatever the item raises
-        raise TypeError(
-            f"an object of type {type(item).__name__} cannot be pickled: {error}"
-        ) from error
 
 
 # ---- indices and coordinates ----
@@ -125,18 +122,14 @@ def as_distri(distri: object, size: int) -> Ints:
 def as_indices(name: str, value: object, stop: int, *, copy: bool = True) -> Ints:
     """Return indices in ``[0, stop)``; without `copy`, an array of the right type is not copied."""
     index = int_array(name, value)
-    if index.size and not _all_below(index, stop):
+    unsigned, most = index, stop
+    if index.dtype.kind == "i":  # negative ones are large if read without sign
+        unsigned = index.astype(native(index.dtype), copy=False).view(f"u{index.itemsize}")
+        most = min(stop, 2 ** (8 * index.itemsize - 1))
+    if index.size and unsigned.max() >= most:
         wrong = index[(index < 0) | (index >= stop)][0]
         raise IndexError(f"{name}: index {wrong} is not in [0, {stop})")
     return index.astype(np.int64) if copy else np.require(index, np.int64, "A")
-
-
-def _all_below(index: NDArray[Any], stop: int) -> bool:
-    """Whether all indices are in ``[0, stop)``; negative ones are large if read without sign."""
-    if index.dtype.kind == "i":
-        index = index.astype(native(index.dtype), copy=False).view(f"u{index.itemsize}")
-        stop = min(stop, 2 ** (8 * index.itemsize - 1))
-    return bool(index.max() < stop)
 
 
 def as_coords(
@@ -207,7 +200,15 @@ def as_reduce(reduce: object) -> ReduceOp | None:
 
 def as_buffer(name: str, value: object, size: int) -> Array:
     """Return a contiguous buffer of `size` values, in any shape, as an array."""
-    array = _as_array(name, value)
+    if isinstance(value, np.ndarray):
+        array = plain_array(value)
+    else:
+        try:
+            array = of_view(memoryview(value))  # type: ignore[arg-type]
+        except Exception as error:
+            raise TypeError(
+                f"{name} must be a buffer, such as a NumPy array, not {type(value).__name__}"
+            ) from error
     as_dtype(array.dtype)
     if array.size != size:
         raise ArgumentError(f"{name} has {array.size} values, but {size} are needed")
@@ -243,7 +244,9 @@ def as_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtype[
     array = plain_array(value)
     if array.dtype == dtype and array.shape == shape and array.flags.c_contiguous:
         return array
-    whole = not isinstance(value, np.ndarray | np.generic) and _holds_integers(array, dtype)
+    # Python integers, for which NumPy has only chosen a type.
+    chosen = not isinstance(value, np.ndarray | np.generic) and array.dtype.kind in "bi"
+    whole = chosen and dtype.kind in "biu" and (array.astype(dtype) == array).all()
     if array.size and not whole and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise TypeError(
             f"{name} of type {array.dtype} cannot be written to a field of type {dtype}"
@@ -273,17 +276,6 @@ def as_ragged_output(name: str, value: object, rows: int) -> Ragged:
     """Return a pair of counts and values that will be written; see `as_ragged`."""
     counts, values = as_ragged(name, value, rows)
     return Ragged(counts, as_output(f"values of {name}", values, len(values)))
-
-
-def check_counts(name: str, given: Ints, counts: Ints) -> None:
-    """Check that the counts of an output are those of the rows that arrive."""
-    wrong = np.flatnonzero(given != counts)
-    if wrong.size:
-        first = wrong[0]
-        raise ArgumentError(
-            f"{name} has count {given[first]} for its index {first}, of which there are "
-            f"{counts[first]} values"
-        )
 
 
 # ---- types of values ----
@@ -348,21 +340,3 @@ def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
     if type(value) in (list, tuple):
         return True
     return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
-
-
-def _as_array(name: str, value: object) -> Array:
-    if isinstance(value, np.ndarray):
-        return plain_array(value)
-    try:
-        return of_view(memoryview(value))  # type: ignore[arg-type]
-    except Exception as error:
-        raise TypeError(
-            f"{name} must be a buffer, such as a NumPy array, not {type(value).__name__}"
-        ) from error
-
-
-def _holds_integers(array: Array, dtype: np.dtype[Any]) -> bool:
-    """Whether an element type holds Python integers, for which NumPy has only chosen a type."""
-    if array.dtype.kind not in "bi" or dtype.kind not in "biu":
-        return False
-    return bool((array.astype(dtype) == array).all())

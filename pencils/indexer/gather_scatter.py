@@ -7,7 +7,7 @@ size in bytes matters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -21,7 +21,7 @@ from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.rows import Ints, mover
 from pencils.comm.topology import Topology
 from pencils.indexer.requests import (
-    Block,
+    PointColumns,
     Segments,
     as_rows,
     bounds_of,
@@ -55,11 +55,6 @@ class RowExchange(Freeable):
         # By type of row, and for buffers by whether calls are nonblocking.
         self._exchanges: dict[np.dtype[Any], Exchange] = {}
         self._idle: dict[tuple[np.dtype[Any], bool], list[Buffers]] = {}
-
-    def widened(self, leaving: Ints, arriving: Ints) -> RowExchange:
-        """Return the exchange of values, if each row has that many of them; local."""
-        segments = self.leaving.widened(leaving), self.arriving.widened(arriving)
-        return RowExchange(self._topology, *segments)
 
     def buffers(self, row: np.dtype[Any], *, starts: bool) -> Buffers:
         """Return buffers for rows of that type; local.
@@ -103,16 +98,22 @@ class RowExchange(Freeable):
         self._idle.clear()
 
     def _prepare(self, source: Array) -> Buffers:
-        target = np.empty(self.arriving.total, source.dtype)
-        exchange = self._exchanges.get(source.dtype) or self._make_exchange(source.dtype)
+        target, row = np.empty(self.arriving.total, source.dtype), source.dtype
+        exchange = self._exchanges.get(row)
+        if exchange is None:
+            # Segments are contiguous, so that their place on the other rank does not matter.
+            leaving, arriving = [
+                [
+                    MessageBlock(peer, (rows,), (), contiguous=True)
+                    for peer, rows in segments.ranges
+                    if peer != self._topology.rank
+                ]
+                for segments in (self.leaving, self.arriving)
+            ]
+            spec = MessageSpec(leaving, arriving, (), row)
+            exchange = Exchange(self._topology, [spec], axes=1, method="messages")
+            self._exchanges[row] = exchange
         return source, target, exchange.prepare([source], [target], disjoint=True)
-
-    def _make_exchange(self, row: np.dtype[Any]) -> Exchange:
-        rank = self._topology.rank
-        spec = MessageSpec(_blocks(self.leaving, rank), _blocks(self.arriving, rank), (), row)
-        made = Exchange(self._topology, [spec], axes=1, method="messages")
-        self._exchanges[row] = made
-        return made
 
 
 class Request(Generic[T]):
@@ -128,86 +129,72 @@ class Request(Generic[T]):
         self._result = result
         self._buffers = buffers
         self._exchange = buffers[2]
-        self._pack, self._unpack = map(_joined, steps)
+        self._pack, self._unpack = steps
 
     def run(self) -> T:
         """Complete what is under way, and move the rows. *Collective*."""
         exchange = self._exchange
         exchange.exchange.topology.complete()
-        self._pack()
+        for step in self._pack:
+            step()
         exchange.move()
-        self._unpack()
+        for step in self._unpack:
+            step()
         return self._result
 
     def start(self) -> Handle[T]:
         """Start moving the rows; `wait` of the handle returns the result. *Collective*."""
-        self._pack()
+        for step in self._pack:
+            step()
 
         def finish() -> None:
-            self._unpack()
+            for step in self._unpack:
+                step()
             self._rows.give_back(self._buffers)
 
         return self._exchange.start(self._result, finish)
 
 
-class Requests:
-    """Rows that this rank requests, grouped by their owners. Local.
+# Numbers of this rank's requests, sorted by owner; how many each owner gets; and the numbers of the
+# requested rows among those of their owners, in this order.
+Requests = tuple[Ints, Segments, Ints]
 
-    `locate` returns the rank that owns each requested row, and the number of the row among those
-    of its owner; `size` is the number of ranks.
 
-    Attributes
-    ----------
-    order : numpy.ndarray
-        Numbers of the requests in the order in which they travel: by owner.
-    sent : Segments
-        How many requests each owner gets.
-    offsets : numpy.ndarray
-        Numbers of the rows among those of their owners, in this order.
+def requests_of(locate: Callable[[], tuple[Ints, Ints]], size: int) -> Requests:
+    """Group the rows that this rank requests by owner, one of `size` ranks; local.
+
+    `locate` returns the rank that owns each row, and the number of the row there.
     """
-
-    def __init__(self, locate: Callable[[], tuple[Ints, Ints]], size: int) -> None:
-        owners, self.offsets = locate()
-        self.order, self.sent = group(owners, size)
-        if not self.is_sorted:
-            numbers, self.offsets = self.offsets, np.empty_like(self.offsets)
-            mover(self.offsets, None, numbers, self.order)()
-
-    @property
-    def is_sorted(self) -> bool:
-        """Whether `order` is that of the requests."""
-        return len(self.sent.peers) <= 1
+    owners, numbers = locate()
+    order, sent = group(owners, size)
+    if len(sent.peers) <= 1:
+        return order, sent, numbers
+    offsets = np.empty_like(numbers)
+    mover(offsets, None, numbers, order)()
+    return order, sent, offsets
 
 
 class GatherScatter:
     """Rows that this rank requests of their owners, and rows that other ranks request of it.
 
     Making one is *Collective*, after all ranks have agreed that each has its `requests`; this rank
-    owns `rows` rows.
-
-    Attributes
-    ----------
-    order : numpy.ndarray
-        Numbers of the own requests in the order in which they travel: by owner.
-    requested : numpy.ndarray
-        Own rows that are requested, in write order: by requesting rank, then in its own order.
-    to_requesters : RowExchange
-        From owners to requesting ranks: a take, or gather.
-    to_owners : RowExchange
-        From requesting ranks to owners: a put, or scatter.
+    owns `rows` rows. The exchange `to_requesters` is a take, or gather, and `to_owners` a put, or
+    scatter.
     """
 
     def __init__(self, topology: Topology, requests: Requests, rows: int) -> None:
         self.rows = rows
         self._rank = topology.rank
-        self.order, self._sent = requests.order, requests.sent
-        self._is_sorted = requests.is_sorted
+        # Numbers of the own requests in the order in which they travel: by owner.
+        self.order, self._sent, offsets = requests
+        self._is_sorted = len(self._sent.peers) <= 1  # `order` is that of the requests
         peers, counts = sparse_exchange(topology.comm, self._sent.peers, self._sent.counts)
         self._received = Segments(peers, bounds_of(counts))
         self.to_requesters = RowExchange(topology, self._received, self._sent)
         self.to_owners = RowExchange(topology, self._sent, self._received)
         with agreed(topology.comm, "indexer"):  # one rank may have no memory for it
-            move = self.to_owners.prepare(requests.offsets)
+            move = self.to_owners.prepare(offsets)
+        # Own rows that are requested, in write order: by requesting rank, then in its own order.
         self.requested: Ints = move()
         self._positions: dict[object, Ints] = {}
 
@@ -217,7 +204,7 @@ class GatherScatter:
     ) -> GatherScatter:
         """Make one where ranks have not agreed yet that each has its requests. *Collective*."""
         with agreed(topology.comm, "indexer"):  # one rank may have no memory for it
-            requests = Requests(locate, topology.comm.size)
+            requests = requests_of(locate, topology.comm.size)
         return cls(topology, requests, rows)
 
     def take_steps(
@@ -251,7 +238,7 @@ class GatherScatter:
         packed = [self._of_requests(source, part, leaving[part]) for part in parts]
         return [self._of_requests(source, own, arriving[here]), *packed]
 
-    def positions(self, block: Block) -> Ints:
+    def positions(self, block: PointColumns) -> Ints:
         """Return where the `requested` rows are in a block, computed once for each layout."""
         if block.layout not in self._positions:
             self._positions[block.layout] = block.positions(self.requested)
@@ -260,12 +247,7 @@ class GatherScatter:
     @cached_property
     def last_writers(self) -> tuple[Ints, Ints]:
         """Own rows that are requested, and the number in `requested` of the last one of each."""
-        return last_of_each(self.requested, self.rows)
-
-    @property
-    def request_counts(self) -> Ints:
-        """How often each own row is requested."""
-        return np.bincount(self.requested, minlength=self.rows)
+        return last_of_each(self.requested)
 
     @property
     def places(self) -> Ints:
@@ -286,27 +268,3 @@ class GatherScatter:
         if self._is_sorted:
             return mover(out, None, source[part], None)
         return mover(out, None, source, self.order[part])
-
-
-def _joined(calls: Sequence[Call]) -> Call:
-    """Return one callable that makes all calls, in this order."""
-    if len(calls) == 1:
-        return calls[0]
-
-    def every() -> None:
-        for call in calls:
-            call()
-
-    return every
-
-
-def _blocks(segments: Segments, rank: int) -> list[MessageBlock]:
-    """Return the segments of other ranks as blocks of messages.
-
-    They are contiguous, so that their place on the other rank does not matter.
-    """
-    return [
-        MessageBlock(peer, (rows,), (), contiguous=True)
-        for peer, rows in segments.ranges
-        if peer != rank
-    ]

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Array, as_singletons
-from pencils.array.operands import (
-    check_type,
-    check_writeable,
-    topology_among,
-)
+from pencils.array.allocation import Array, as_singletons, plain_array
+from pencils.array.operands import check_type, check_writeable, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import ReduceOp, native
-from pencils.comm.rows import Ints
-from pencils.indexer.arguments import as_values
-from pencils.indexer.cells import Cells, Values, as_fill_value, columns, fill_facts
-from pencils.indexer.gather_scatter import Request, Requests
-from pencils.indexer.one_shot import Take
-from pencils.indexer.points import Chosen, PointIndexer
+from pencils.comm.rows import Ints, locate
+from pencils.errors import ArgumentError
+from pencils.indexer.arguments import as_results, as_values, broadcast
+from pencils.indexer.gather_scatter import Request, requests_of
+from pencils.indexer.one_shot import Once
+from pencils.indexer.points import PointIndexer
+from pencils.indexer.requests import points_on
+from pencils.layout import Layout
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
+
+# A table of all points in the bounding box of the requests is faster than sorting, if it has at
+# most so many entries for each request.
+_SPARSE = 8
 
 
 def interpolate(
@@ -78,36 +82,20 @@ def interpolate(
     >>> (pencils.indexer.interpolate(u, at) - (10 * at[0] + at[1])).round(12)
     array([0., 0.])
     """
-    if isinstance(u, PencilArray):
-        call = _Once.of(u, points, out, fill_value)
-        if call.run():
-            return call.values.add_up(call.found)
-    with Interpolation.of(u, points, fill_value) as plan:
-        return plan(u, out)
+    field: object = u
+    if not isinstance(field, PencilArray):
+        with agreed(topology_among(u).comm, "interpolate"):
+            check_type("u", u, PencilArray)
+    add_up: Callable[[Array], Array]
 
+    def read(agree: agreed) -> list[Ints]:
+        nonlocal add_up
+        cells = Cells.read(agree, points, u.extent.layout, u.singletons, fill_value)
+        add_up = cells.adder(u.dtype, u.components, out)
+        return cells.coords
 
-class _Once(Take):
-    """Reads the corners of the cells for a single call."""
-
-    name = "interpolate"
-
-    def __init__(self, u: PencilArray, points: Any, out: Any, fill_value: Any) -> None:
-        super().__init__(u, (), None)
-        self._given = points, out, fill_value
-        self._cells: Cells | None = None
-
-    def find(self) -> tuple[tuple[int, ...], list[Ints]]:
-        """Check the arguments, and allocate the results; return what it does for the corners."""
-        u, (points, out, fill_value) = self._u, self._given
-        if self._cells is None:
-            fill = as_fill_value(fill_value)
-            kind, facts = self._kind, fill_facts(fill)
-            row = kind.row if fill is None else kind.new_row
-            self._row = row(self.name, fill_value=facts)
-            self._cells = Cells.read(points, u.extent.layout, u.singletons, fill)
-            self.values = self._cells.values(u.dtype, u.components, out)
-            self._coords = self._cells.coords
-        return super().find()
+    corners = Once("interpolate", u).take(read, None)
+    return add_up(corners)
 
 
 class Interpolation(Plan[Any]):
@@ -162,41 +150,15 @@ class Interpolation(Plan[Any]):
             check_type("pencil", pencil, Pencil)
             singletons = as_singletons(pencil.ndim, dims)
             agree(pencil=pencil, dims=sorted(singletons), check=bool(check))
-            requests = self._read(agree, pencil, singletons, points, fill_value)
-        self._set(requests, check=check)
-
-    @classmethod
-    def of(cls, u: PencilArray, points: Any, fill_value: complex | None) -> Interpolation:
-        """Make a plan for fields like `u`, as `interpolate` does. *Collective*."""
-        plan = object.__new__(cls)
-        with agreed(topology_among(u).comm, "interpolate") as agree:
-            check_type("u", u, PencilArray)
-            agree.dtype(u.dtype)
-            agree(pencil=u.pencil, shape=u.shape, singletons=sorted(u.singletons))
-            requests = plan._read(agree, u.pencil, u.singletons, points, fill_value)
-        plan._set(requests, check=True)
-        return plan
-
-    def _read(
-        self,
-        agree: agreed,
-        pencil: Pencil,
-        singletons: frozenset[int],
-        points: Any,
-        fill_value: complex | None,
-    ) -> Requests:
-        """Check positions and allocate memory for all later calls; local, within an agreement."""
-        self.pencil, self._singletons = pencil, singletons
-        fill = as_fill_value(fill_value)
-        agree(fill_value=fill_facts(fill))
-        self._cells = Cells.read(points, pencil.extent(singletons).layout, singletons, fill)
-        self.shape = self._cells.shape
-        self._chosen = Chosen.read(pencil, singletons, self._cells.coords)
-        return self._chosen.requests()
-
-    def _set(self, requests: Requests, *, check: bool) -> None:
-        super().__init__(self.pencil.topology, check=check)
-        self._indexer = PointIndexer.of(self.pencil, self._chosen, requests)
+            layout = pencil.extent(singletons).layout
+            # All memory of later calls is allocated while all ranks can still raise.
+            self._cells = Cells.read(agree, points, layout, singletons, fill_value)
+            coords = self._cells.coords
+            corners = points_on(layout, coords, layout.parts(pencil.rank))
+            requests = requests_of(partial(locate, corners), layout.size)
+        self.pencil, self.shape = pencil, self._cells.shape
+        super().__init__(pencil.topology, check=check)
+        self._indexer = PointIndexer.of(pencil, singletons, coords, requests)
         self._sums: Array = np.empty(0)
 
     def __call__(self, u: PencilArray, out: Array | None = None) -> Array:
@@ -220,13 +182,13 @@ class Interpolation(Plan[Any]):
             On every rank, before anything is written, if an argument does not fit on any.
         """
 
-        def bind(agree: Agreement) -> tuple[Request[Array], Values]:
+        def bind(agree: Agreement) -> tuple[Request[Array], Callable[[Array], Array]]:
             self._indexer.check_field(u, agree)
-            values = self._cells.values(u.dtype, u.components, out)
-            return self._indexer.take_request("interpolate", u, None), values
+            add_up = self._cells.adder(u.dtype, u.components, out)
+            return self._indexer.take_request("interpolate", u, None), add_up
 
-        request, values = self._prepare("__call__", bind)
-        return values.add_up(request.run())
+        request, add_up = self._prepare("__call__", bind)
+        return add_up(request.run())
 
     def deposit(self, u: PencilArray, values: Any) -> None:
         """Add values at the positions to the points around them. *Collective*.
@@ -269,7 +231,7 @@ class Interpolation(Plan[Any]):
             given = as_values("values", values, (*u.components, *self.shape), u.dtype)
             if not self._indexer.can_put:
                 return None
-            return self._indexer.put_request(u, self._shares(given, u), ReduceOp.SUM)
+            return self._indexer.kept_put(u, self._shares(given, u), ReduceOp.SUM)
 
         self._prepare("deposit", bind, self._indexer.plan_put).run()
 
@@ -280,8 +242,8 @@ class Interpolation(Plan[Any]):
             self._sums = np.empty(shape, dtype)
         # For the same array, the indexer finds the prepared call.
         self._sums[...] = 0
-        cells, totals = self._cells, columns(self._sums, u.components)
-        inside = columns(given, u.components)[:, cells.inside]
+        cells, totals = self._cells, _columns(self._sums, u.components)
+        inside = _columns(given, u.components)[:, cells.inside]
         for total, column in zip(totals, inside, strict=True):
             for weights, where in zip(cells.weights, cells.where, strict=True):
                 np.add.at(total, where, (weights * column).astype(dtype, copy=False))
@@ -292,3 +254,162 @@ class Interpolation(Plan[Any]):
 
     def _release(self) -> None:
         self._indexer.free()
+
+
+class Cells(NamedTuple):
+    """Positions, and the corners of the cells around them."""
+
+    shape: tuple[int, ...]  # of what the positions broadcast to
+    inside: Ints | slice  # the positions at which fields can be interpolated
+    fill: Any  # the value at the others, or None
+    coords: list[Ints]  # of the distinct corners, along each dimension
+    where: Ints  # for each corner of a cell and each position inside: the number of the corner
+    weights: Array  # and its weight
+
+    @classmethod
+    def read(
+        cls,
+        agree: Agreement,
+        points: Any,
+        layout: Layout,
+        singletons: frozenset[int],
+        fill_value: object,
+    ) -> Cells:
+        """Check positions, which are ignored along singletons, and the value outside."""
+        fill = None if fill_value is None else np.asarray(fill_value)
+        if fill is not None and (fill.ndim or fill.dtype.kind not in "biufc"):
+            raise TypeError(f"fill_value={fill_value!r} must be a number, or None")
+        agree(fill_value=None if fill is None else complex(fill))
+        shape, positions = _as_positions(points, len(layout.shape), singletons)
+        inside = _are_inside(positions, layout, shape, strict=fill is None)
+        dims = zip(positions, layout.shape, layout.periodic, strict=True)
+        along = [_neighbours(at[inside], extent, wraps=wraps) for at, extent, wraps in dims]
+        return cls(shape, inside, None if fill is None else fill[()], *_corners(along))
+
+    def adder(
+        self, dtype: np.dtype[Any], components: tuple[int, ...], out: object
+    ) -> Callable[[Array], Array]:
+        """Allocate what a call needs, for fields of this type; `out` is an argument.
+
+        The returned function makes the results, from the values at the corners; each once.
+        """
+        if dtype.kind not in "biufc":
+            raise TypeError(f"u of type {dtype} cannot be interpolated; convert it to floats")
+        result = native(dtype) if dtype.kind in "fc" else np.dtype(float)
+        if self.fill is not None and not np.can_cast(self.fill.dtype, result, "same_kind"):
+            raise TypeError(f"fill_value={self.fill} does not fit values of type {result}")
+        found = as_results(out, (*components, *self.shape), result)
+        sums = np.zeros((prod(components), self.where.shape[1]), result)
+        shares = np.empty_like(sums, np.result_type(self.weights, dtype))
+        values = np.empty_like(sums, dtype)
+
+        def add_up(corners: Array) -> Array:
+            rows = _columns(corners, components)
+            for weights, where in zip(self.weights, self.where, strict=True):
+                np.take(rows, where, 1, out=values, mode="clip")
+                np.add(sums, np.multiply(weights, values, out=shares), out=sums)
+            results = _columns(found, components)
+            if self.fill is not None:
+                results[...] = self.fill
+            results[:, self.inside] = sums
+            return found
+
+        return add_up
+
+
+def _columns(array: Array, components: tuple[int, ...]) -> Array:
+    """View a contiguous array, components first, as one row for each of them."""
+    width = prod(components)
+    return array.reshape(width, prod(array.shape[len(components) :]))
+
+
+def _as_positions(
+    points: object, ndim: int, ignored: frozenset[int]
+) -> tuple[tuple[int, ...], list[Array]]:
+    """Return the shape to which positions broadcast, and those along each dimension, flat.
+
+    Along ignored dimensions they are 0.
+    """
+    along = [plain_array(entry) for entry in points] if isinstance(points, Iterable) else []
+    if len(along) != ndim:
+        raise ArgumentError(
+            f"points must have an entry for each of {ndim} dimensions, like (x, y, z)"
+        )
+    for dim, position in enumerate(along):
+        if dim in ignored:
+            along[dim] = np.zeros(position.shape)
+        elif position.size and position.dtype.kind not in "iuf":
+            raise TypeError(
+                f"positions along dimension {dim} must be real numbers, not {position.dtype}"
+            )
+    shape, positions = broadcast("points", along)
+    return shape, [position.astype(float) for position in positions]
+
+
+def _are_inside(
+    positions: Sequence[Array], layout: Layout, shape: tuple[int, ...], *, strict: bool
+) -> Ints | slice:
+    """Select the points where fields can be interpolated; raise if `strict` and some cannot."""
+    good = np.ones(prod(shape), bool)
+    for dim, (at, extent) in enumerate(zip(positions, layout.shape, strict=True)):
+        wraps = layout.periodic[dim] and extent > 0
+        here = np.isfinite(at) if wraps else (at >= 0) & (at <= extent - 1)
+        if strict and not here.all():
+            first = int(np.argmin(here))
+            point = tuple(map(int, np.unravel_index(first, shape)))
+            raise IndexError(
+                f"point {point} is at {at[first]} along dimension {dim}, which is not "
+                f"{'finite' if wraps else f'in [0, {extent - 1}]'}; pass fill_value to allow this"
+            )
+        good &= here
+    return slice(None) if good.all() else np.flatnonzero(good)
+
+
+def _neighbours(at: Array, extent: int, *, wraps: bool) -> tuple[Ints, Array]:
+    """Find the points on both sides of positions along a dimension, and their weights.
+
+    Examples
+    --------
+    >>> _neighbours(np.array([0.25, -0.5]), 4, wraps=True)
+    (array([[0, 3],
+           [1, 0]]), array([[0.75, 0.5 ],
+           [0.25, 0.5 ]]))
+    """
+    if extent == 1:
+        return np.zeros((1, len(at)), np.int64), np.ones((1, len(at)))
+    here = np.mod(at, extent) if wraps else at
+    below = np.floor(here)
+    pair = np.stack([below, below + 1]).astype(np.int64)
+    # The last point has no neighbour above, and a position just below 0 may be rounded to `extent`.
+    pair = pair % extent if wraps else np.minimum(pair, extent - 1)
+    return pair, np.stack([1 - (here - below), here - below])
+
+
+def _corners(along: Sequence[tuple[Ints, Array]]) -> tuple[list[Ints], Ints, Array]:
+    """Find the distinct corners of cells, from the neighbours of positions along each axis.
+
+    Returns their coordinates and, for each corner of a cell and each position, the number of the
+    corner and its weight.
+    """
+    count = along[0][0].shape[1]
+    numbers, weights = np.zeros((1, count), np.int64), np.ones((1, count))
+    lows = [int(pair.min(initial=np.iinfo(np.int64).max)) for pair, _ in along]
+    box = []
+    for (pair, shares), low in zip(along, lows, strict=True):
+        box.append(int(pair.max(initial=low)) - low + 1)
+        corners = len(weights) * len(pair)
+        numbers = (numbers[:, None] * box[-1] + (pair - low)).reshape(corners, count)
+        weights = (weights[:, None] * shares).reshape(corners, count)
+    distinct, where = _distinct(numbers, prod(box))
+    coords = np.unravel_index(distinct, box)
+    return [index + low for index, low in zip(coords, lows, strict=True)], where, weights
+
+
+def _distinct(numbers: Ints, size: int) -> tuple[Ints, Ints]:
+    """Return the distinct numbers, all below `size`, and the index of each number in them."""
+    if size > _SPARSE * numbers.size:
+        distinct, where = np.unique(numbers, return_inverse=True)
+        return distinct, where.reshape(numbers.shape)
+    seen = np.zeros(size, bool)
+    seen[numbers] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[numbers]

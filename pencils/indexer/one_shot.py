@@ -1,16 +1,23 @@
 """Points of fields that are read or written once.
 
-If all ranks are on one node they need no plan and no messages. Each rank leaves its request for the
-others, see `pencils.indexer.staging`; then all agree on the call, so that all requests are there;
-then each rank serves those for its block. Points of shared fields are read where they lie.
+If all ranks are on one node they need no plan and no messages. Each rank writes the numbers of its
+points to memory that all of them read: its *request*; then all agree on the call, so that all
+requests are there; then each rank serves those for its block. For a put the values follow the
+request; for a take, the owners write them there. Points of shared fields are read where they lie.
+
+A request is cut into *chunks* of a few thousand points in the order of the call, each sorted by
+owner: they fit into the cache, and an owner that reads one chunk after the other meets its points
+in the order of the call. A small request lies in one of two *slots* in turn: when a rank writes to
+a slot again, the agreement on the call between has shown that no rank still reads it. A call in
+which other ranks read larger ones ends with a barrier.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Self
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,159 +25,179 @@ from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import checks
 from pencils.array.operands import check_writeable
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import DEFERRED, FLAGGED, PreparedAgreement, agreed
-from pencils.comm.memory import array_at, fence
+from pencils.comm.agree import PreparedAgreement, agreed
+from pencils.comm.memory import aligned_empty, array_at, fence
 from pencils.comm.pack import compiled
 from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints, Points, fetch, locate, move, sort_to
 from pencils.comm.shared_memory import synchronize
+from pencils.comm.topology import Attribute, Topology
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
 from pencils.indexer.points import PointIndexer, check_components
-from pencils.indexer.requests import Block, points_on
-from pencils.indexer.staging import Chunk, Form, stagings
+from pencils.indexer.requests import PointColumns, points_on
 from pencils.pencil import keep
 
+T = TypeVar("T")
 _FEW = 64  # points that cost less to move than to find out whether they are sorted
-_STRIDES = 2  # words of a slot that tells where a block is, before its strides: window and offset
+CHUNK = 8192  # points
+WORD = 8  # bytes
+# In words: a cache line, a slot, and the longest request, whose memory is kept.
+LINE, SLOT, MOST = 8, 2048, 2**23
 
 
 def take_once(u: PencilArray, coords: Sequence[Any] | Array, out: Array | None = None) -> Array:
     """Read points of a field; see `PointIndexer.take`. *Collective*."""
-    call = Take.of(u, coords, out)
-    if call.run():
-        return call.found
-    with _Plan(u.pencil, coords, dims=_dims(u)) as plan:
-        return plan.take(u, out)
+    return Once("PencilArray.take_points", u).take(lambda _: coords, out)
 
 
 def put_once(
     u: PencilArray, coords: Sequence[Any] | Array, values: Any, reduce: ReduceOp | None = None
 ) -> None:
     """Write to points of a field; see `PointIndexer.put`. *Collective*."""
-    if not _Put.of(u, coords, values, reduce).run():
-        with _Plan(u.pencil, coords, dims=_dims(u)) as plan:
-            plan.put(u, values, reduce=reduce)
+    Once("PencilArray.put_points", u).put(coords, values, reduce)
 
 
-class _Plan(PointIndexer):
-    """A plan for a single call, during which the coordinates do not change."""
+class Once:
+    """A single call on points of a field `u`; `verb` names it.
 
-    _copies = False
+    Ranks that lack memory in which they can request points make room together, and agree again. If
+    there is none, or ranks are on several nodes, they make a plan for this call.
+    """
 
-    def _agreement(self, call: str) -> agreed:
-        """Return the agreement on a call; errors name the method of fields."""
-        return agreed(self._topology.comm, f"PencilArray.{call}")
-
-
-class _Kind:
-    """What calls on fields of one pencil, type and shape have in common."""
-
-    def __init__(self, u: PencilArray) -> None:
-        pencil, layout = u.pencil, u.extent.layout
-        self.topology = pencil.topology
-        self.staging = stagings(self.topology)
-        self.form = Form(layout.size, u.dtype, prod(u.components))
-        self.order = layout.order
-        self.shape = layout.shape
-        self.components = u.components
-        self._rows: dict[object, PreparedAgreement] = {}
-        self._values = {"pencil": pencil, "dims": u.singletons, "components": self.components}
-        none = [np.empty(0, np.int64)] * layout.ndim
-        # Of the nearest replicas; without coordinates, which would stay in memory.
-        self.nearest = points_on(layout, none, layout.parts(pencil.rank))
-
-    def row(self, name: str, **values: object) -> PreparedAgreement:
-        """Return the agreement of that name, prepared."""
-        key = name, *values.values()
-        found = self._rows.get(key)
-        if found is None:
-            found = self._rows[key] = self.new_row(name, **values)
-        return found
-
-    def new_row(self, name: str, **values: object) -> PreparedAgreement:
-        """Return an agreement that is not kept."""
-        return PreparedAgreement(
-            self.topology.comm, name, self.form.dtype, **self._values, **values
-        )
-
-    def points(self, coords: list[Ints], first: int) -> Points:
-        """Describe points on replicas of which `first` is the first owner."""
-        along = tuple([coords[dim] for dim in self.order])
-        return Points(along, self.nearest.cuts, self.nearest.steps, first)
-
-
-def _kind_of(u: PencilArray) -> _Kind:
-    key = "points", u.kind
-    found: _Kind | None = u.pencil.kept.get(key)
-    if found is None:
-        found = _Kind(u)
-        keep(u.pencil, key, found)
-    return found
-
-
-class _Call(ABC):
-    """A call of ranks that are all on one node."""
-
-    name: str
-
-    def __init__(self, u: PencilArray, coords: Sequence[Any] | Array) -> None:
+    def __init__(self, verb: str, u: PencilArray) -> None:
         self._u = u
-        self._coords = coords
-        self._kind = kind = _kind_of(u)
-        self._topology = kind.topology
-        self._staging = kind.staging
-        self._form = kind.form
-        self._row = kind.row(self.name)
-
-    @classmethod
-    def of(cls, u: PencilArray, *args: Any) -> Self:
-        """Return a call; an error on one rank raises on all of them."""
-        try:
-            return cls(u, *args)
-        except Exception:
-            with agreed(u.pencil.topology.comm, cls.name):  # where the others agree on the call
-                raise
-
-    def run(self) -> bool:
-        """Agree, and complete the call; False if ranks cannot do so together. *Collective*."""
-        staging = self._staging
-        while staging.usable:
-            flags, error = 0, None
+        self._topology = topology = u.pencil.topology
+        kept: tuple[PreparedAgreement, Form, Staging] | None = u.pencil.kept.get((verb, u.kind))
+        if kept is None or topology.freed:
+            values = {"dims": u.singletons, "components": u.components}
+            agreement = PreparedAgreement(topology.comm, verb, u.dtype, pencil=u.pencil, **values)
             try:
-                flags = self.prepare()
+                kept = agreement, Form(u), stagings(topology)
+            except Exception:
+                with agreement.block():
+                    raise
+            keep(u.pencil, (verb, u.kind), kept)
+        self._agreement, self._form, self._staging = kept
+        self._coords: list[Ints] = []
+        self._plan: PointIndexer | None = None
+
+    def take(self, read: Callable[[agreed], Any], out: object) -> Array:
+        """Read the points of which `read` returns the coordinates. *Collective*."""
+        u, staging, topology = self._u, self._staging, self._topology
+        direct = compiled() is not None and topology.is_shared(u.padded)
+
+        def prepare(agree: agreed) -> Callable[[], Array]:
+            nonlocal direct
+            shape = self._read(read(agree))
+            found = as_results(out, shape, u.dtype)
+            if self._plan is not None:
+                return self._plan.bind_take(u, found, starts=False).run
+            points = self._points(self._form.nearest.first)
+            # What is under way may change the block until this rank completes it.
+            if direct and staging.ready and not topology.under_way:
+                direct = False  # at the next attempt
+                agree.defer(up=True)
+                return self._read_shared(points, found)
+            order = np.empty(points.number, np.int64)
+            chunks = self._begin(agree, points)
+            orders = [self._write(chunk, points, order[chunk.points]) for chunk in chunks]
+            agree.flag(up=True)
+
+            def complete() -> Array:
+                self._serve(
+                    topology.rank, lambda column, at, values: move(values, None, column, at)
+                )
+                synchronize(topology.comm)
+                columns = found.reshape(self._form.columns, points.number)
+                for chunk, order in zip(chunks, orders, strict=True):
+                    for column, values in zip(columns, chunk.values, strict=True):
+                        move(column[chunk.points], order, values, None)
+                return found
+
+            return complete
+
+        return self._run(prepare, PointIndexer.plan_take)
+
+    def put(self, coords: object, given: object, reduce: object) -> None:
+        """Write values, which are combined with those that are there. *Collective*."""
+        u = self._u
+
+        def prepare(agree: agreed) -> Callable[[], None]:
+            op = as_reduce(reduce)
+            agree(reduce=op and op.name)
+            shape = self._read(coords)
+            values = as_values("values", given, shape, u.dtype)
+            check_writeable(u)
+            if op is not None:
+                op.result(u.dtype)  # if there is any
+            if self._plan is not None:
+                return self._plan.bind_put(u, values, op, starts=False).run
+            # All replicas of a point read the request to the first one.
+            points = self._points(0)
+            columns = values.reshape(self._form.columns, points.number)
+            for chunk in self._begin(agree, points):
+                order = self._write(chunk, points, self._staging.scratch[2, : chunk.size])
+                for column, room in zip(columns, chunk.values, strict=True):
+                    move(room, None, column[chunk.points], order)
+            agree.flag(up=agree.deferred or points.number > self._form.most)
+
+            def complete() -> None:
+                home = self._topology.rank - self._form.nearest.first
+                self._serve(home, _set if op is None else op.combine_column)
+                if agree.flagged:
+                    synchronize(self._topology.comm)
+                if checks.on:
+                    u.mark_written()
+
+            return complete
+
+        self._run(prepare, PointIndexer.plan_put)
+
+    def _run(
+        self, prepare: Callable[[agreed], Callable[[], T]], make: Callable[[PointIndexer], object]
+    ) -> T:
+        """Agree on what is prepared, and complete it; `make` is the plan where there is no room.
+
+        `prepare` sets both flags if it has to be called again. All ranks that only read shared
+        blocks set the second one.
+        """
+        try:
+            while True:
+                with self._agreement.block() as agree:
+                    complete = prepare(agree)
+                    fence()
                 fence()
-            except Exception as mistake:  # noqa: BLE001 - raised on all ranks
-                error = mistake
-            flags = self._row.meet(error, flags)
-            fence()
-            staging.turn()
-            if self.complete(flags):
-                return True
-            if not staging.grow(self._topology):
-                break
-        return False
+                self._staging.turn()
+                if not (agree.flagged and agree.deferred):
+                    return complete()
+                if not (self._staging.usable and self._staging.grow(self._topology)):
+                    singletons = self._u.singletons
+                    self._plan = PointIndexer.of(self._u.pencil, singletons, self._coords)
+                    make(self._plan)
+        finally:
+            if self._plan is not None:
+                self._plan.free()
 
-    @abstractmethod
-    def prepare(self) -> int:
-        """Check all arguments and write the request; return flags: deferred if it has no memory."""
-
-    @abstractmethod
-    def complete(self, flags: int) -> bool:
-        """Serve the requests, unless one of them is missing. *Collective*."""
-
-    def find(self) -> tuple[tuple[int, ...], list[Ints]]:
-        """Check the coordinates; return the shape of the values, and those of each dimension."""
-        kind = self._kind
-        if not kind.form.columns:
+    def _read(self, coords: object) -> tuple[int, ...]:
+        """Check the coordinates; return the shape of the values."""
+        if not self._form.columns:
             check_components(self._u)
-        shape, along = as_coords(self._coords, kind.shape, copy=False)
-        return kind.components + shape, along
+        shape, self._coords = as_coords(coords, self._form.shape, copy=False)
+        return self._u.components + shape
 
-    def begin(self, points: Points) -> list[Chunk] | None:
-        """Begin the request; None if there is no memory for it yet."""
-        return self._staging.begin(self._topology.rank, self._form, points.number)
+    def _points(self, first: int) -> Points:
+        """Describe the points on replicas of which `first` is the first owner."""
+        form = self._form
+        along = tuple([self._coords[dim] for dim in form.order])
+        return Points(along, form.nearest.cuts, form.nearest.steps, first)
 
-    def write(self, chunk: Chunk, points: Points, room: Ints) -> Ints | None:
+    def _begin(self, agree: agreed, points: Points) -> list[Chunk]:
+        """Begin the request; defer it if there is no memory for it yet."""
+        chunks = self._staging.begin(self._topology.rank, self._form, points.number)
+        agree.defer(up=chunks is None)
+        return chunks or []
+
+    def _write(self, chunk: Chunk, points: Points, room: Ints) -> Ints | None:
         """Write the numbers of the points of a chunk, sorted.
 
         Returns `room` with the order in which they were; None if they were sorted.
@@ -186,7 +213,7 @@ class _Call(ABC):
         move(numbers, None, unsorted, room)
         return room
 
-    def serve(self, home: int, move: Callable[[Array, Ints, Array], None]) -> None:
+    def _serve(self, home: int, move: Callable[[Array, Ints, Array], None]) -> None:
         """Move the values of all requests to the owner `home`, in the order of ranks and points.
 
         `move` gets a column of the block, positions there, and the values. *Collective* if
@@ -194,145 +221,48 @@ class _Call(ABC):
         """
         if self._topology.under_way:
             self._topology.complete()
-        block = Block(self._u, self._u.pencil.order)
-        scratch = self._staging.scratch
+        block = PointColumns(self._u, self._form.order)
         for rank in range(self._form.ranks):
             for chunk in self._staging.request(rank, self._form):
                 mine = chunk.of_rank(home)
                 if mine is not None:
-                    at = block.positions(chunk.numbers[mine], scratch)
+                    at = block.positions(chunk.numbers[mine], self._staging.scratch)
                     for column, values in zip(block.columns, chunk.values, strict=True):
                         move(column, at, values[mine])
 
-
-class Take(_Call):
-    """Reads points."""
-
-    name = "PencilArray.take_points"
-
-    def __init__(self, u: PencilArray, coords: Sequence[Any] | Array, out: Any) -> None:
-        super().__init__(u, coords)
-        self._out = out
-        self._shared = compiled() is not None and self._topology.is_shared(u.padded)
-
-    def prepare(self) -> int:
-        """Check the arguments; tell where the own block is, or request the points."""
-        u, staging = self._u, self._staging
-        shape, along = self.find()
-        self._points = self._kind.points(along, self._kind.nearest.first)
-        self.found = as_results(self._out, shape, u.dtype)
-        # What is under way may change the block until this rank completes it.
-        direct = self._shared and staging.ready and not self._topology.under_way
-        if direct:
-            self._shared = False  # at the next attempt
-            self._publish()
-            return DEFERRED
-        order = np.empty(self._points.number, np.int64)
-        chunks = self.begin(self._points)
-        self._chunks = [
-            (chunk, self.write(chunk, self._points, order[chunk.points])) for chunk in chunks or ()
-        ]
-        return FLAGGED if chunks is not None else FLAGGED | DEFERRED
-
-    def complete(self, flags: int) -> bool:
-        """Read the points, or have them read by their owners."""
-        if not flags & FLAGGED:
-            self._read_shared()
-            return True
-        if flags & DEFERRED:
-            return False
-        self.serve(self._topology.rank, _get)
-        synchronize(self._topology.comm)
-        columns = self.found.reshape(self._form.columns, self._points.number)
-        for chunk, order in self._chunks:
-            for column, values in zip(columns, chunk.values, strict=True):
-                move(column[chunk.points], order, values, None)
-        return True
-
-    # Blocks in shared memory.
-
-    def _publish(self) -> None:
-        """Tell in the slot where the own block is, in memory order."""
-        u = self._u
-        self._own = u.local.transpose(memory_axes(u.extent.layout.order, len(u.components)))
-        place = self._topology.shared.find(self._own) if self._own.size else (0, 0)
+    def _read_shared(self, points: Points, found: Array) -> Callable[[], Array]:
+        """Tell where the own block is, in memory order; return what reads those of all ranks."""
+        u, topology, staging = self._u, self._topology, self._staging
+        layout, shared = u.extent.layout, topology.shared
+        own = u.local.transpose(memory_axes(layout.order, len(u.components)))
+        place = shared.find(own) if own.size else (0, 0)
         assert place is not None  # an empty block may be anywhere: it is not read
-        self._staging.tell(self._topology.rank, [*place, *self._own.strides])
+        staging.publish(topology.rank, [*place, *own.strides])
         # Memory for the points, unless a rank may still read what `found` overlaps.
-        used = u.padded, *self._points.coords
-        aliased = any(np.may_share_memory(array, self.found) for array in used)
-        self._room = np.empty_like(self.found) if aliased else self.found
+        used = u.padded, *points.coords
+        aliased = any(np.may_share_memory(array, found) for array in used)
+        room = np.empty_like(found) if aliased else found
 
-    def _read_shared(self) -> None:
-        """Read the points of all components. *Collective*."""
-        homes = [self._home(rank) for rank in range(self._form.ranks)]
-        columns = self._room.reshape(self._form.columns, self._points.number)
-        for index, column in zip(np.ndindex(self._u.components), columns, strict=True):
-            fetch(self._points, [(block[index], start) for block, start in homes], column)
-        synchronize(self._topology.comm)
-        if self._room is not self.found:
-            self.found[...] = self._room
+        def home(rank: int) -> tuple[Array, Sequence[int]]:
+            """Return the block of a rank, and the coordinates of its first point."""
+            box = layout.box(rank)
+            window, offset, *strides = staging.slot(rank)[: 2 + own.ndim].tolist()
+            shape = (*u.components, *(box.shape[dim] for dim in layout.order))
+            memory = shared.memory(topology.on_node[rank], window)
+            block = array_at(memory, shape, own.dtype, offset, strides)
+            return block, [box.start[dim] for dim in layout.order]
 
-    def _home(self, rank: int) -> tuple[Array, Sequence[int]]:
-        """Return the block of a rank, and the coordinates of its first point."""
-        layout, shared = self._u.extent.layout, self._topology.shared
-        box = layout.box(rank)
-        words = self._staging.slot(rank)[: _STRIDES + self._own.ndim]
-        window, offset, *strides = words.tolist()
-        shape = (*self._u.components, *(box.shape[dim] for dim in layout.order))
-        memory = shared.memory(self._topology.on_node[rank], window)
-        block = array_at(memory, shape, self._own.dtype, offset, strides)
-        return block, [box.start[dim] for dim in layout.order]
+        def complete() -> Array:
+            homes = [home(rank) for rank in range(layout.size)]
+            columns = room.reshape(self._form.columns, points.number)
+            for index, column in zip(np.ndindex(u.components), columns, strict=True):
+                fetch(points, [(block[index], start) for block, start in homes], column)
+            synchronize(topology.comm)
+            if room is not found:
+                found[...] = room
+            return found
 
-
-class _Put(_Call):
-    name = "PencilArray.put_points"
-
-    def __init__(
-        self, u: PencilArray, coords: Sequence[Any] | Array, values: Any, reduce: object
-    ) -> None:
-        super().__init__(u, coords)
-        self._values = values
-        self._reduce = reduce
-
-    def prepare(self) -> int:
-        """Check the arguments; request to write the values."""
-        u, kind = self._u, self._kind
-        self._op = op = as_reduce(self._reduce)
-        self._row = kind.row(self.name, reduce=op)
-        shape, along = self.find()
-        given = as_values("values", self._values, shape, u.dtype)
-        check_writeable(u)
-        if op is not None:
-            op.result(u.dtype)  # if there is any
-        # All replicas of a point read the request to the first one.
-        self._home = self._topology.rank - kind.nearest.first
-        points = kind.points(along, 0)
-        columns = given.reshape(self._form.columns, points.number)
-        flags = FLAGGED if points.number > self._form.most else 0
-        chunks = self.begin(points)
-        for chunk in chunks or ():
-            order = self.write(chunk, points, self._staging.scratch[2, : chunk.size])
-            for column, room in zip(columns, chunk.values, strict=True):
-                move(room, None, column[chunk.points], order)
-        return flags if chunks is not None else flags | DEFERRED
-
-    def complete(self, flags: int) -> bool:
-        """Write the values that all ranks have for this one."""
-        if flags & DEFERRED:
-            return False
-        op = self._op
-        self.serve(self._home, _set if op is None else op.combine_column)
-        if flags & FLAGGED:
-            synchronize(self._topology.comm)
-        if checks.on:
-            self._u.mark_written()
-        return True
-
-
-def _get(column: Array, positions: Ints, values: Array) -> None:
-    """Read values."""
-    move(values, None, column, positions)
+        return complete
 
 
 def _set(column: Array, positions: Ints, values: Array) -> None:
@@ -340,6 +270,163 @@ def _set(column: Array, positions: Ints, values: Array) -> None:
     move(column, positions, values, None)
 
 
-def _dims(u: PencilArray) -> list[int]:
-    """Dimensions along which a field varies."""
-    return [dim for dim in range(u.pencil.ndim) if dim not in u.singletons]
+# ---- requests in memory that all ranks read ----
+
+
+class Form:
+    """What all ranks know of the requests for fields like `u`; `most` points fit into a slot."""
+
+    def __init__(self, u: PencilArray) -> None:
+        layout = u.extent.layout
+        self.shape, self.order = layout.shape, layout.order
+        self.ranks, self.dtype, self.columns = layout.size, u.dtype, prod(u.components)
+        self.most = bisect_right(range(SLOT), SLOT - LINE, key=self.words) - 1
+        none = [np.empty(0, np.int64)] * layout.ndim
+        # Of the nearest replicas; without coordinates, which would stay in memory.
+        self.nearest = points_on(layout, none, layout.parts(u.pencil.rank))
+
+    def words(self, points: int) -> int:
+        """Words of a request for so many points."""
+        chunks, rest = divmod(points, CHUNK)
+        return chunks * self._words(CHUNK) + (self._words(rest) if rest else 0)
+
+    def chunks(self, words: Ints, points: int) -> list[Chunk]:
+        """View the chunks of a request for so many points."""
+        found, ahead = [], self.ranks + 1
+        for number, start in enumerate(range(0, points, CHUNK)):
+            own, size = words[number * self._words(CHUNK) :], min(points - start, CHUNK)
+            place = WORD * _lines(ahead + size)
+            values = array_at(own, (self.columns, size), self.dtype, place)
+            parts = own[:ahead], own[ahead : ahead + size], values
+            found.append(Chunk(slice(start, start + size), size, *parts))
+        return found
+
+    def _words(self, points: int) -> int:
+        nbytes = points * self.columns * self.dtype.itemsize
+        return _lines(self.ranks + 1 + points) + _lines(-(-nbytes // WORD))
+
+
+class Chunk(NamedTuple):
+    """Some points of a request, sorted by owner."""
+
+    points: slice  # their numbers in the call
+    size: int
+    bounds: Ints  # where the points of each owner begin, and where those of the last one end
+    numbers: Ints  # of the points among those of their owner
+    values: Array  # a row for each component
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all points of the call."""
+        return self.size < CHUNK and self.points.start == 0
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether all points have one owner, so that they are in the order of the call."""
+        bounds = self.bounds
+        return bool(bounds[bounds.searchsorted(1)] == self.size)
+
+    def of_rank(self, rank: int) -> slice | None:
+        """Which points belong to an owner; None if there are none."""
+        start, stop = self.bounds[rank : rank + 2].tolist()
+        return slice(start, stop) if start < stop else None
+
+
+class Staging:
+    """Memory for the requests of all ranks of a communicator, if all are on one node."""
+
+    def __init__(self) -> None:
+        self.usable = True  # as far as is known; equal on all ranks, as is `ready`
+        # Memory of every rank: the slot to write to next, the one that is read, and that for
+        # larger requests.
+        self._slots: list[list[Ints]] = []
+        self._large: list[Ints] = []
+        self._turn = self._needed = 0
+        # The views of the last request in each slot, which the next may need again.
+        self._views: dict[tuple[int, int], tuple[Form, int, list[Chunk]]] = {}
+        self._scratch: Ints | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are slots."""
+        return bool(self._slots)
+
+    @property
+    def scratch(self) -> Ints:
+        """Three lists of numbers, one for each point of a chunk; allocated on first use."""
+        if self._scratch is None:
+            self._scratch = np.empty((3, CHUNK), np.int64)
+        return self._scratch
+
+    def begin(self, rank: int, form: Form, points: int) -> list[Chunk] | None:
+        """Begin the request of this rank; None if there is no memory for it yet."""
+        self._needed = 0 if points <= form.most else form.words(points)
+        self.scratch  # noqa: B018 - allocated before ranks go on together
+        room = len(self._large[rank]) if self._large else 0
+        if not self._slots or self._needed > room:
+            return None
+        self._slots[self._turn][rank][0] = points
+        return self._chunks(self._turn, rank, form, points)
+
+    def publish(self, rank: int, words: list[int]) -> None:
+        """Write a few words instead of a request."""
+        self._slots[self._turn][rank][: len(words)] = words
+
+    def turn(self) -> None:
+        """Read what was written before the last agreement, and write to the other slot."""
+        self._turn = 1 - self._turn
+
+    def request(self, rank: int, form: Form) -> list[Chunk]:
+        """View the request of a rank."""
+        return self._chunks(1 - self._turn, rank, form, int(self.slot(rank)[0]))
+
+    def slot(self, rank: int) -> Ints:
+        """View what a rank has written."""
+        return self._slots[1 - self._turn][rank]
+
+    def grow(self, topology: Topology) -> bool:
+        """Make room for what this rank needs; tell whether all ranks have it. *Collective*."""
+        if not self._slots:
+            both = _allocate(topology, 2 * SLOT) if topology.nodes == 1 else []
+            self.usable = bool(both)
+            if both:
+                self._slots = [[words[part : part + SLOT] for words in both] for part in (0, SLOT)]
+        room = len(self._large[topology.rank]) if self._large else SLOT - LINE
+        lacking, long = topology.any_of([self._needed > room, self._needed > MOST])
+        if self.usable and lacking and not long:
+            self._large = []  # before the new memory, so that it may be the same
+            self._large = _allocate(topology, max(room, self._needed + self._needed // 4))
+            self.usable = bool(self._large)
+        return self.usable and not long
+
+    def clear(self) -> None:
+        """Drop the memory."""
+        self._slots, self._large, self._views = [], [], {}
+
+    def _chunks(self, turn: int, rank: int, form: Form, points: int) -> list[Chunk]:
+        if points > form.most:
+            return form.chunks(self._large[rank], points)
+        last = self._views.get((turn, rank))
+        if last is None or last[0] is not form or last[1] != points:
+            chunks = form.chunks(self._slots[turn][rank][LINE:], points)
+            last = self._views[turn, rank] = form, points, chunks
+        return last[2]
+
+
+stagings = Attribute(Staging)
+
+
+def _allocate(topology: Topology, words: int) -> list[Ints]:
+    """Allocate words for every rank of a node, and view those of all. *Collective*.
+
+    Returns nothing on every rank if there is no room.
+    """
+    if topology.comm.size == 1:
+        return [aligned_empty(WORD * words).view(np.int64)]
+    blocks = topology.shared.allocate_each(WORD * words)
+    return [block.view(np.int64) for block in blocks or ()]
+
+
+def _lines(words: int) -> int:
+    """Round up to whole cache lines."""
+    return -(-words // LINE) * LINE

@@ -5,8 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,38 +16,13 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Handle
 from pencils.comm.reduce import ReduceOp
-from pencils.comm.rows import Ints, Points, locate, mover
+from pencils.comm.rows import Ints, locate, mover
 from pencils.errors import ArgumentError
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
 from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, Requests
-from pencils.indexer.requests import Block, locate_replicas, points_on
-from pencils.layout import Layout
+from pencils.indexer.requests import PointColumns, locate_replicas, points_on
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
-
-
-class Chosen(NamedTuple):
-    """Points that one rank has chosen; made of checked arguments. Local."""
-
-    singletons: frozenset[int]
-    layout: Layout
-    shape: tuple[int, ...]  # of what the coordinates broadcast to
-    coords: list[Ints]
-    points: Points  # on the nearest replicas
-
-    @classmethod
-    def read(
-        cls, pencil: Pencil, singletons: frozenset[int], coords: Any, *, copy: bool = False
-    ) -> Chosen:
-        """Check coordinates; a copy of them is needed if they may change."""
-        layout = pencil.extent(singletons).layout
-        shape, along = as_coords(coords, layout.shape, copy=copy)
-        points = points_on(layout, along, layout.parts(pencil.rank))
-        return cls(singletons, layout, shape, along, points)
-
-    def requests(self) -> Requests:
-        """Return the requests that read the points."""
-        return Requests(partial(locate, self.points), self.layout.size)
 
 
 class PointIndexer(Plan[Request[Any]]):
@@ -95,7 +69,6 @@ class PointIndexer(Plan[Request[Any]]):
     """
 
     most_remembered = MOST_HELD
-    _copies = True  # the coordinates, which may change before they are used
 
     def __init__(
         self,
@@ -110,23 +83,32 @@ class PointIndexer(Plan[Request[Any]]):
             check_type("pencil", pencil, Pencil)
             singletons = as_singletons(pencil.ndim, dims)
             agree(pencil=pencil, dims=sorted(singletons), check=bool(check))
-            chosen = Chosen.read(pencil, singletons, coords, copy=self._copies)
-        self._set(pencil, chosen, check=check)
+            self._read(pencil, singletons, coords, copy=True)
+        super().__init__(topology, check=check)
 
     @classmethod
-    def of(cls, pencil: Pencil, chosen: Chosen, requests: Requests) -> PointIndexer:
-        """Make a plan that does not check, after an agreement. *Collective*."""
+    def of(
+        cls,
+        pencil: Pencil,
+        singletons: frozenset[int],
+        coords: Sequence[Ints],
+        requests: Requests | None = None,
+    ) -> PointIndexer:
+        """Make a plan that does not check, after an agreement. *Collective* with `requests`."""
         plan = object.__new__(cls)
-        plan._set(pencil, chosen, check=False)
-        plan._nearest = GatherScatter(
-            pencil.topology, requests, chosen.layout.box(pencil.rank).volume
-        )
+        plan._read(pencil, singletons, coords, copy=False)
+        super(PointIndexer, plan).__init__(pencil.topology, check=False)
+        if requests is not None:
+            rows = plan._layout.box(pencil.rank).volume
+            plan._nearest = GatherScatter(pencil.topology, requests, rows)
         return plan
 
-    def _set(self, pencil: Pencil, chosen: Chosen, *, check: bool) -> None:
-        self.pencil = pencil
-        self._singletons, self._layout, self.shape, self._coords, self._points = chosen
-        super().__init__(pencil.topology, check=check)
+    def _read(self, pencil: Pencil, singletons: frozenset[int], coords: Any, *, copy: bool) -> None:
+        """Check the coordinates, of which a `copy` is needed if they may change."""
+        self.pencil, self._singletons = pencil, singletons
+        self._layout = layout = pencil.extent(singletons).layout
+        self.shape, self._coords = as_coords(coords, layout.shape, copy=copy)
+        self._points = points_on(layout, self._coords, layout.parts(pencil.rank))
         # Made when they are needed: reading shared fields once needs none.
         self._nearest: GatherScatter | None = None
         self._replicas: GatherScatter | None = None
@@ -196,15 +178,17 @@ class PointIndexer(Plan[Request[Any]]):
         array([[0., 0., 5.],
                [2., 0., 0.]])
         """
-        self.put_request(u, values, reduce).run()
+        self.kept_put(u, values, reduce).run()
 
-    def put_request(self, u: PencilArray, values: Any, reduce: ReduceOp | None) -> Request[None]:
-        """Prepare a `put`. *Collective*, if ranks agree or the plan is to be made."""
+    def kept_put(self, u: PencilArray, values: Any, reduce: ReduceOp | None) -> Request[None]:
+        """Find the prepared `put` of the same arrays, or prepare one; see `put_request`."""
         key = id(u), id(values), _state(values), reduce
         found = None if self._check else self._found(key)
         if found is None:
-            found = self._agreed_put("put", u, values, reduce)
-            if self._is_read_in_place(values, u):
+            found = self.put_request("put", u, values, reduce)
+            form = u.dtype, (*u.components, *self.shape)
+            in_place = type(values) is np.ndarray and (values.dtype, values.shape) == form
+            if in_place and values.flags.c_contiguous and not self._layout.replicated_axes:
                 self._remembered.add(key, found, [u, values], [u.local])
         return found
 
@@ -215,7 +199,7 @@ class PointIndexer(Plan[Request[Any]]):
 
         The field may not be used before.
         """
-        return self._agreed_put("put_start", u, values, reduce).start()
+        return self.put_request("put_start", u, values, reduce).start()
 
     def _describe(self) -> str:
         name = type(self).__name__
@@ -226,11 +210,6 @@ class PointIndexer(Plan[Request[Any]]):
             if plan is not None:
                 plan.free()
 
-    @property
-    def can_put(self) -> bool:
-        """Whether the plan to write points was made."""
-        return (self._replicas if self._layout.replicated_axes else self._nearest) is not None
-
     def check_field(self, u: PencilArray, agree: Agreement) -> None:
         """Check a field against the pencil, and record what ranks agree on."""
         check_place(u, self.pencil, self._singletons)
@@ -238,10 +217,15 @@ class PointIndexer(Plan[Request[Any]]):
         agree(components=u.components)
         agree.dtype(u.dtype)
 
+    @property
+    def can_put(self) -> bool:
+        """Whether the plan to write points was made."""
+        return (self._replicas if self._layout.replicated_axes else self._nearest) is not None
+
     def plan_take(self) -> GatherScatter:
         """Return the plan to read points, on the nearest replica. *Collective* at first."""
         if self._nearest is None:
-            self._nearest = self._plan(partial(locate, self._points))
+            self._nearest = self._make(partial(locate, self._points))
         return self._nearest
 
     def plan_put(self) -> GatherScatter:
@@ -249,25 +233,43 @@ class PointIndexer(Plan[Request[Any]]):
         if not self._layout.replicated_axes:
             return self.plan_take()
         if self._replicas is None:
-            self._replicas = self._plan(partial(locate_replicas, self._layout, self._coords))
+            self._replicas = self._make(partial(locate_replicas, self._layout, self._coords))
         return self._replicas
+
+    def _make(self, locate: Callable[[], tuple[Ints, Ints]]) -> GatherScatter:
+        topology = self.pencil.topology
+        return GatherScatter.locating(topology, locate, self._layout.box(topology.rank).volume)
 
     def take_request(self, call: str, u: PencilArray, out: Any) -> Request[Array]:
         """Prepare a `take`. *Collective*, if ranks agree or the plan is to be made."""
 
         def bind(agree: Agreement) -> Request[Array] | None:
-            results = self._as_results(u, out, agree)
+            self.check_field(u, agree)
+            results = as_results(out, (*u.components, *self.shape), u.dtype)
             starts = call == "take_start"
-            return None if self._nearest is None else self._bind_take(u, results, starts=starts)
+            return None if self._nearest is None else self.bind_take(u, results, starts=starts)
 
         return self._prepare(call, bind, self.plan_take)
 
-    def _as_results(self, u: PencilArray, out: Any, agree: Agreement) -> Array:
-        self.check_field(u, agree)
-        return as_results(out, (*u.components, *self.shape), u.dtype)
+    def put_request(self, call: str, u: PencilArray, values: Any, reduce: object) -> Request[None]:
+        """Prepare a `put`. *Collective*, if ranks agree or the plan is to be made."""
 
-    def _bind_take(self, u: PencilArray, results: Array, *, starts: bool) -> Request[Array]:
-        plan, block = self.plan_take(), Block(u, self.pencil.order)
+        def bind(agree: Agreement) -> Request[None] | None:
+            self.check_field(u, agree)
+            op = as_reduce(reduce)
+            agree(reduce=op)
+            given = as_values("values", values, (*u.components, *self.shape), u.dtype)
+            check_writeable(u)
+            if op is not None:
+                op.result(u.dtype)  # if there is any
+            starts = call == "put_start"
+            return self.bind_put(u, given, op, starts=starts) if self.can_put else None
+
+        return self._prepare(call, bind, self.plan_put)
+
+    def bind_take(self, u: PencilArray, results: Array, *, starts: bool) -> Request[Array]:
+        """Prepare to read points, once the plan was made; local."""
+        plan, block = self.plan_take(), PointColumns(u, self.pencil.order)
         numbers = plan.positions(block)
         aliased = np.may_share_memory(u.padded, results)
         buffers = plan.to_requesters.buffers(block.row, starts=starts)
@@ -279,49 +281,31 @@ class PointIndexer(Plan[Request[Any]]):
             unpack += steps[1]
         return Request(plan.to_requesters, buffers, (pack, unpack), results)
 
-    def _agreed_put(self, call: str, u: PencilArray, values: Any, reduce: object) -> Request[None]:
-
-        def bind(agree: Agreement) -> Request[None] | None:
-            self.check_field(u, agree)
-            op = as_reduce(reduce)
-            agree(reduce=op)
-            given = as_values("values", values, (*u.components, *self.shape), u.dtype)
-            check_writeable(u)
-            if op is not None:
-                op.result(u.dtype)  # if there is any
-            starts = call == "put_start"
-            return self._bind_put(u, given, op, starts=starts) if self.can_put else None
-
-        return self._prepare(call, bind, self.plan_put)
-
-    def _bind_put(
+    def bind_put(
         self, u: PencilArray, given: Array, op: ReduceOp | None, *, starts: bool
     ) -> Request[None]:
-        plan, block = self.plan_put(), Block(u, self.pencil.order)
+        """Prepare to write points, once the plan was made; local."""
+        plan, block = self.plan_put(), PointColumns(u, self.pencil.order)
+        numbers = plan.positions(block)
         # Replicas follow each other, each with all values.
-        copies = len(plan.order) // max(1, prod(self.shape))
+        copies = len(plan.order) // max(1, given.size // len(block.columns))
         buffers = plan.to_owners.buffers(block.row, starts=starts)
-        pack, unpack = [], []
+        pack, unpack = [], list[Callable[[], None]]()
         columns = block.columns, block.flat(given), *map(block.rows, buffers[:2])
         for column, source, leaving, arriving in zip(*columns, strict=True):
             every = source if copies == 1 else np.tile(source, copies)
             pack += plan.put_steps(every, leaving, arriving)
-            unpack.append(_writer(plan, block, column, arriving, op))
-        unpack.append(partial(_mark, weakref.ref(u)))
-        return Request(plan.to_owners, buffers, (pack, unpack), None)
+            combine = op and partial(op.combine_column, column, numbers, arriving)
+            unpack.append(combine or mover(column, numbers, arriving, None))
+        field = weakref.ref(u)
 
-    def _is_read_in_place(self, values: object, u: PencilArray) -> bool:
-        """Whether a put reads the values without copying them first."""
-        return (
-            type(values) is np.ndarray
-            and values.flags.c_contiguous
-            and (values.dtype, values.shape) == (u.dtype, (*u.components, *self.shape))
-            and not self._layout.replicated_axes
-        )
+        def mark() -> None:
+            """Mark the ghosts of the field as outdated, if ghosts are checked."""
+            written = field() if checks.on else None
+            if written is not None:
+                written.mark_written()
 
-    def _plan(self, locate: Callable[[], tuple[Ints, Ints]]) -> GatherScatter:
-        topology = self.pencil.topology
-        return GatherScatter.locating(topology, locate, self._layout.box(topology.rank).volume)
+        return Request(plan.to_owners, buffers, (pack, [*unpack, mark]), None)
 
 
 def check_components(u: PencilArray) -> None:
@@ -330,22 +314,6 @@ def check_components(u: PencilArray) -> None:
         raise ArgumentError(f"u has components {u.components}, so that its points have no values")
 
 
-def _writer(
-    plan: GatherScatter, block: Block, column: Array, arriving: Array, op: ReduceOp | None
-) -> Callable[[], None]:
-    """Prepare to write the rows of one component that arrive, in this order."""
-    if op is not None:
-        return partial(op.combine_column, column, plan.positions(block), arriving)
-    return mover(column, plan.positions(block), arriving, None)
-
-
 def _state(array: object) -> object:
     """Return what may have changed of an array that is passed again."""
     return (array.dtype, array.flags.writeable) if isinstance(array, np.ndarray) else None
-
-
-def _mark(field: weakref.ref[PencilArray]) -> None:
-    """Mark the ghosts of a field as outdated, if ghosts are checked."""
-    u = field() if checks.on else None
-    if u is not None:
-        u.mark_written()

@@ -24,10 +24,6 @@ from pencils.errors import ArgumentError
 from pencils.layout import Layout
 from pencils.layout.split import Split
 
-# With at most so many possible targets for each written one, a table of all of them costs less
-# than sorting.
-_DENSE = 4
-
 
 class Segments(NamedTuple):
     """Rows in a buffer: ``bounds[i] .. bounds[i + 1] - 1`` belong to rank ``peers[i]``."""
@@ -78,14 +74,7 @@ def bounds_of(counts: Sequence[int] | Ints) -> Ints:
 
 
 def group(owners: Ints, size: int) -> tuple[Ints, Segments]:
-    """Sort requests by their owner, one of `size` ranks; return their numbers in that order.
-
-    Examples
-    --------
-    >>> order, segments = group(np.array([2, 0, 2]), 4)
-    >>> order, segments.peers, segments.bounds
-    (array([1, 0, 2]), array([0, 2]), array([0, 1, 3]))
-    """
+    """Sort requests by their owner, one of `size` ranks; return their numbers in that order."""
     order, ends = sort(owners, size)
     counts = np.diff(ends, prepend=0)
     peers = np.flatnonzero(counts)
@@ -99,23 +88,10 @@ def inverse(order: Ints) -> Ints:
     return places
 
 
-def last_of_each(targets: Ints, size: int) -> tuple[Ints, Ints]:
-    """Return the rising targets, out of `size`, that are written, and the last write to each.
-
-    Examples
-    --------
-    >>> last_of_each(np.array([3, 0, 3]), 5)
-    (array([0, 3]), array([1, 2]))
-    """
-    if size <= _DENSE * len(targets):
-        last = np.full(size, -1)
-        np.maximum.at(last, targets, np.arange(len(targets)))
-        written = np.flatnonzero(last >= 0)
-        return written, last[written]
-    order = np.argsort(targets, kind="stable")
-    rising = targets[order]
-    ends = np.flatnonzero(np.diff(rising, append=size))
-    return rising[ends], order[ends]
+def last_of_each(targets: Ints) -> tuple[Ints, Ints]:
+    """Return the rising targets that are written, and the last write to each."""
+    written, back = np.unique(targets[::-1], return_index=True)
+    return written, len(targets) - 1 - back
 
 
 # ---- rows of values ----
@@ -150,7 +126,7 @@ def points_on(layout: Layout, coords: Sequence[Ints], parts: Sequence[int]) -> P
     first = sum(parts[dim] * step for dim, step in steps.items() if whole[dim])
     return Points(
         tuple(coords[dim] for dim in layout.order),
-        tuple(_cuts(layout.splits[dim]) for dim in layout.order),
+        tuple(np.array(_cuts(layout.splits[dim])) for dim in layout.order),
         tuple(0 if whole[dim] else steps[dim] for dim in layout.order),
         first,
     )
@@ -167,13 +143,9 @@ def locate_replicas(layout: Layout, coords: Sequence[Ints]) -> tuple[Ints, Ints]
     return (steps[:, None] + owners).reshape(-1), np.tile(offsets, len(steps))
 
 
-def _cuts(split: Split) -> Ints:
-    """Return where the blocks along a dimension begin, and where the last one ends."""
-    return np.array(_cut_tuple(split))
-
-
 @lru_cache(maxsize=64)
-def _cut_tuple(split: Split) -> tuple[int, ...]:
+def _cuts(split: Split) -> tuple[int, ...]:
+    """Return where the blocks along a dimension begin, and where the last one ends."""
     if split.replicated:
         return 0, split.points
     return (*(split.bounds(part)[0] for part in range(split.parts)), split.points)
@@ -182,12 +154,10 @@ def _cut_tuple(split: Split) -> tuple[int, ...]:
 _axes = lru_cache(maxsize=64)(memory_axes)
 
 
-class _Steps(NamedTuple):
-    """Positions of points in a column: ``first + number * last``, and a gap for each full row."""
-
-    first: int  # not 0 where strides are negative: a column begins with the lowest address
-    last: int
-    gaps: list[tuple[int, int]]  # from the end of so many points to the next one
+# Positions of points in a column: ``first + number * last``, and a gap for each full row, from the
+# end of so many points to the next one. The first one is not 0 where strides are negative: a column
+# begins with the lowest address.
+_Steps = tuple[int, int, list[tuple[int, int]]]
 
 
 @lru_cache(maxsize=256)
@@ -205,14 +175,14 @@ def _steps_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, _S
         return unit, None
     inner = accumulate((n for n, _ in reversed(axes[1:])), mul)
     found = [(count, gap) for count, gap in zip(inner, reversed(gaps), strict=True) if gap]
-    return unit, _Steps(-sum((n - 1) * step for n, step in axes if step < 0), last, found)
+    return unit, (-sum((n - 1) * step for n, step in axes if step < 0), last, found)
 
 
-class Block:
+class PointColumns:
     """The own block of a field: for each component, a one-dimensional view of its memory.
 
     Points are numbered in C order of their coordinates, permuted to the memory order `order`: this
-    is fast if it is that of the field. The items of a view, or *column*, are `_unit` bytes apart.
+    is fast if it is that of the field. The items of a view are a *column*.
     Blocks of equal `layout`, shape and strides in memory order, have equal `positions`.
     """
 
@@ -221,9 +191,18 @@ class Block:
         memory = u.local.transpose(_axes(order, lead))
         shape, strides = memory.shape[lead:], memory.strides[lead:]
         self.layout = shape, strides
-        self._unit, self._steps = _steps_of(shape, strides)
+        unit, self._steps = _steps_of(shape, strides)
         indices = np.ndindex(u.components) if lead else [()]
-        self.columns = [self._column(memory[component]) for component in indices]
+        self.columns = []
+        for component in indices:
+            points = memory[component]
+            if 0 in shape or points.flags.c_contiguous:
+                self.columns.append(points.reshape(-1))
+                continue
+            # All memory between the first and the last point.
+            extent = sum((n - 1) * abs(step) for n, step in zip(shape, strides, strict=True))
+            lowest: Any = tuple([slice(None, None, -1 if step < 0 else 1) for step in strides])
+            self.columns.append(restrided(points[lowest], (extent // unit + 1,), (unit,)))
         self._dtype = u.dtype
 
     @property
@@ -238,11 +217,11 @@ class Block:
         """
         if self._steps is None:
             return numbers
-        count = len(numbers)
+        count, (first, last, gaps) = len(numbers), self._steps
         found, rest = np.empty((2, count), np.int64) if room is None else room[:2, :count]
-        np.multiply(numbers, self._steps.last, out=found)
-        found += self._steps.first
-        for inner, gap in self._steps.gaps:
+        np.multiply(numbers, last, out=found)
+        found += first
+        for inner, gap in gaps:
             np.floor_divide(numbers, inner, out=rest)
             rest *= gap
             found += rest
@@ -256,12 +235,3 @@ class Block:
     def flat(self, array: Array) -> list[Array]:
         """View a contiguous array, components first, as a column for each of them."""
         return list(array.reshape(len(self.columns), array.size // len(self.columns)))
-
-    def _column(self, points: Array) -> Array:
-        """View all memory between the first and the last point of a component."""
-        shape, strides = self.layout
-        if 0 in shape or points.flags.c_contiguous:
-            return points.reshape(-1)
-        extent = sum((n - 1) * abs(step) for n, step in zip(shape, strides, strict=True))
-        first: Any = tuple(slice(None, None, -1 if step < 0 else 1) for step in strides)
-        return restrided(points[first], (extent // self._unit + 1,), (self._unit,))

@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 
 from pencils.array.allocation import Array, as_dtype
-from pencils.distribute.placement import ArrayLike
+from pencils.distribute.partition import ArrayLike
 from pencils.errors import CheckpointError
 from pencils.io.checksum import checksum
 from pencils.io.file_access import number_of, open_to_read, reading, system

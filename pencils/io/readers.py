@@ -21,7 +21,7 @@ import numpy as np
 
 from pencils.array.allocation import Array, HaloLike, Widths, as_halo
 from pencils.array.pencil_array import PencilArray
-from pencils.distribute.placement import ArrayLike
+from pencils.distribute.partition import ArrayLike
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.file_access import on_root, open_regular
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, encode

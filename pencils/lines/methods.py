@@ -16,7 +16,7 @@ from pencils.comm.exchange import AUTO, Handle
 from pencils.comm.memory import array_at
 from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers, synchronize
-from pencils.comm.staging import IN_PLACE, OFFSET, STRIDES, WINDOW, SharedMemoryGroup
+from pencils.comm.methods.shared import IN_PLACE, OFFSET, STRIDES, WINDOW, SharedMemoryGroup
 from pencils.layout.layout import Extent
 from pencils.layout.split import Split
 from pencils.pencil import Pencil

@@ -2,12 +2,13 @@
 
 import gc
 import weakref
+from dataclasses import replace
 from functools import partial
 from time import monotonic, perf_counter, sleep
 
 import numpy as np
 import pytest
-from graphs import execute, expected, ring
+from graphs import execute, expected, receive, ring, run, send
 from mpi4py import MPI
 from mpi_helpers import everywhere, raise_together, same
 
@@ -34,9 +35,8 @@ def test_any_type_can_be_sent(comm, dtype):
     values = np.zeros((2, 3), dtype)
     values[0] = np.ones(3, "u1").astype(dtype) if dtype != "i4,f8" else (3, 0.5)
     x = graph.make_placeholder("x", (2, 3), dtype)
-    held = graph.staple_distributed_send(x.T, (comm.rank + 1) % comm.size, 0, x)
-    got = graph.make_distributed_recv((comm.rank - 1) % comm.size, 0, (3, 2), dtype)
-    found = execute(comm, {"x": held, "y": got}, x=values)
+    outputs = {"x": send(comm, x.T, x), "y": receive(comm, shape=(3, 2), dtype=dtype)}
+    found = execute(comm, outputs, x=values)
     assert everywhere(comm, same(found["y"], values.T.copy()) and same(found["x"], values))
 
 
@@ -75,16 +75,13 @@ def test_messages_to_the_own_rank_may_have_tags_of_others(comm):
 
 
 def test_a_relay_around_all_ranks(comm):
-    x = graph.make_placeholder("x", ())
-    before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
-    node = x
+    node = graph.make_placeholder("x", ())
     for lap in range(5):
         if comm.rank == 0:
-            held = graph.staple_distributed_send(node, after, lap, node)
-            node = graph.make_distributed_recv(before, lap, (), float) + 0 * held
+            node = receive(comm, lap, ()) + 0 * send(comm, node, node, lap)
         else:
-            new = graph.make_distributed_recv(before, lap, (), float) + 1
-            node = graph.staple_distributed_send(new, after, lap, new + 0 * node)
+            new = receive(comm, lap, ()) + 1
+            node = send(comm, new, new + 0 * node, lap)
     found = execute(comm, {"y": node}, x=0.0)
     laps = 5 if comm.rank == 0 else 4
     assert everywhere(comm, found["y"] == laps * (comm.size - 1) + comm.rank)
@@ -94,9 +91,7 @@ def test_executed_again_and_again(comm):
     partition = graph.find_distributed_partition(comm, ring(comm))
     program = None
     for n in range(50):
-        found = graph.execute_distributed_partition(
-            partition, None, None, comm, input_args={"x": np.full(3, comm.rank + float(n))}
-        )
+        found = run(comm, partition, x=np.full(3, comm.rank + float(n)))
         right = same(found["y"], expected(comm) + 3 * n)
         assert everywhere(comm, right) if n % 10 == 0 else right
         if comm.rank == n % comm.size:
@@ -107,8 +102,7 @@ def test_executed_again_and_again(comm):
 
 def test_a_partition_that_was_executed_is_released(comm):
     partition = graph.find_distributed_partition(comm, ring(comm))
-    inputs = {"x": np.ones(3)}
-    graph.execute_distributed_partition(partition, None, None, comm, input_args=inputs)
+    run(comm, partition, x=np.ones(3))
     alive = weakref.ref(partition)
     del partition
     gc.collect()
@@ -140,28 +134,25 @@ def test_outputs_may_have_the_names_of_inputs(comm):
     assert everywhere(comm, same(found["_0"], expected(comm) + 1))
 
 
-def test_values_are_dropped_after_their_last_use(comm):
-    made = []
-    most = 0
+class Watched(np.ndarray):
+    """An array with weak references."""
 
-    class Watched(np.ndarray):
-        pass
+
+def test_values_are_dropped_after_their_last_use(comm):
+    made, alive = [], []
 
     def step(values):
-        nonlocal most
         new = values.view(Watched) + 1
         made.append(weakref.ref(new))
-        most = max(most, sum(each() is not None for each in made))
+        alive.append(sum(each() is not None for each in made))
         return new
 
-    x = node = graph.make_placeholder("x", (3,))
+    node = graph.make_placeholder("x", (3,))
     for lap in range(20):
         node = graph.Call(step, (node,), {}, (3,), np.dtype(float))
-        held = graph.staple_distributed_send(node, (comm.rank + 1) % comm.size, lap, node)
-        node = held + graph.make_distributed_recv((comm.rank - 1) % comm.size, lap, (3,), float)
+        node = send(comm, node, node, lap) + receive(comm, lap)
     execute(comm, {"y": node}, x=np.zeros(3))
-    assert everywhere(comm, most <= 6)
-    assert x.name == "x"
+    assert everywhere(comm, max(alive) <= 6)
 
 
 def test_receives_are_posted_shortly_before_they_are_due(comm, monkeypatch):
@@ -175,8 +166,7 @@ def test_receives_are_posted_shortly_before_they_are_due(comm, monkeypatch):
     monkeypatch.setattr("pencils.graph.execute.Mailbox", Spied)
     node = graph.make_placeholder("x", (3,))
     for lap in range(40):
-        held = graph.staple_distributed_send(node, (comm.rank + 1) % comm.size, lap, node)
-        node = held + graph.make_distributed_recv((comm.rank - 1) % comm.size, lap, (3,), float)
+        node = send(comm, node, node, lap) + receive(comm, lap)
     execute(comm, {"y": node}, x=np.zeros(3))
     assert everywhere(comm, len(posted) == 40 and max(posted) <= 3)
 
@@ -243,11 +233,9 @@ def test_independent_work_is_done_while_messages_are_under_way(comm):
     """Rank 0 sends when rank 1 has computed everything that does not need the message."""
     signal = Signal(comm)
     x = graph.make_placeholder("x", (3,))
-    slow = graph.call(partial(signal.wait, rank=0, source=1), x)
-    held = graph.staple_distributed_send(slow, (comm.rank + 1) % comm.size, "late", x)
-    got = graph.make_distributed_recv((comm.rank - 1) % comm.size, "late", (3,), float)
+    held = send(comm, graph.call(partial(signal.wait, rank=0, source=1), x), x)
     work = graph.call(partial(signal.send, rank=1, dest=0), 3 * x)
-    execute(comm, {"y": got + held + work}, x=np.ones(3))
+    execute(comm, {"y": receive(comm) + held + work}, x=np.ones(3))
     assert signal.arrived(rank=0)
 
 
@@ -257,39 +245,36 @@ def test_values_that_other_ranks_wait_for_are_computed_first(comm):
     signal = Signal(comm)
     x = graph.make_placeholder("x", (3,))
     work = graph.call(partial(signal.wait, rank=0, source=1), x)  # comes first in the expression
-    held = graph.staple_distributed_send(2 * x, (comm.rank + 1) % comm.size, 0, x)
-    got = graph.make_distributed_recv((comm.rank - 1) % comm.size, 0, (3,), float)
-    noted = graph.call(partial(signal.send, rank=1, dest=0), got)
-    execute(comm, {"work": work, "y": noted + held}, x=np.ones(3))
+    noted = graph.call(partial(signal.send, rank=1, dest=0), receive(comm))
+    execute(comm, {"work": work, "y": noted + send(comm, 2 * x, x)}, x=np.ones(3))
     assert signal.arrived(rank=0)
 
 
 # Programs.
 
 
-def test_arguments_of_programs(comm):
-    partition = graph.find_distributed_partition(comm, ring(comm))
-    seen = []
+def wrapped(partition, before, after=lambda results: results):
+    """Make programs of which `before` sees the arguments, and `after` the results."""
 
-    def recorded(pid, program):
+    def wrap(pid, program):
         def run(queue, allocator=None, **inputs):
-            seen.append((pid, queue, allocator, sorted(inputs)))
+            before(pid, queue, allocator, sorted(inputs))
             _, results = program(queue, allocator=allocator, **inputs)
-            return "event", results
+            return "event", after(results)
 
         return run
 
-    programs = {
-        pid: recorded(pid, program)
-        for pid, program in generate_code_for_partition(partition).items()
-    }
+    made = generate_code_for_partition(partition).items()
+    return {pid: wrap(pid, program) for pid, program in made}
+
+
+def test_arguments_of_programs(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    seen = []
+    programs = wrapped(partition, lambda *args: seen.append(args))
+    inputs = {"x": np.full(3, float(comm.rank)), "unused": None}
     found = graph.execute_distributed_partition(
-        partition,
-        programs,
-        "queue",
-        comm,
-        allocator="allocator",
-        input_args={"x": np.full(3, float(comm.rank)), "unused": None},
+        partition, programs, "queue", comm, allocator="allocator", input_args=inputs
     )
     names = {pid: sorted(part.all_input_names()) for pid, part in partition.parts.items()}
     assert everywhere(comm, seen == [(pid, "queue", "allocator", names[pid]) for pid in (0, 1)])
@@ -297,63 +282,32 @@ def test_arguments_of_programs(comm):
 
 
 def test_results_of_programs_are_dropped_when_nothing_needs_them(comm):
-    class Watched(np.ndarray):
-        pass
-
     refs, alive = [], []
 
-    def watched(program):
-        def run(queue, allocator=None, **inputs):
-            alive.append(sum(ref() is not None for ref in refs))
-            _, results = program(queue, allocator=allocator, **inputs)
-            results = {name: np.array(value).view(Watched) for name, value in results.items()}
-            refs.extend(map(weakref.ref, results.values()))
-            return None, results
-
-        return run
+    def watched(results):
+        results = {name: np.array(value).view(Watched) for name, value in results.items()}
+        refs.extend(map(weakref.ref, results.values()))
+        return results
 
     partition = graph.find_distributed_partition(comm, ring(comm))
-    made = generate_code_for_partition(partition)
-    graph.execute_distributed_partition(
-        partition,
-        {pid: watched(program) for pid, program in made.items()},
-        None,
-        comm,
-        input_args={"x": np.ones(3)},
-    )
+    count = lambda *_: alive.append(sum(ref() is not None for ref in refs))  # noqa: E731
+    run(comm, partition, wrapped(partition, count, watched), x=np.ones(3))
     assert everywhere(comm, alive == [0, 0])
 
 
 def test_programs_wait_for_all_that_their_part_receives(comm):
     """Also for what only later parts read: here, of another rank, which is late."""
     x = graph.make_placeholder("x", (3,))
-    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    unused = graph.make_distributed_recv(after, "late", (3,), float)
-    got = graph.make_distributed_recv(before, "early", (3,), float)
     slow = graph.call(lambda values: sleep(0.1 if comm.rank == 0 else 0) or values, x)
-    held = graph.staple_distributed_send(x, after, "early", x)
-    held = graph.staple_distributed_send(slow, before, "late", held)
-    held = graph.staple_distributed_send(got * 2, after, "again", held)
-    again = graph.make_distributed_recv(before, "again", (3,), float)
-    partition = graph.find_distributed_partition(comm, {"y": held + unused + again})
-    order = []
-
-    def noted(pid, program):
-        def run(queue, allocator=None, **inputs):
-            order.append((pid, perf_counter()))
-            return program(queue, allocator=allocator, **inputs)
-
-        return run
-
-    programs = {
-        pid: noted(pid, program) for pid, program in generate_code_for_partition(partition).items()
-    }
+    held = send(comm, slow, send(comm, x, x, "early"), "late", by=-1)
+    held = send(comm, receive(comm, "early") * 2, held, "again")
+    outputs = {"y": held + receive(comm, "late", by=-1) + receive(comm, "again")}
+    partition = graph.find_distributed_partition(comm, outputs)
+    times = {}
+    programs = wrapped(partition, lambda pid, *_: times.update({pid: perf_counter()}))
     comm.Barrier()
     start = perf_counter()
-    graph.execute_distributed_partition(
-        partition, programs, None, comm, input_args={"x": np.ones(3)}
-    )
-    times = dict(order)
+    run(comm, partition, programs, x=np.ones(3))
     waits = comm.rank == comm.size - 1
     assert everywhere(comm, len(times) == 3 and (not waits or times[1] - start > 0.09))
 
@@ -363,9 +317,7 @@ def test_inputs_of_programs_are_checked(comm):
     programs = generate_code_for_partition(partition)
     for value, text in ((np.ones(7), r"shape \(7,\)"), (np.ones(3, "f4"), "float32")):
         with pytest.raises(ArgumentError, match=text):
-            graph.execute_distributed_partition(
-                partition, programs, None, comm, input_args={"x": value}
-            )
+            run(comm, partition, programs, x=value)
 
 
 @pytest.mark.parametrize("name", ["self", "_queue", "allocator"])
@@ -392,48 +344,32 @@ def test_tags_can_be_numbered(comm):
     ]
     assert everywhere(comm, tags == [12] and following == 13)
     graph.verify_distributed_partition(comm, numbered)
-    inputs = {"x": np.full(3, float(comm.rank))}
-    found = graph.execute_distributed_partition(numbered, None, None, comm, input_args=inputs)
+    found = run(comm, numbered, x=np.full(3, float(comm.rank)))
     assert everywhere(comm, same(found["y"], expected(comm)))
 
 
 def test_numbers_stay_below_what_mpi_permits(comm):
     partition = graph.find_distributed_partition(comm, ring(comm))
     limit = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
-    graph.number_distributed_tags(comm, partition, limit)
+    number = partial(graph.number_distributed_tags, comm, partition)
+    number(limit)
     for base in (limit + 1, -1):
-        raise_together(
-            comm,
-            ArgumentError,
-            "what MPI permits",
-            call=lambda base=base: graph.number_distributed_tags(comm, partition, base),
-        )
+        raise_together(comm, ArgumentError, "what MPI permits", call=partial(number, base))
     if comm.size > 1:
-        raise_together(
-            comm,
-            RankDisagreementError,
-            "base_tag",
-            call=lambda: graph.number_distributed_tags(comm, partition, comm.rank),
-        )
+        raise_together(comm, RankDisagreementError, "base_tag", call=partial(number, comm.rank))
 
 
 def test_parts_may_be_made_by_hand_and_come_in_any_order(comm):
     """Parts that do not need each other may still depend on each other by messages."""
     x, r0, r1 = (graph.make_placeholder(name, (2,)) for name in ("x", "r0", "r1"))
-    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     outputs = {"s0": x + 1, "s1": r0 * 2, "z": r1 + 3}
 
+    def to_next(data, tag):
+        return graph.make_distributed_send(data, (comm.rank + 1) % comm.size, tag)
+
     def part(pid, inputs, output, *, needs=(), recv=None, send=None):
-        got = (
-            {}
-            if recv is None
-            else {f"r{recv}": graph.make_distributed_recv(before, recv, 2, float)}
-        )
-        sends = (
-            {}
-            if send is None
-            else {output: [graph.make_distributed_send(outputs[output], after, send)]}
-        )
+        got = {} if recv is None else {f"r{recv}": receive(comm, recv, 2)}
+        sends = {} if send is None else {output: [to_next(outputs[output], send)]}
         names = frozenset(inputs) - {"x"}
         return graph.DistributedGraphPart(
             pid, frozenset(needs), frozenset(inputs) - names, names, frozenset({output}), got, sends
@@ -447,20 +383,13 @@ def test_parts_may_be_made_by_hand_and_come_in_any_order(comm):
     partition = graph.DistributedGraphPartition({each.pid: each for each in parts}, outputs, ["z"])
     graph.verify_distributed_partition(comm, partition)
     for programs in (None, generate_code_for_partition(partition)):
-        found = graph.execute_distributed_partition(
-            partition, programs, None, comm, input_args={"x": np.full(2, float(comm.rank))}
-        )
+        found = run(comm, partition, programs, x=np.full(2, float(comm.rank)))
         expected = 2 * ((comm.rank - 2) % comm.size + 1.0) + 3
         assert everywhere(comm, (found["z"] == expected).all())
 
 
 def test_partitions_made_by_hand_need_numbers(comm):
     partition = graph.find_distributed_partition(comm, ring(comm))
-    by_hand = graph.DistributedGraphPartition(
-        partition.parts, partition.name_to_output, partition.overall_output_names
-    )
-    for use in (
-        lambda: graph.verify_distributed_partition(comm, by_hand),
-        lambda: graph.execute_distributed_partition(by_hand, None, None, comm),
-    ):
-        raise_together(comm, ArgumentError, "number_distributed_tags", call=use)
+    by_hand = replace(partition, numbers={})
+    for use in (partial(graph.verify_distributed_partition, comm), partial(run, comm)):
+        raise_together(comm, ArgumentError, "number_distributed_tags", call=partial(use, by_hand))

@@ -1,13 +1,14 @@
 """Errors on one rank reach the ranks that wait for it, and leave no messages behind."""
 
 from dataclasses import replace
+from functools import partial
 from time import sleep
 
 import numpy as np
 import pytest
-from graphs import ring
+from graphs import receive, ring, run, send
 from mpi4py import MPI
-from mpi_helpers import named, raise_together, ranks_at_fault
+from mpi_helpers import named, one_is_wrong, raise_together, ranks_at_fault
 
 from pencils import graph
 from pencils.comm.topology import topology_of
@@ -22,28 +23,20 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 def test_ranks_that_wait_for_a_failed_rank_fail_too(comm, programs):
     def break_down(values):
         if broken:
-            msg = "out of order"
-            raise ZeroDivisionError(msg)
+            raise ZeroDivisionError
         return values
 
-    x = graph.make_placeholder("x", (3,))
-    node = x
+    node = graph.make_placeholder("x", (3,))
     for lap in range(4):
         if comm.rank == comm.size - 1 and lap == 1:
             node = graph.call(break_down, node)
-        held = graph.staple_distributed_send(node, (comm.rank + 1) % comm.size, lap, node)
-        node = held + graph.make_distributed_recv((comm.rank - 1) % comm.size, lap, (3,), float)
+        node = send(comm, node, node, lap) + receive(comm, lap)
     partition = graph.find_distributed_partition(comm, {"y": node})
     made = generate_code_for_partition(partition) if programs else None
-
-    def run():
-        inputs = {"x": np.ones(3)}
-        return graph.execute_distributed_partition(partition, made, None, comm, input_args=inputs)
-
     for broken in (True, False, True, False):  # and then it works again
         kind = None
         try:
-            found = run()
+            found = run(comm, partition, made, x=np.ones(3))
         except (ZeroDivisionError, graph.ExecutionError) as error:
             kind = type(error)
         kinds = comm.allgather(kind)
@@ -60,7 +53,7 @@ def test_one_rank_without_an_input(comm):
     for culprit in ranks_at_fault(comm):
         inputs = {} if comm.rank == culprit else {"x": np.full(3, float(comm.rank))}
         try:
-            graph.execute_distributed_partition(partition, None, None, comm, input_args=inputs)
+            run(comm, partition, **inputs)
             error = None
         except (ArgumentError, graph.ExecutionError) as raised:
             error = str(raised)
@@ -73,17 +66,12 @@ def test_one_rank_without_an_input(comm):
 
 def test_a_program_that_is_missing_or_forgets_something(comm):
     partition = graph.find_distributed_partition(comm, ring(comm))
-    inputs = {"x": np.ones(3)}
     good = generate_code_for_partition(partition)
-    for programs, text in (
-        ({}, "no program for part 0"),
-        (
-            good | {1: lambda _queue, allocator=None, **_inputs: (allocator, {})},
-            "does not return y",
-        ),
-    ):
+    forgets = lambda _queue, allocator=None, **_inputs: (allocator, {})  # noqa: E731
+    cases = ({}, "no program for part 0"), (good | {1: forgets}, "does not return y")
+    for programs, text in cases:
         with pytest.raises(ArgumentError, match=text):
-            graph.execute_distributed_partition(partition, programs, None, comm, input_args=inputs)
+            run(comm, partition, programs, x=np.ones(3))
 
 
 def big(partition, rank):
@@ -106,15 +94,8 @@ def test_a_partition_that_one_rank_cannot_execute(comm, change, kind, text):
         partition = graph.find_distributed_partition(comm, ring(comm))
         if comm.rank == culprit:
             partition = change(partition, comm.rank)
-        raise_together(
-            comm,
-            kind,
-            text,
-            named(comm, culprit),
-            call=lambda mine=partition: graph.execute_distributed_partition(
-                mine, None, None, comm, input_args={"x": np.ones(3)}
-            ),
-        )
+        call = partial(run, comm, partition, x=np.ones(3))
+        raise_together(comm, kind, text, named(comm, culprit), call=call)
 
 
 @pytest.mark.parametrize("wrong", ["programs", "inputs", "interrupted"])
@@ -128,9 +109,8 @@ def test_all_errors_reach_the_ranks_that_wait(comm, wrong):
         return values
 
     x = graph.make_placeholder("x", (3,))
-    held = graph.staple_distributed_send(graph.call(work, x), (comm.rank + 1) % comm.size, 0, x)
-    got = graph.make_distributed_recv((comm.rank - 1) % comm.size, 0, (3,), float)
-    partition = graph.find_distributed_partition(comm, {"y": held + got})
+    node = send(comm, graph.call(work, x), x) + receive(comm)
+    partition = graph.find_distributed_partition(comm, {"y": node})
     bad = 5 if comm.rank == 0 else None
     programs = (bad or generate_code_for_partition(partition)) if wrong == "programs" else None
     inputs = (bad or {"x": np.ones(3)}) if wrong == "inputs" else {"x": np.ones(3)}
@@ -151,9 +131,7 @@ def test_no_progress_is_an_error(comm):
     program = prepared_programs(topology_of(comm))[partition]
     program.waiting[-1] += 1  # it waits for something that never comes
     with pytest.raises(graph.ExecutionError, match="1 steps"):
-        graph.execute_distributed_partition(
-            partition, None, None, comm, input_args={"x": np.ones(3)}
-        )
+        run(comm, partition, x=np.ones(3))
 
 
 # Mistakes of one rank when the graph is partitioned.
@@ -174,22 +152,13 @@ def test_no_progress_is_an_error(comm):
 )
 def test_a_bad_graph_on_one_rank(comm, outputs, kind, text):
     x = graph.make_placeholder("x", (3,))
-    for culprit in ranks_at_fault(comm):
-        mine = outputs(x) if comm.rank == culprit else {"y": x}
-        raise_together(
-            comm,
-            kind,
-            text,
-            named(comm, culprit),
-            call=lambda mine=mine: graph.find_distributed_partition(comm, mine),
-        )
+    find = partial(graph.find_distributed_partition, comm)
+    one_is_wrong(comm, kind, text, call=lambda f: find(f(x)), bad=outputs, good=lambda x: {"y": x})
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "wrong"),
     [
-        (graph.DuplicateSendError, "more than once", "send"),
-        (graph.DuplicateRecvError, "more than once", "recv"),
         (graph.MissingSendError, "not sent", "no send"),
         (graph.MissingRecvError, "not received", "no recv"),
         (graph.MessageMismatchError, "(4,)", "shape"),
@@ -201,25 +170,13 @@ def test_messages_that_do_not_fit_raise_the_same_everywhere(comm, kind, text, wr
     for culprit in ranks_at_fault(comm):
         here = wrong if comm.rank == culprit or wrong == "cycle" else ""
         x = graph.make_placeholder("x", (3,))
-        after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
         shape, dtype = (4 if here == "shape" else 3), ("f4" if here == "dtype" else "f8")
-        got = graph.make_distributed_recv(before, "t", shape, dtype)
-        node = got.sum()
-        if here == "recv":
-            mark = frozenset({"another"})
-            node = node + graph.make_distributed_recv(before, "t", shape, dtype, tags=mark)
-        if here == "no recv":
-            node = x
-        data = got[:3] * 1.0 if here == "cycle" else x
-        for _ in range({"send": 2, "no send": 0}.get(here, 1)):
-            node = graph.staple_distributed_send(data, after, "t", node)
-        raise_together(
-            comm,
-            kind,
-            text,
-            "'t' from rank",
-            call=lambda node=node: graph.find_distributed_partition(comm, {"y": node}),
-        )
+        got = receive(comm, "t", shape, dtype)
+        node = x if here == "no recv" else got.sum()
+        if here != "no send":
+            node = send(comm, got[:3] * 1.0 if here == "cycle" else x, node, "t")
+        call = partial(graph.find_distributed_partition, comm, {"y": node})
+        raise_together(comm, kind, text, "'t' from rank", call=call)
 
 
 class Alone:
@@ -246,13 +203,9 @@ def test_tags_must_be_equal_to_what_they_are_pickled_to(comm):
         if comm.rank == culprit:
             node = graph.staple_distributed_send(x, culprit, tag, x)
             node = node + graph.make_distributed_recv(culprit, tag, (3,), float)
-        raise_together(
-            comm,
-            TypeError,
-            "must be equal to what it is pickled to",
-            named(comm, culprit),
-            call=lambda node=node: graph.find_distributed_partition(comm, {"y": node}),
-        )
+        texts = "must be equal to what it is pickled to", named(comm, culprit)
+        call = partial(graph.find_distributed_partition, comm, {"y": node})
+        raise_together(comm, TypeError, *texts, call=call)
 
 
 def test_errors_show_tags_alike_on_all_ranks(comm):
@@ -270,17 +223,8 @@ def test_a_partition_that_was_broken_on_one_rank(comm):
     for culprit in ranks_at_fault(comm):
         mine = broken if comm.rank == culprit else partition
         text = f"'ring' from rank {culprit} to rank {(culprit + 1) % comm.size}"
-        raise_together(
-            comm,
-            graph.MissingSendError,
-            text,
-            call=lambda mine=mine: graph.verify_distributed_partition(comm, mine),
-        )
+        verify = partial(graph.verify_distributed_partition, comm)
+        raise_together(comm, graph.MissingSendError, text, call=partial(verify, mine))
         wrong = None if comm.rank == culprit else partition
-        raise_together(
-            comm,
-            TypeError,
-            "must be a DistributedGraphPartition",
-            named(comm, culprit),
-            call=lambda wrong=wrong: graph.verify_distributed_partition(comm, wrong),
-        )
+        texts = "must be a DistributedGraphPartition", named(comm, culprit)
+        raise_together(comm, TypeError, *texts, call=partial(verify, wrong))

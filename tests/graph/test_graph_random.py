@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from graphs import run
 from mpi_helpers import everywhere
 
 import pencils
@@ -63,9 +64,7 @@ def test_random_graphs(comm, seed):
     partition = graph.find_distributed_partition(comm, outputs)
     graph.verify_distributed_partition(comm, partition)
     for programs in (None, generate_code_for_partition(partition)):
-        found = graph.execute_distributed_partition(
-            partition, programs, None, comm, input_args={"x": start}
-        )
+        found = run(comm, partition, programs, x=start)
         right = [np.allclose(found[f"y{n}"], value) for n, value in enumerate(values)]
         assert everywhere(comm, all(right) and len(right) == len(outputs) - 1)
 
@@ -83,9 +82,7 @@ def test_random_graphs_that_break_down(comm, seed):
     partition = graph.find_distributed_partition(comm, outputs)
     for again in range(6):
         try:
-            found = graph.execute_distributed_partition(
-                partition, None, None, comm, input_args={"x": start}
-            )
+            found = run(comm, partition, x=start)
         except (ZeroDivisionError, graph.ExecutionError):
             found = None
         if again % 2 == 0:
@@ -122,7 +119,7 @@ def test_random_operators_on_fields(comm, seed):
     points = {f"p{n}": graph.take(x, pens[w], at) for n, (x, w, at) in enumerate(pieces)}
     blocks = {f"y{n}": node for n, node in enumerate(nodes) if n % 2}
     partition = graph.find_distributed_partition(comm, points | blocks)
-    found = graph.execute_distributed_partition(partition, None, None, comm, input_args=inputs)
+    found = run(comm, partition, **inputs)
     right = [np.allclose(found[f"p{n}"], data[n][tuple(at)]) for n, at in enumerate(asked)]
     right += [
         np.allclose(found[f"y{n}"], data[n][pens[where[n]].local_slices])

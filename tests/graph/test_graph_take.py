@@ -1,14 +1,16 @@
 """Points taken in a graph are those of the global array, and those of `PencilArray.take`."""
 
+from functools import partial
+
 import numpy as np
 import pytest
-from graphs import execute
+from graphs import execute, run
 from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
     everywhere,
-    named,
     numbered,
+    one_is_wrong,
     raise_together,
     random_pencil,
     ranks_at_fault,
@@ -81,14 +83,11 @@ def test_only_one_rank_takes_points(comm):
 
 
 def test_fields_without_components_or_points(comm):
-    pen = pencils.Pencil((4, 3), comm, decomp=0)
-    x = graph.make_placeholder("x", (0, *pen.local_shape))
-    found = execute(comm, {"it": graph.take(x, pen, ([0, 3], 1))}, x=np.empty(x.shape))["it"]
-    assert everywhere(comm, found.shape == (0, 2))
-    hollow = pencils.Pencil((0, 3), comm, decomp=0)
-    x = graph.make_placeholder("x", hollow.local_shape)
-    found = execute(comm, {"it": graph.take(x, hollow, ([], 1))}, x=np.empty(x.shape))["it"]
-    assert everywhere(comm, found.shape == (0,))
+    for shape, components, coords in (((4, 3), (0,), ([0, 3], 1)), ((0, 3), (), ([], 1))):
+        pen = pencils.Pencil(shape, comm, decomp=0)
+        x = graph.make_placeholder("x", components + pen.local_shape)
+        found = execute(comm, {"it": graph.take(x, pen, coords)}, x=np.empty(x.shape))["it"]
+        assert everywhere(comm, found.shape == (*components, len(coords[0])))
 
 
 def test_one_message_from_each_owner(comm):
@@ -124,9 +123,7 @@ def test_particles_in_a_flow(comm):
     u = numbered(shape)
     local = u[pen.local_slices]
     for _ in range(4):
-        found = graph.execute_distributed_partition(
-            partition, None, None, comm, input_args={"x": local}
-        )
+        found = run(comm, partition, x=local)
         slopes = np.roll(u, -1, 0) - np.roll(u, 1, 0)
         assert everywhere(comm, np.array_equal(found["slopes"], slopes[coords]))
         assert everywhere(comm, np.array_equal(found["values"], 2 * u[coords]))
@@ -175,9 +172,8 @@ def test_a_bad_argument_on_one_rank_raises_everywhere(comm, case):
     kind, text, wrong = BAD[case]
     u = spread(pencils.Pencil((7, 3), comm, decomp=0), numbered((7, 3)))
     good = {"x": node_of(u), "pencil": u.pencil, "coords": ([0, 6], 2)}
-    for rank in ranks_at_fault(comm):
-        mine = good | (wrong if comm.rank == rank else {})
-        raise_together(comm, kind, text, named(comm, rank), call=lambda m=mine: graph.take(**m))
+    take = lambda given: graph.take(**given)  # noqa: E731
+    one_is_wrong(comm, kind, text, call=take, bad=good | wrong, good=good)
     found = execute(comm, {"it": graph.take(**good)}, x=u.local)["it"]
     assert everywhere(comm, np.array_equal(found, [3, 21]))
 
@@ -187,12 +183,9 @@ def test_ranks_that_disagree(comm):
     x = graph.make_placeholder("x", pen.local_shape)
     short = graph.make_placeholder("x", pen.local_shape, "f4")
     vector = graph.make_placeholder("x", (2, *pen.local_shape))
-    for other, text in ((short, "dtype"), (vector, "components")):
-        if comm.size > 1:
-            mine = x if comm.rank == 0 else other
-            raise_together(
-                comm, RankDisagreementError, text, call=lambda m=mine: graph.take(m, pen, (0, 0))
-            )
+    for other, text in ((short, "dtype"), (vector, "components")) if comm.size > 1 else ():
+        call = partial(graph.take, x if comm.rank == 0 else other, pen, (0, 0))
+        raise_together(comm, RankDisagreementError, text, call=call)
     if comm.size > 1:
         with pytest.raises(PencilMismatchError, match="all processes"):
             graph.take(x, pen, (0, 0), comm=MPI.COMM_SELF)

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import everywhere, named, numbered, raise_together, ranks_at_fault, spread
+from mpi_helpers import everywhere, numbered, one_is_wrong, raise_together, spread
 
 import pencils
 from pencils import GlobalIndexer, Pencil, PencilArray
@@ -39,15 +39,10 @@ def test_what_is_found_may_overlap_another_component(comm):
 def test_counts_whose_sum_overflows_are_refused(comm):
     indexer = GlobalIndexer([4 * part for part in range(comm.size + 1)], [0], comm)
     good = (np.ones(4, int), np.ones(4))
-    for rank in ranks_at_fault(comm):
-        mine = ([2**62] * 4, np.zeros(0)) if comm.rank == rank else good
-        raise_together(
-            comm,
-            ArgumentError,
-            named(comm, rank),
-            "counts with a sum above",
-            call=lambda: indexer.Take_v(mine),  # noqa: B023
-        )
+    bad = [2**62] * 4, np.zeros(0)
+    one_is_wrong(
+        comm, ArgumentError, "counts with a sum above", call=indexer.Take_v, bad=bad, good=good
+    )
     indexer.free()
 
 
@@ -63,12 +58,8 @@ def test_integers_of_python_fit_where_there_is_room(comm, dtype, value):
 
 def test_rows_are_smaller_than_two_gibibytes(comm):
     indexer = GlobalIndexer([0] * (comm.size + 1), [], comm)
-    raise_together(
-        comm,
-        ArgumentError,
-        "exceed 2 GiB per index",
-        call=lambda: indexer.Take(np.empty(0), count=2**28),
-    )
+    call = lambda: indexer.Take(np.empty(0), count=2**28)  # noqa: E731
+    raise_together(comm, ArgumentError, "exceed 2 GiB per index", call=call)
     indexer.free()
 
 

@@ -1,6 +1,7 @@
 """Points read and written once: requests of any size in shared memory, and what a call costs."""
 
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from indexer_worlds import put_with
 from mpi_helpers import (
-    DTYPES,
     ON_ONE_NODE,
     collectives,
     everywhere,
@@ -16,25 +16,25 @@ from mpi_helpers import (
     numbered,
     one_node,
     raise_together,
-    random_pencil,
+    random_field,
     ranks_at_fault,
     same,
     spread,
 )
-from test_indexer_points import any_points
+from test_indexer_points import assign, points_of
 from tiers import examples
 
 import pencils
 from pencils import Pencil
 from pencils.comm.shared_memory import SharedPool
 from pencils.errors import RankDisagreementError
-from pencils.indexer import ReduceOp, staging
+from pencils.indexer import ReduceOp, one_shot
 from pencils.indexer.gather_scatter import GatherScatter
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (5, 4, 6)
-CHUNK, SLOT = staging.CHUNK, staging.SLOT
+CHUNK, SLOT = one_shot.CHUNK, one_shot.SLOT
 
 
 @pytest.fixture(name="fresh")
@@ -58,27 +58,19 @@ def _tiny(comm):
 @given(st.integers(0, 2**32))
 def test_requests_of_any_size(tiny, seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staging, "CHUNK", 3)
-        patch.setattr(staging, "SLOT", 4 * staging.LINE)
+        patch.setattr(one_shot, "CHUNK", 3)
+        patch.setattr(one_shot, "SLOT", 4 * one_shot.LINE)
         take_and_put(tiny, np.random.default_rng(seed))
 
 
 def take_and_put(comm, rng):
-    shape = tuple(int(n) for n in rng.integers(1, 7, rng.integers(1, 4)))
-    pencil = random_pencil(rng, comm, shape)
-    dims = [dim for dim in range(len(shape)) if rng.random() < 0.7]
-    varied = tuple(n if dim in dims else 1 for dim, n in enumerate(shape))
-    components = tuple(int(n) for n in rng.integers(1, 3, rng.integers(0, 2)))
-    data = numbered(components + varied, DTYPES[rng.integers(len(DTYPES))])
-    halo = [int(rng.integers(0, 2)) * (dim in dims) for dim in range(len(shape))]
-    field = spread(pencil, data, halo=halo, dims=dims)
+    field, data = random_field(rng, comm)
     for _ in range(3):
-        every, mine = any_points(rng, varied, comm.rank)
+        every = points_of(rng, comm, field.shape[len(field.components) :])
+        mine = every[comm.rank]
         assert everywhere(comm, same(field.take_points(mine), data[(..., *mine)]))
         values = [np.roll(data[(..., *points)], 1, -1) for points in every]
-        for points, written in zip(every, values, strict=True):
-            for at in np.ndindex(points[0].shape):
-                data[(..., *(index[at] for index in points))] = written[(..., *at)]
+        assign(data, every, values)
         field.put_points(mine, values[comm.rank])
         assert everywhere(comm, holds(field, data))
 
@@ -179,14 +171,10 @@ def test_mistakes_between_calls_change_nothing(fresh):
         points = [rng.integers(0, n, 20) for n in SHAPE]
         fault = ranks_at_fault(fresh)[turn % 2 - 1]
         wrong = [*points[:2], [6] * 20] if fresh.rank == fault else points
-        if turn % 3:
-            raise_together(
-                fresh, IndexError, "index 6", call=lambda wrong=wrong: u.put_points(wrong, -1)
-            )
-        if turn % 4:
-            raise_together(
-                fresh, IndexError, "index 6", call=lambda wrong=wrong: u.take_points(wrong)
-            )
+        calls = [partial(u.put_points, wrong, -1)] * (turn % 3 > 0)
+        calls += [partial(u.take_points, wrong)] * (turn % 4 > 0)
+        for call in calls:
+            raise_together(fresh, IndexError, "index 6", call=call)
         u.put_points(points, turn)
         data[tuple(points)] = turn
         assert everywhere(fresh, same(u.take_points(points), data[tuple(points)]))
@@ -220,7 +208,7 @@ def test_without_memory_a_plan_is_made(fresh, monkeypatch, lacks):
     if lacks == "room":
         monkeypatch.setattr(SharedPool, "allocate", lambda *_: None)
     else:
-        monkeypatch.setattr(staging, "MOST", 2 * CHUNK)
+        monkeypatch.setattr(one_shot, "MOST", 2 * CHUNK)
     u = pencils.zeros(Pencil(SHAPE, fresh))
     count = CHUNK + 1 if fresh.rank == fresh.size - 1 else 3
     many = [np.arange(count) % n for n in SHAPE]

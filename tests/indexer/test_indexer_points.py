@@ -1,5 +1,7 @@
 """Points of fields on all ranks, against NumPy's indexing of the global array."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,11 +13,12 @@ from mpi_helpers import (
     NODES,
     everywhere,
     holds,
-    named,
     numbered,
     on_nodes,
+    one_is_wrong,
     other_blocks,
     raise_together,
+    random_field,
     random_pencil,
     ranks_at_fault,
     same,
@@ -34,57 +37,36 @@ COMM = MPI.COMM_WORLD
 SHAPE = (5, 4, 6)
 
 
-def any_field(seed):
-    """Make any field of any pencil, and the global data it holds."""
-    rng = np.random.default_rng(seed)
-    shape = tuple(int(n) for n in rng.integers(1, 7, rng.integers(1, 4)))
-    pencil = random_pencil(rng, COMM, shape)
-    dims = [dim for dim in range(len(shape)) if rng.random() < 0.7]
-    varied = tuple(n if dim in dims else 1 for dim, n in enumerate(shape))
-    components = tuple(int(n) for n in rng.integers(1, 3, rng.integers(0, 3)))
-    data = numbered(components + varied, DTYPES[rng.integers(len(DTYPES))])
-    # A halo along a dimension needs that the field varies along it.
-    halo = [int(rng.integers(0, 2)) * (dim in dims) for dim in range(len(shape))]
-    field = spread(pencil, data, halo=halo, dims=dims)
-    return field, data, rng
-
-
-def any_points(rng, shape, rank):
-    """Draw points of a grid for one rank, out of a stream that all ranks share."""
-    found = []
-    for _ in range(COMM.size):
-        count = (int(rng.integers(0, 4)), int(rng.integers(0, 4)))
-        found.append([rng.integers(0, n, count) for n in shape])
-    return found, found[rank]
-
-
 few = examples(40)
 
 
-@few
-@given(st.integers(0, 2**32))
-def test_points_of_any_field_are_taken(seed):
-    field, data, rng = any_field(seed)
-    lead = len(field.components)
-    _, mine = any_points(rng, field.shape[lead:], COMM.rank)
-    expected = data[(..., *mine)]
-    found = field.take_points(mine)
-    out = np.empty(expected.shape, data.dtype)
-    assert everywhere(COMM, field.take_points(mine, out) is out)
-    assert everywhere(COMM, same(found, expected) and same(out, expected))
-    assert everywhere(COMM, holds(field, data))
+def points_of(rng, comm, shape):
+    """Draw points of a grid for every rank, out of a stream that all share."""
+    counts = rng.integers(0, 4, (comm.size, 2))
+    return [[rng.integers(0, n, count) for n in shape] for count in counts]
 
 
-@few
-@given(st.integers(0, 2**32))
-def test_points_of_any_field_are_put(seed):
-    field, data, rng = any_field(seed)
-    lead = len(field.components)
-    every, mine = any_points(rng, field.shape[lead:], COMM.rank)
-    values = [numbered((*field.components, *points[0].shape), data.dtype) for points in every]
+def assign(data, every, values):
+    """Write the values of every rank, one after the other."""
     for points, written in zip(every, values, strict=True):
         for at in np.ndindex(points[0].shape):
             data[(..., *(index[at] for index in points))] = written[(..., *at)]
+
+
+@few
+@given(st.integers(0, 2**32))
+def test_points_of_any_field_are_taken_and_put(seed):
+    rng = np.random.default_rng(seed)
+    field, data = random_field(rng, COMM)
+    every = points_of(rng, COMM, field.shape[len(field.components) :])
+    mine = every[COMM.rank]
+    expected = data[(..., *mine)]
+    found, out = field.take_points(mine), np.empty(expected.shape, data.dtype)
+    assert everywhere(COMM, field.take_points(mine, out) is out)
+    assert everywhere(COMM, same(found, expected) and same(out, expected))
+    assert everywhere(COMM, holds(field, data))
+    values = [numbered((*field.components, *points[0].shape), data.dtype) for points in every]
+    assign(data, every, values)
     field.put_points(mine, values[COMM.rank])
     assert everywhere(COMM, holds(field, data))
 
@@ -95,12 +77,12 @@ def test_particles_are_deposited(seed):
     rng = np.random.default_rng(seed)
     pencil = random_pencil(rng, COMM, SHAPE)
     field = spread(pencil, numbered((2, *SHAPE)), halo=1)
-    every, mine = any_points(rng, SHAPE, COMM.rank)
+    every = points_of(rng, COMM, SHAPE)
     flat = numbered((2, *SHAPE)).reshape(2, -1)
     for points in every:
         at = np.ravel_multi_index([index.reshape(-1) for index in points], SHAPE)
-        weights = np.arange(at.size) + 1.0
-        flat = np.array([put_with(np.add, row, at, weights) for row in flat])
+        flat = np.array([put_with(np.add, row, at, np.arange(at.size) + 1.0) for row in flat])
+    mine = every[COMM.rank]
     weights = np.arange(mine[0].size).reshape(mine[0].shape) + 1
     field.put_points(mine, weights, reduce=ReduceOp.SUM)
     assert everywhere(COMM, holds(field, flat.reshape(2, *SHAPE)))
@@ -186,21 +168,9 @@ BAD = [
     (lambda u: u.take_points(None), ArgumentError, "an entry for each of 3 dimensions"),
     (lambda u: u.take_points((0, 0.5, 0)), TypeError, "must hold integers"),
     (lambda u: u.take_points((True, 0, 0)), TypeError, "must hold integers"),
-    (
-        lambda u: u.take_points(([0, 1], [0, 1, 2], 0)),
-        ArgumentError,
-        "do not broadcast to each other",
-    ),
-    (
-        lambda u: u.take_points((0, 0, 0), np.empty(2)),
-        ArgumentError,
-        "has 2 values, but 1 are needed",
-    ),
-    (
-        lambda u: u.take_points((0, 0, 0), np.empty(1)),
-        ArgumentError,
-        "has shape (1,), but () is needed",
-    ),
+    (lambda u: u.take_points(([0, 1], [0, 1, 2], 0)), ArgumentError, "do not broadcast to each"),
+    (lambda u: u.take_points((0, 0, 0), np.empty(2)), ArgumentError, "has 2 values, but 1 are"),
+    (lambda u: u.take_points((0, 0, 0), np.empty(1)), ArgumentError, "shape (1,), but () is"),
     (lambda u: u.take_points((0, 0, 0), np.empty((), int)), TypeError, "out has type int64"),
 ]
 BAD_PUTS = [
@@ -218,10 +188,9 @@ BAD_PUTS = [
 )
 def test_mistakes_of_one_rank_raise_everywhere(comm, field, case):
     call, kind, text, good = case
-    for rank in ranks_at_fault(comm):
-        mine = call if comm.rank == rank else good
-        raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: mine(field))
-        good(field)
+    one_is_wrong(
+        comm, kind, text, call=lambda f: f(field), bad=call, good=good, after=partial(good, field)
+    )
     assert everywhere(comm, holds(field, numbered(SHAPE)))
 
 
@@ -247,12 +216,8 @@ def test_fields_that_do_not_fit_the_plan(comm, field):
             u = pencils.ones(pen, dtype="f4") if comm.rank else field
             raise_together(comm, TypeDisagreementError, "types", call=lambda: plan.take(u))
     raise_together(comm, ArgumentError, "freed", call=lambda: plan.take(field))
-    raise_together(
-        comm,
-        TypeError,
-        "pencil must be a Pencil",
-        call=lambda: pencils.indexer.PointIndexer(3, [[0]]),
-    )
+    make = partial(pencils.indexer.PointIndexer, 3, [[0]])
+    raise_together(comm, TypeError, "pencil must be a Pencil", call=make)
 
 
 @pytest.mark.parametrize("nodes", list(NODES))

@@ -9,15 +9,14 @@ from mpi_helpers import (
     NODES,
     everywhere,
     holds,
-    named,
     nodes_of,
     numbered,
     on_nodes,
-    raise_together,
-    ranks_at_fault,
+    one_is_wrong,
+    random_field,
     same,
 )
-from test_indexer_points import BAD, any_field, any_points
+from test_indexer_points import BAD, points_of
 from tiers import examples
 
 import pencils
@@ -33,14 +32,8 @@ SHAPE = (5, 4, 6)
 def shared_like(field):
     """Copy a field into shared memory."""
     dims = [dim for dim in range(field.pencil.ndim) if dim not in field.singletons]
-    made = pencils.empty(
-        field.pencil,
-        dtype=field.dtype,
-        components=field.components,
-        halo=field.halo,
-        dims=dims,
-        shared=True,
-    )
+    kind = {"dtype": field.dtype, "components": field.components, "halo": field.halo}
+    made = pencils.empty(field.pencil, **kind, dims=dims, shared=True)
     made.local[...] = field.local
     return made
 
@@ -48,9 +41,10 @@ def shared_like(field):
 @examples(40)
 @given(st.integers(0, 2**32), st.booleans())
 def test_points_of_any_shared_field_are_taken(seed, check):
-    field, data, rng = any_field(seed)
+    rng = np.random.default_rng(seed)
+    field, data = random_field(rng, COMM)
     field = shared_like(field)
-    _, mine = any_points(rng, field.shape[len(field.components) :], COMM.rank)
+    mine = points_of(rng, COMM, field.shape[len(field.components) :])[COMM.rank]
     dims = [dim for dim in range(field.pencil.ndim) if dim not in field.singletons]
     expected = data[(..., *mine)]
     assert everywhere(COMM, same(field.take_points(mine), expected))
@@ -135,10 +129,12 @@ def test_a_shared_field_is_reversed_in_place(comm, once):
 def test_mistakes_of_one_rank_raise_everywhere(comm, case):
     field = shared_field(comm)
     call, kind, text = case
-    for rank in ranks_at_fault(comm):
-        mine = call if comm.rank == rank else lambda u: u.take_points((0, 0, 0))
-        raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: mine(field))
+    good = lambda u: u.take_points((0, 0, 0))  # noqa: E731
+
+    def works():
         assert everywhere(comm, field.take_points((4, 3, 5)) == numbered(SHAPE)[-1, -1, -1])
+
+    one_is_wrong(comm, kind, text, call=lambda f: f(field), bad=call, good=good, after=works)
 
 
 def test_more_ranks_than_points(comm):

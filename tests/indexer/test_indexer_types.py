@@ -1,8 +1,10 @@
 """Every operation on every element type, wherever values are combined, against NumPy."""
 
+from functools import partial
+
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, holds, named, raise_together, ranks_at_fault, same
+from mpi_helpers import everywhere, holds, one_is_wrong, raise_together, same
 
 from pencils import GlobalIndexer, GlobalMultiIndexer, Pencil, dap, zeros
 from pencils.errors import ArgumentError
@@ -20,6 +22,7 @@ UFUNCS = {
     ReduceOp.BAND: np.bitwise_and,
     ReduceOp.BOR: np.bitwise_or,
 }
+NEUTRAL = {"SUM": 0, "PROD": 1, "LAND": True, "LOR": False, "BAND": -1, "BOR": 0}
 KINDS = {ReduceOp.SUM: "biufcm", ReduceOp.MIN: "biufmM", ReduceOp.MAX: "biufmM"}
 KINDS |= dict.fromkeys((ReduceOp.PROD, ReduceOp.LAND, ReduceOp.LOR), "biufc")
 KINDS |= dict.fromkeys((ReduceOp.BAND, ReduceOp.BOR), "biu")
@@ -83,23 +86,52 @@ def world(comm):
     return World(comm)
 
 
+@pytest.mark.parametrize("count", [1, 2])
 @operations
-def test_put_combines_in_the_type_of_the_output(comm, world, operation):
+def test_put_combines_in_the_type_of_the_output(comm, world, operation, count):
     with GlobalIndexer(world.cuts, world.index, comm) as indexer:
         for dtype in legal(operation):
-            values = values_of(dtype, 5 * comm.size, 1)
+            values = values_of(dtype, (5 * comm.size, count), 1)
             new = new_type(operation, dtype)
             for kind in {dtype, new}:
-                before = values_of(kind, world.total, 2)
+                before = values_of(kind, (world.total, count), 2)
                 out = before[world.rows].copy()
-                found = indexer.Put(values[world.mine], out, reduce=operation)
+                found = indexer.Put(values[world.mine], out, count, reduce=operation)
                 after = combined(operation, before, world.written, values)
                 assert everywhere(comm, found is out and alike(out, after[world.rows])), kind
-            fresh = indexer.Put(values[world.mine], reduce=operation)
-            blank = operation.blank(world.total, dtype)
+            fresh = indexer.Put(values[world.mine], count=count, reduce=operation)
+            blank = operation.blank(count * world.total, dtype).reshape(-1, count)
             after = combined(operation, blank, world.written, values)
-            assert everywhere(comm, alike(fresh, after[world.rows])), dtype
+            assert everywhere(comm, alike(fresh, after[world.rows].reshape(-1))), dtype
             assert everywhere(comm, fresh.dtype == new), dtype
+
+
+@operations
+def test_neutral_elements_change_nothing(operation):
+    for dtype in (dtype for dtype in legal(operation) if operation.name in NEUTRAL):
+        blank = operation.blank(2, dtype)
+        assert blank.dtype == operation.result(dtype) == new_type(operation, dtype)
+        expected = np.array([NEUTRAL[operation.name]] * 2)
+        assert (blank == expected.astype(blank.dtype)).all(), dtype
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype", "value"),
+    [
+        (ReduceOp.MIN, "f4", np.inf),
+        (ReduceOp.MAX, "g", -np.inf),
+        (ReduceOp.MIN, "i2", 2**15 - 1),
+        (ReduceOp.MAX, ">i2", -(2**15)),
+        (ReduceOp.MAX, "u1", 0),
+        (ReduceOp.MIN, "?", True),
+        (ReduceOp.MAX, "?", False),
+        (ReduceOp.BAND, "u1", 255),
+        (ReduceOp.BAND, "?", True),
+    ],
+)
+def test_extreme_neutral_elements(operation, dtype, value):
+    blank = operation.blank(1, np.dtype(dtype))
+    assert (blank.tolist(), blank.dtype) == ([value], np.dtype(dtype))
 
 
 @operations
@@ -193,12 +225,8 @@ def test_what_cannot_be_combined_raises_everywhere(comm, world, operation):
                 lambda u=u: u.put_points(([0], [1]), np.zeros(1, u.dtype), reduce=operation),
             ]
             if alone is not None:
-                view = dap.DistributedView(
-                    alone,
-                    dap.GlobalDist((dap.GlobalDimMap([whole]),)),
-                    (whole,),
-                    np.zeros(4, dtype),
-                )
+                dist = dap.GlobalDist((dap.GlobalDimMap([whole]),))
+                view = dap.DistributedView(alone, dist, (whole,), np.zeros(4, dtype))
                 calls.append(lambda v=view: v.to_pencil(Pencil(4), reduce=operation))
             text = f"ReduceOp.{operation.name} does not combine values of type {dtype}, but "
             for call in calls:
@@ -209,16 +237,11 @@ def test_what_cannot_be_combined_raises_everywhere(comm, world, operation):
 def test_an_output_of_a_third_type_is_refused(comm, world, operation):
     values, new = np.zeros(5, "i4"), new_type(operation, np.dtype("i4"))
     wanted = "int32" if new == "i4" else f"int32 or {new}"
-    for rank in ranks_at_fault(comm):
-        out = np.zeros(ROWS, "i8" if comm.rank == rank else "i4")
-        with GlobalIndexer(world.cuts, world.index, comm) as indexer:
-            raise_together(
-                comm,
-                TypeError,
-                named(comm, rank),
-                f"dist_data has type int64, but values of type int32 need {wanted}",
-                call=lambda g=indexer, out=out: g.Put(values, out, reduce=operation),
-            )
+    text = f"dist_data has type int64, but values of type int32 need {wanted}"
+    with GlobalIndexer(world.cuts, world.index, comm) as indexer:
+        put = partial(indexer.Put, reduce=operation)
+        bad, good = np.zeros(ROWS, "i8"), np.zeros(ROWS, "i4")
+        one_is_wrong(comm, TypeError, text, call=lambda out: put(values, out), bad=bad, good=good)
 
 
 def test_unchecked_ranks_without_values_go_by_those_of_the_input(comm):

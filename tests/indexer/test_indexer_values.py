@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from indexer_worlds import put, put_with, worlds
+from indexer_worlds import put, worlds
 from mpi4py import MPI
 from mpi_helpers import DTYPES, everywhere, numbered, same
 from tiers import examples
@@ -20,24 +20,6 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 COMM = MPI.COMM_WORLD
 few = examples(25)
-OPERATIONS = {
-    ReduceOp.SUM: np.add,
-    ReduceOp.PROD: np.multiply,
-    ReduceOp.MIN: np.minimum,
-    ReduceOp.MAX: np.maximum,
-    ReduceOp.LAND: np.logical_and,
-    ReduceOp.LOR: np.logical_or,
-    ReduceOp.BAND: np.bitwise_and,
-    ReduceOp.BOR: np.bitwise_or,
-}
-NEUTRAL = {
-    ReduceOp.SUM: 0,
-    ReduceOp.PROD: 1,
-    ReduceOp.LAND: True,
-    ReduceOp.LOR: False,
-    ReduceOp.BAND: -1,
-    ReduceOp.BOR: 0,
-}
 
 
 @few
@@ -80,88 +62,6 @@ def test_the_last_put_stays(world, dtype, count, check):
             verdict = not world.written or same(new, after[rows][written])
             assert everywhere(COMM, verdict)
     assert everywhere(COMM, same(out, after[rows]) and same(late, after[rows]))
-
-
-def can_combine(operation, dtype):
-    return {"BAND": "biu", "BOR": "biu", "MIN": "biuf", "MAX": "biuf", "PROD": "iufc"}.get(
-        operation.name, "biufc"
-    ).count(dtype.kind)
-
-
-def same_numbers(one, other):
-    """Whether arrays are equal; NumPy multiplies complex numbers by two routes."""
-    if one.dtype.kind != "c":
-        return same(one, other)
-    return one.dtype == other.dtype and np.allclose(one, other, rtol=1e-4, equal_nan=True)
-
-
-NUMBERS = [dtype for dtype in DTYPES if dtype.kind in "biufc"]
-
-
-@few
-@given(
-    worlds(),
-    st.sampled_from([(op, t) for op in ReduceOp for t in NUMBERS if can_combine(op, t)]),
-    st.integers(1, 3),
-)
-def test_puts_are_combined_in_order(world, kind, count):
-    operation, dtype = kind
-    lists, rows, mine = world.here(COMM)
-    values = numbered((len(world.written), count), dtype)
-    result = operation.result(dtype)
-    before = numbered((world.size, count), result)
-    with np.errstate(over="ignore", invalid="ignore"):
-        after = put_with(OPERATIONS[operation], before, world.written, values.astype(result))
-        parts = world.split(COMM, values[mine])
-        out = before[rows].copy()
-        with GlobalMultiIndexer(world.cuts, lists, COMM) as indexer:
-            assert everywhere(COMM, indexer.Put(parts, out, count, reduce=operation) is out)
-            fresh = indexer.Put(parts, count=count, reduce=operation)
-            folded = [before[index.astype(int)] for index in lists]
-            indexer.Take(
-                numbered((world.size, count), dtype)[rows], folded, count, reduce=operation
-            )
-            start_values = indexer.Take_start(
-                numbered((world.size, count), dtype)[rows], count=count, reduce=operation
-            ).wait()
-        start = np.full((world.size, count), operation.blank(1, dtype)[0], result)
-        new = put_with(OPERATIONS[operation], start, world.written, values.astype(result))
-        for index, one, alone in zip(lists, folded, start_values, strict=True):
-            was, data = before[index.astype(int)], numbered((world.size, count), dtype)
-            taken = data[index.astype(int)].astype(result)
-            assert same_numbers(one, OPERATIONS[operation](was, taken).astype(result))
-            assert not world.size or same_numbers(alone, taken.reshape(-1))
-    assert everywhere(COMM, same_numbers(out, after[rows]))
-    expected = new[rows].reshape(-1)
-    assert everywhere(COMM, not world.written or same_numbers(fresh, expected))
-
-
-@pytest.mark.parametrize("operation", NEUTRAL)
-def test_neutral_elements_change_nothing(operation):
-    for dtype in (t for t in NUMBERS if can_combine(operation, t)):
-        blank = operation.blank(2, dtype)
-        assert blank.dtype == operation.result(dtype)
-        expected = np.array([NEUTRAL[operation]] * 2)
-        assert (blank == expected.astype(blank.dtype)).all(), dtype
-
-
-@pytest.mark.parametrize(
-    ("operation", "dtype", "value"),
-    [
-        (ReduceOp.MIN, "f4", np.inf),
-        (ReduceOp.MAX, "g", -np.inf),
-        (ReduceOp.MIN, "i2", 2**15 - 1),
-        (ReduceOp.MAX, ">i2", -(2**15)),
-        (ReduceOp.MAX, "u1", 0),
-        (ReduceOp.MIN, "?", True),
-        (ReduceOp.MAX, "?", False),
-        (ReduceOp.BAND, "u1", 255),
-        (ReduceOp.BAND, "?", True),
-    ],
-)
-def test_extreme_neutral_elements(operation, dtype, value):
-    blank = operation.blank(1, np.dtype(dtype))
-    assert (blank.tolist(), blank.dtype) == ([value], np.dtype(dtype))
 
 
 def spread_evenly(comm, rows=3):
