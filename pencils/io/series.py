@@ -1,7 +1,7 @@
 """Output over time: snapshots of fields, which all ranks append to one file.
 
-Rank 0 keeps the `SeriesFile`: it finds room for a snapshot, where all ranks write their points, and
-brings the file to its next state. `series_state` is what the file holds besides the points.
+Rank 0 keeps the `SeriesFile`, everything but the points of fields: it finds room for a snapshot,
+where all ranks write their points, and brings the file to its next state.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import math
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.array.allocation import Array
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
@@ -28,37 +28,43 @@ from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.checksum import add_sums, carry_sums
-from pencils.io.commit import clean, commit, discard, made, make_temporary, set_aside
-from pencils.io.common import check_folder
-from pencils.io.contents import are_fields, whole_grid
+from pencils.io.commit import (
+    WriterLock,
+    check_folder,
+    clean,
+    commit,
+    discard,
+    made,
+    make_temporary,
+    set_aside,
+)
+from pencils.io.contents import are_fields, check_groups, whole_grid
 from pencils.io.file_access import from_root
-from pencils.io.file_info import RESERVED, TIME, Stored
+from pencils.io.file_info import RESERVED, TIME, Stored, encode
 from pencils.io.options import (
     already_there,
     as_attrs,
     as_path,
     read_facts,
+    read_fields,
     read_grid,
     read_mode,
     split_attrs,
 )
-from pencils.io.series_state import (
-    SUMS,
-    Column,
-    SeriesState,
-    describe_columns,
-    read_samples,
-    take,
-)
 from pencils.io.slabs import FileBlocks, ReadyMoves, Slabs, moving
-from pencils.io.writer_lock import WriterLock
 from pencils.io.writers import write_part
 from pencils.layout import Selection
+from pencils.layout.box import as_slice
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
     from pencils.io.series_file import SeriesFile
+
+_NUMBERS = ("bool", "int", "float", "complex", "numpy")  # kinds of values
+
+# Fields by name, with the points to store.
+_Selected = Mapping[str, tuple[PencilArray, Selection]]
 
 
 class TimeSeries(CollectiveBlock):
@@ -127,21 +133,29 @@ class TimeSeries(CollectiveBlock):
         attrs: Mapping[str, Any] | None = None,
         edited: bool = False,
     ) -> None:
-        self._ranks = _find_ranks(grid, comm)
+        self._ranks: Pencil | None = None
+        if grid is None:
+            self._ranks = Pencil(1, comm)
+        elif are_fields(grid):
+            self._ranks = grid[0].pencil
+        elif isinstance(grid, LocalGrid):
+            self._ranks = grid.pencil
         topology = self._ranks.topology if self._ranks else topology_among()
         self._comm = topology.comm
         grid = whole_grid(self._comm, "TimeSeries", grid)
         with agreed(self._comm, "TimeSeries") as agree:
             given, both = as_path(path), as_attrs(attrs, RESERVED)
-            known, notes = split_attrs(both)
+            self._attrs, self._notes = split_attrs(both)
             self._mode = read_mode(mode)
             self._grid = read_grid(grid)
-            _check_comm(self._grid, comm)
             found = self._grid and (self._grid.pencil, self._grid.names, self._grid.axes)
+            if found and comm is not None and not congruent(user_comm(comm), found[0].comm):
+                raise PencilMismatchError(
+                    "comm holds other processes than the grid; leave one of them out"
+                )
             agree(path=given, mode=mode, grid=found, attrs=sorted(both), edited=bool(edited))
         check_folder(topology, given)
         self._path: str = from_root(self._comm, lambda: os.path.realpath(given))
-        self._attrs, self._notes = known, notes
         self._lock = WriterLock()  # taken on rank 0
         self._file: SeriesFile | None = None  # on rank 0
         # Removes, on rank 0, a new series that never takes the place of the old one.
@@ -153,7 +167,9 @@ class TimeSeries(CollectiveBlock):
                 if self._comm.rank == 0:
                     self._lock.take(Path(self._path))
                     self._file = self._open_file(self._mode, edited=bool(edited))
-            self._times: list[float] = from_root(self._comm, self._find_times)
+            self._times = from_root(
+                self._comm, lambda: [*map(float, self._file.times if self._file else ())]
+            )
         except BaseException:
             self._lock.release()
             raise
@@ -205,17 +221,25 @@ class TimeSeries(CollectiveBlock):
             self._check_open()
             now = self._read_time(time)
             agree(time=now, series=self._path)
-            selected, values = read_samples(fields, self._ranks or Pencil(1))
+            selected, values = _read_samples(fields, self._ranks or Pencil(1))
             agree(names=sorted([*selected, *values]))
             agree(**{f"fields[{name!r}]": (value,) for name, value in values.items()})
-            agree(**{f"fields[{name!r}]": _signature(*pair) for name, pair in selected.items()})
-            taken = {name: take(*pair) for name, pair in selected.items()}
+            for name, (u, selection) in selected.items():
+                signature = u.pencil, u.shape, u.dtype, sorted(u.singletons), selection
+                agree(**{f"fields[{name!r}]": signature})
+            taken = {name: _take(*pair) for name, pair in selected.items()}
             if self._file is not None:
-                self._compare(self._file, *describe_columns(selected, taken, values, self._grid))
+                self._file.compare(selected, taken, values, self._grid)
             ready = ReadyMoves.within(agree, moving(taken[name] for name in sorted(taken)))
         self._failed = True
         with self._releasing():
-            self._append(now, taken, values, ready)
+            path, places = from_root(self._comm, self._find_places)
+            targets = {name: (taken[name], places[name]) for name in sorted(places)}
+            sums = _write(self._comm, path, len(self._times), targets, ready)
+            with agreed(self._comm, "append"):
+                if self._file is not None:
+                    with self._taking_place(self._file):
+                        self._file.commit(now, values, sums, places)
         self._failed = False
         self._times.append(now)
 
@@ -246,8 +270,7 @@ class TimeSeries(CollectiveBlock):
             return
         with self._releasing(), agreed(self._comm, "truncate"):
             if self._file is not None:
-                with self._file.state.changing():
-                    self._file.cut(count)
+                self._file.cut(count)
         del self._times[count:]
 
     def set_aside(self) -> None:
@@ -270,9 +293,9 @@ class TimeSeries(CollectiveBlock):
             return
         with self._releasing(), agreed(self._comm, "set_aside"):
             if self._file is not None:
-                with self._file.state.changing():
-                    set_aside(Path(self._path))
-                    self._file = self._open_file("a")
+                self._file.whole = False
+                set_aside(Path(self._path))
+                self._file = self._open_file("a")
         del self._times[:]
 
     def close(self) -> None:
@@ -320,42 +343,24 @@ class TimeSeries(CollectiveBlock):
     def _check_open(self) -> None:
         if self._closed:
             raise ArgumentError(f"{self!r} is closed; make a new TimeSeries to continue it")
-        if self._file is not None and not self._file.state.whole:
+        if self._file is not None and not self._file.whole:
             raise CheckpointError(
                 f"writing to {self.path} failed before; make a new TimeSeries to continue it"
             )
 
-    def _append(
-        self,
-        time: float,
-        fields: Mapping[str, PencilArray],
-        values: Mapping[str, Stored],
-        ready: ReadyMoves,
-    ) -> None:
-        """Add a snapshot, for which all ranks have agreed on what is `ready`. *Collective*."""
-
-        def place() -> tuple[str, dict[str, FileBlocks]]:
-            assert self._file is not None
-            return self._file.path, self._file.place()
-
-        path, places = from_root(self._comm, place)
-        targets = {name: (fields[name], places[name]) for name in sorted(places)}
-        sums = _write(self._comm, path, len(self._times), targets, ready)
-        with agreed(self._comm, "append"):
-            if self._file is not None:
-                row: dict[str, Any] = {name: value.data for name, value in values.items()}
-                row |= {SUMS + name: sums[name] for name in fields}
-                with self._file.state.changing(), self._taking_place(self._file):
-                    self._file.commit({TIME: time, **row}, places)
+    def _find_places(self) -> tuple[str, dict[str, FileBlocks]]:
+        """Return the file to write to, and the places of a snapshot; on rank 0."""
+        assert self._file is not None
+        return self._file.path, self._file.place()
 
     def _open_file(self, mode: str, *, edited: bool = False) -> SeriesFile:
         """Open the file, or make one that has no snapshots; on rank 0."""
         from pencils.io import series_file  # only rank 0 needs h5py
 
-        target, state = Path(self._path), SeriesState(dict(self._attrs))
+        target = Path(self._path)
         if not target.exists():
             with made(target, alone=True) as temporary:
-                series_file.create(str(temporary), state)
+                series_file.create(str(temporary), self._attrs)
         elif mode == "x":
             raise already_there(self._path)
         elif mode == "w":  # under a temporary name, which it keeps until its first snapshot
@@ -363,8 +368,8 @@ class TimeSeries(CollectiveBlock):
             temporary = make_temporary(target)
             self._remove = weakref.finalize(self, discard, temporary)
             try:
-                series_file.create(str(temporary), state)
-                return self._noted(series_file.SeriesFile(str(temporary)))
+                series_file.create(str(temporary), self._attrs)
+                return series_file.SeriesFile(str(temporary), self._notes)
             except BaseException:
                 self._remove()
                 raise
@@ -374,13 +379,7 @@ class TimeSeries(CollectiveBlock):
                 "storage='files'; a series is one file now: choose another name, and read the "
                 f"snapshots by pencils.load({str(target / 'snapshot-000000.h5')!r}) and so on"
             )
-        return self._noted(series_file.SeriesFile(self._path, edited=edited))
-
-    def _noted(self, file: SeriesFile) -> SeriesFile:
-        """Let what the first snapshot will make have the attributes that were given."""
-        if not file.state.times:
-            file.state.notes = self._notes
-        return file
+        return series_file.SeriesFile(self._path, self._notes, edited=edited)
 
     def _abandon(self) -> None:
         """Leave what was there before, if there is nothing to replace it. Local."""
@@ -399,6 +398,7 @@ class TimeSeries(CollectiveBlock):
             yield
             commit(Path(file.path), Path(self._path), alone=True)
         except BaseException:
+            file.whole = False
             file.close()
             self._remove()
             raise
@@ -412,12 +412,8 @@ class TimeSeries(CollectiveBlock):
         try:
             yield
         finally:
-            if self._file is not None and not self._file.state.whole:
+            if self._file is not None and not self._file.whole:
                 self._lock.release()
-
-    def _find_times(self) -> list[float]:
-        """Return the times of all snapshots, on rank 0."""
-        return [] if self._file is None else [*map(float, self._file.state.times)]
 
     def _read_time(self, time: object) -> float:
         now = _read_number(time)
@@ -430,12 +426,6 @@ class TimeSeries(CollectiveBlock):
                 "what a resumed run writes again"
             )
         return now
-
-    def _compare(
-        self, file: SeriesFile, columns: Sequence[Column], coordinates: Mapping[str, Array]
-    ) -> None:
-        """Fix what the series holds, or compare with it; on rank 0."""
-        (file.state.check if file.state.times else file.state.start)(columns, coordinates)
 
 
 def _write(
@@ -459,19 +449,6 @@ def _write(
     return add_sums(comm, sums, agree)
 
 
-def _find_ranks(grid: object, comm: MPI.Intracomm | None) -> Pencil | None:
-    if grid is None:
-        return Pencil(1, comm)
-    if are_fields(grid):
-        return grid[0].pencil
-    return grid.pencil if isinstance(grid, LocalGrid) else None
-
-
-def _check_comm(grid: LocalGrid | None, comm: MPI.Intracomm | None) -> None:
-    if grid is not None and comm is not None and not congruent(user_comm(comm), grid.pencil.comm):
-        raise PencilMismatchError("comm holds other processes than the grid; leave one of them out")
-
-
 def _read_number(time: object) -> float:
     if isinstance(time, bool | np.bool_):
         raise TypeError(f"time={time!r} must be a real number")
@@ -484,6 +461,59 @@ def _read_number(time: object) -> float:
     return float(number)
 
 
-def _signature(u: PencilArray, selection: Selection) -> tuple[object, ...]:
-    """Return what all ranks must agree on."""
-    return u.pencil, u.shape, u.dtype, sorted(u.singletons), selection
+def _read_samples(fields: Any, ranks: Pencil) -> tuple[_Selected, dict[str, Stored]]:
+    """Read what is to be appended: fields with selections of them, and values, sorted by name.
+
+    Raises ArgumentError, IndexError, PencilMismatchError or TypeError if names, fields, selections
+    or values are not what a series takes.
+    """
+    names = read_fields(fields)
+    for name in names:
+        if name == TIME or name.startswith(RESERVED):
+            raise ArgumentError(
+                f"{name!r} cannot be the name of a field of a series; the series itself uses it"
+            )
+    check_groups(sorted([*names, TIME]))
+    selected, values = {}, {}
+    for name in names:
+        thing = fields[name]
+        is_pair = isinstance(thing, tuple) and len(thing) == 2  # noqa: PLR2004
+        u, key = thing if is_pair else (thing, ...)
+        if isinstance(u, PencilArray):
+            selected[name] = u, _read_selection(name, u, key, ranks)
+            continue
+        stored = None
+        with suppress(TypeError):
+            stored = encode(thing)
+        if stored is None or stored.kind not in _NUMBERS:
+            raise TypeError(
+                f"fields[{name!r}] is a {type(thing).__name__}; a series takes PencilArrays, "
+                "(field, selection) pairs, numbers and NumPy arrays"
+            )
+        values[name] = stored
+    return selected, values
+
+
+def _read_selection(name: str, u: PencilArray, key: Any, ranks: Pencil) -> Selection:
+    if u.pencil.size != ranks.size or not u.pencil.same_ranks(ranks):
+        raise PencilMismatchError(
+            f"fields[{name!r}] is on other processes than the series:\n{u.pencil!r}"
+        )
+    selection = Selection.from_key(key, u.shape)
+    if any(kept.step < 0 for kept in selection.ranges):
+        raise ArgumentError(f"fields[{name!r}] is selected backwards; use positive steps")
+    return selection
+
+
+def _take(u: PencilArray, selection: Selection) -> PencilArray:
+    """View the selected points of a field where they are, without halo.
+
+    Dimensions that were indexed by an integer keep one point.
+    """
+    lead = len(u.components)
+    slices = tuple(map(as_slice, selection.ranges))
+    drops = (
+        one.start if drop else one for one, drop in zip(slices, selection.dropped, strict=True)
+    )
+    part = u[(*islice(drops, lead), *slices[lead:])]
+    return PencilArray.from_block(part.pencil, part.local, part.singletons)

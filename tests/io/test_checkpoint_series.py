@@ -263,7 +263,7 @@ def test_the_newest_that_is_whole_is_taken(folder, pencil, series, lab, caplog):
 def test_a_checkpoint_of_a_time_that_no_date_can_have(folder, pencil, series, monkeypatch):
     """Rank 0 alone logs when it was written."""
     save_steps(series(folder), pencil, 1)
-    monkeypatch.setattr("pencils.io.checkpoint_files.datetime", None)
+    monkeypatch.setattr("pencils.io.checkpoint_series.datetime", None)
     assert series(folder).resume(pencil).step == 1
 
 

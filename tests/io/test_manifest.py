@@ -13,8 +13,7 @@ import pytest
 import pencils
 from pencils.errors import CheckpointError
 from pencils.io import manifest
-from pencils.io.manifest import check_manifest
-from pencils.io.seal import END_FIELD
+from pencils.io.manifest import END_FIELD, check_manifest
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -229,7 +228,7 @@ def test_a_series_that_other_tools_have_changed(mpi_tmp_path, pencil, lab):
 
 def test_a_series_has_a_true_record_after_every_step(mpi_tmp_path, pencil, lab, monkeypatch):
     """However much of it earlier records list, and whatever was cut off."""
-    monkeypatch.setattr("pencils.io.series_file._LISTED", 2)
+    monkeypatch.setattr("pencils.io.manifest._LISTED", 2)
     monkeypatch.setattr("pencils.io.series_file._BATCH_BYTES", 16)
     path, u = mpi_tmp_path / "a.h5", pencils.ones(pencil)
     grid = pencils.localgrid(pencil, (np.arange(6.0), np.arange(5.0)))
@@ -262,7 +261,7 @@ def test_a_series_that_begins_again_in_freed_space(mpi_tmp_path, pencil, lab):
 
 
 def test_damage_of_what_earlier_steps_wrote(mpi_tmp_path, pencil, change, lab, monkeypatch):
-    monkeypatch.setattr("pencils.io.series_file._LISTED", 2)
+    monkeypatch.setattr("pencils.io.manifest._LISTED", 2)
     monkeypatch.setattr("pencils.io.series_file._BATCH_BYTES", 16)
     path, u = mpi_tmp_path / "a.h5", pencils.ones(pencil)
     with pencils.TimeSeries(path, comm=pencil.comm) as series:

@@ -12,11 +12,11 @@ from mpi4py import MPI
 import pencils
 from pencils.comm.file import SharedFile
 from pencils.errors import CheckpointError
-from pencils.io import seal, series_file, writers
+from pencils.io import manifest, series_file, writers
 from pencils.io import series as appending
 from pencils.io.chunks import chunk_in_order
+from pencils.io.commit import WriterLock
 from pencils.io.manifest import check_manifest
-from pencils.io.writer_lock import WriterLock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -270,12 +270,12 @@ def test_a_first_snapshot_that_failed_does_not_damage_the_next(lab, mpi_tmp_path
     path = mpi_tmp_path / "a.h5"
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
 
-    def fail(*_args):
+    def fail(*_args, **_options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     series = pencils.TimeSeries(path, comm=lab.comm)
     with monkeypatch.context() as patch:
-        patch.setattr(series_file, "switch", fail)
+        patch.setattr(manifest, "_switch", fail)
         kind, _ = lab.raised(series.append, 0, {f"f{number}": u for number in range(150)})
     assert issubclass(kind, OSError)
     lab.raised(series.append, 0, {"u": u})  # what memory holds is not what the file holds
@@ -291,7 +291,7 @@ def test_a_new_series_that_fails_keeps_no_deleted_file_open(lab, mpi_tmp_path, m
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
     pencils.save(path, {"u": u})
 
-    def fail(*_args):
+    def fail(*_args, **_options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     series = pencils.TimeSeries(path, "w", comm=lab.comm)
@@ -333,15 +333,15 @@ def test_an_append_of_another_process_while_a_series_is_opened(lab, mpi_tmp_path
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.append(0, {"u": u})
-    read = series_file.read
+    read = series_file.SeriesFile._read
 
     def read_and_wait(*args):
         found = read(*args)
-        monkeypatch.setattr(series_file, "read", read)
+        monkeypatch.setattr(series_file.SeriesFile, "_read", read)
         append_alone(path, 7)
         return found
 
-    monkeypatch.setattr(series_file, "read", read_and_wait)
+    monkeypatch.setattr(series_file.SeriesFile, "_read", read_and_wait)
     series = pencils.TimeSeries(path, comm=lab.comm)
     refuses_to_append(lab, series, path, u)
 
@@ -366,17 +366,17 @@ def test_two_processes_repair_a_series_at_once(lab, mpi_tmp_path, monkeypatch):
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.append(0, {"u": u})
     lab.on_root(kill_before_patches, path, 1)
-    pending = seal._pending
+    pending = manifest._pending
 
     def find_and_wait(*args):
         found = pending(*args)
-        monkeypatch.setattr(seal, "_pending", pending)
+        monkeypatch.setattr(manifest, "_pending", pending)
         for time in (2, 3):
             append_alone(path, time)
         return found
 
     if lab.comm.rank == 0:
-        monkeypatch.setattr(seal, "_pending", find_and_wait)
+        monkeypatch.setattr(manifest, "_pending", find_and_wait)
     series = pencils.TimeSeries(path, comm=lab.comm)
     assert np.array_equal(series.times, range(4))
     assert np.array_equal(stored(lab, path, "time"), range(4))

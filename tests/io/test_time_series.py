@@ -14,7 +14,7 @@ from pencils.errors import (
     RankDisagreementError,
 )
 from pencils.io import series_file
-from pencils.io.writer_lock import WriterLock
+from pencils.io.commit import WriterLock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

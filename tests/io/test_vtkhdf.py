@@ -217,7 +217,7 @@ def test_truncated_series(vtk, lab, mpi_tmp_path):
 
 def test_a_failed_append_is_not_shown(vtk, lab, mpi_tmp_path, monkeypatch):
     """Of a snapshot whose points are written, VTK sees nothing before all is written."""
-    from pencils.io import series_file
+    from pencils.io import manifest
 
     path, data = mpi_tmp_path / "a.h5", lab.numbers((3, 3, *SHAPE))
     append(path, lab, data[:2], range(2))
@@ -226,7 +226,7 @@ def test_a_failed_append_is_not_shown(vtk, lab, mpi_tmp_path, monkeypatch):
         raise OSError(28, "no space")
 
     with monkeypatch.context() as patch, contextlib.suppress(OSError):
-        patch.setattr(series_file, "switch", fail)
+        patch.setattr(manifest, "_switch", fail)
         append(path, lab, data[2:], [2])
     times = lab.on_root(lambda: read(vtk, path)[0])
     assert times == (0, 1)
