@@ -21,7 +21,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.comm.mpi import is_simulated
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.commit import LOG, WriterLock, abandoned, check_folder, clean, set_aside, sync
+from pencils.io.commit import LOG, WriterLock, check_folder, clean, set_aside, sync
 from pencils.io.file_access import on_root
 from pencils.io.load import Checkpoint, find_matches, load
 from pencils.io.options import (
@@ -502,7 +502,7 @@ class CheckpointSeries(CollectiveBlock):
             if self._comm.rank == 0:
                 if self._old:
                     old = filter(Path.exists, map(self._path, sorted(self._old, reverse=True)))
-                    aside = [one.rename(abandoned(one)) for one in old]
+                    aside = [set_aside(one, logs=False) for one in old]
                     path.rename(self._path(step))
                     sync(self.directory)
                     _remove(aside)

@@ -38,7 +38,7 @@ from typing import Any
 from pencils.comm.mpi import MPI
 from pencils.comm.topology import Topology
 from pencils.errors import CheckpointError
-from pencils.io.file_access import from_root, open_to_read, system
+from pencils.io.file_access import from_root, open_to_read, open_to_write
 from pencils.io.file_info import FileInfo
 
 LOG = logging.getLogger("pencils")
@@ -87,12 +87,11 @@ class WriterLock:
         path = _lock_path(target)
         try:
             handle = _lock(path, target, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-        except (FileNotFoundError, NotADirectoryError):
-            return
         except OSError as error:
-            if error.errno not in _IMPOSSIBLE:
+            if error.errno in _IMPOSSIBLE:
+                _warn_once(target.parent, error.strerror)
+            elif not isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise
-            _warn_once(target.parent, error.strerror)
             return
         self._end = weakref.finalize(self, _unlock, path, handle, os.getpid())
         if not shared:
@@ -115,7 +114,6 @@ def check_unlocked(target: Path) -> None:
 
 
 def _lock_path(target: Path) -> Path:
-    """Return the hidden file that is locked."""
     name = target.name
     if len(name) > _KEPT:
         name = f"{name[:_KEPT]}-{blake2b(os.fsencode(name), digest_size=4).hexdigest()}"
@@ -123,7 +121,6 @@ def _lock_path(target: Path) -> Path:
 
 
 def _lock(path: Path, target: Path, operation: int) -> int:
-    """Return a descriptor of the hidden file, which has the lock."""
     end, collected = time.monotonic() + _PATIENCE, False
     while True:
         try:
@@ -132,28 +129,28 @@ def _lock(path: Path, target: Path, operation: int) -> int:
             if not path.exists():
                 raise
             handle = os.open(path, os.O_RDONLY | _FLAGS)  # a file of another user
-        kept = False
         try:
             fcntl.flock(handle, operation | fcntl.LOCK_NB)
             if _is_at(path, handle):  # else the holder before has removed it
                 with contextlib.suppress(OSError):  # of another user
                     os.ftruncate(handle, 0)  # the text of a writer that was killed
-                kept = True
                 return handle
-        except OSError as error:
+            _close(handle)
+        except BaseException as error:
+            _close(handle)
+            if not isinstance(error, OSError):
+                raise
             if error.errno not in _HELD:
                 raise OSError(error.errno, f"cannot lock: {error.strerror}", str(path)) from None
-        finally:
-            if not kept:
-                _close(handle)
         holder = ""
         with contextlib.suppress(OSError):  # removed by now
             holder = path.read_text(errors="replace")
-        if holder.startswith(_me()) and not collected:  # perhaps one that nothing refers to
+        is_mine = holder.startswith(_me())
+        if is_mine and not collected:  # perhaps one that nothing refers to
             gc.collect()
             collected = True
         elif holder or time.monotonic() > end:
-            mine = " (this one)" if holder.startswith(_me()) else ""
+            mine = " (this one)" if is_mine else ""
             msg = (
                 f"{target} is open for writing by {holder or 'another program'}{mine}: close it "
                 "there first, or choose another name; it can be read meanwhile"
@@ -175,7 +172,6 @@ def _unlock(path: Path, handle: int, process: int) -> None:
 
 
 def _is_at(path: Path, handle: int) -> bool:
-    """Whether a path still leads to an open file."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(handle))
     except FileNotFoundError:
@@ -326,24 +322,6 @@ def wait_for_space(left: int = 0) -> None:
         _FREEING.pop(0).join()
 
 
-@contextlib.contextmanager
-def made(target: Path, *, alone: bool = False) -> Iterator[Path]:
-    """Give a ``with`` block a temporary to write, which takes the name of `target` at the end.
-
-    It does so by `commit`. If that or the block fails, the temporary is removed, and `target` is as
-    it was.
-    """
-    clean(target)
-    temporary = make_temporary(target)
-    try:
-        with system("write", target):
-            yield temporary
-            commit(temporary, target, alone=alone)
-    except BaseException:
-        discard(temporary)
-        raise
-
-
 def allocate(file: Path) -> None:
     """Allocate the disk space of a file with holes, if the file system can do that.
 
@@ -353,18 +331,15 @@ def allocate(file: Path) -> None:
     fallocate = getattr(_C_LIBRARY, "fallocate", None)
     if fallocate is None:  # as on macOS
         return
-    handle, number = os.open(file, os.O_WRONLY), 0
-    try:
-        size = ctypes.c_int64(os.fstat(handle).st_size)
+    with open_to_write(file, os.O_WRONLY) as handle:
+        size, number = ctypes.c_int64(os.fstat(handle).st_size), 0
         for _ in range(2):
             failed = fallocate(handle, 0, ctypes.c_int64(0), size)
             number = ctypes.get_errno() if failed else 0
             if number not in _NO_ROOM:
                 return
             wait_for_space()  # what replaced files have may be all that lacks
-    finally:
-        os.close(handle)
-    raise OSError(number, os.strerror(number), str(file))
+        raise OSError(number, os.strerror(number))
 
 
 def discard(temporary: Path) -> None:
@@ -378,28 +353,20 @@ def discard(temporary: Path) -> None:
         _DISCARDED.add(temporary)
 
 
-def abandoned(path: Path) -> Path:
-    """Return an unused name for a file that stays, but no longer counts."""
+def set_aside(path: Path, *, logs: bool = True) -> Path:
+    """Rename a file that stays, but no longer counts; log the new name, and return it."""
     first = path.with_name(f"{path.name}.abandoned")
     numbered = (path.with_name(f"{first.name}-{number}") for number in count(2))
-    return next(one for one in chain([first], numbered) if not one.exists())
-
-
-def set_aside(path: Path) -> None:
-    """Rename a file that no longer counts, and log the new name."""
-    aside = abandoned(path)
-    path.rename(aside)
-    LOG.warning("%s is set aside as %s", path, aside.name)
+    aside = path.rename(next(one for one in chain([first], numbered) if not one.exists()))
+    if logs:
+        LOG.warning("%s is set aside as %s", path, aside.name)
+    return aside
 
 
 def sync(path: Path) -> None:
     """Bring a file, or the names in a directory, to the disk."""
-    with system("write", path):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    with open_to_write(path, os.O_RDONLY) as handle:
+        os.fsync(handle)
 
 
 # Hosts that are named in an error.
@@ -416,11 +383,8 @@ def check_visible_on_all_hosts(topology: Topology, verb: str, path: Path, new: P
     """
     hosts = _find_hosts(topology, new)
     if hosts and hosts[_ABSENT]:
-        msg = (
-            f"cannot {verb} {path}: a new file in {new.parent} exists on {hosts[_SEEN]}, "
-            f"but not on {hosts[_ABSENT]}; {_SHARE}"
-        )
-        raise FileNotFoundError(errno.ENOENT, msg)
+        seen = f"a new file in {new.parent} exists on {hosts[_SEEN]}, but not on {hosts[_ABSENT]}"
+        raise FileNotFoundError(errno.ENOENT, f"cannot {verb} {path}: {seen}; {_SHARE}")
 
 
 def check_folder(topology: Topology, given: str) -> None:
@@ -467,21 +431,17 @@ def _check_same(topology: Topology, path: str, size: int | None = None) -> None:
     hosts = _find_hosts(topology, Path(path), size)
     if hosts is None or not hosts[_SEEN]:
         return
-    start = f"cannot load {path}: it "
-    if hosts[_ABSENT]:
-        msg = f"{start}exists on {hosts[_SEEN]}, but not on {hosts[_ABSENT]}; {_SHARE}"
+    seen, absent, other = hosts
+    if absent:
+        msg = f"cannot load {path}: it exists on {seen}, but not on {absent}; {_SHARE}"
         raise FileNotFoundError(errno.ENOENT, msg)
-    if hosts[_OTHER]:
-        raise CheckpointError(
-            f"{start}has another size on {hosts[_OTHER]} than on {hosts[_SEEN]}; {_SHARE}"
-        )
+    if other:
+        msg = f"cannot load {path}: it has another size on {other} than on {seen}; {_SHARE}"
+        raise CheckpointError(msg)
 
 
 def _find_hosts(topology: Topology, path: Path, size: int | None = None) -> list[str] | None:
-    """Name the hosts that see a file, do not, or see one of another size. *Collective*.
-
-    Returns None if all see it, as on one node.
-    """
+    """Name the hosts that see a file, do not, or see another size; None if all see it."""
     if topology.nodes == 1:
         return None
     found = _look(path, size)
@@ -491,11 +451,9 @@ def _find_hosts(topology: Topology, path: Path, size: int | None = None) -> list
     mine = MPI.Get_processor_name(), topology.rank, found
     for name, rank, seen in topology.comm.allgather(mine):
         hosts[seen].setdefault(name, f"{name} (rank {rank})")
-    return [
-        ", ".join([*names.values()][:_MOST_HOSTS])
-        + (f" and {len(names) - _MOST_HOSTS} more" if len(names) > _MOST_HOSTS else "")
-        for names in hosts
-    ]
+    texts = (", ".join([*names.values()][:_MOST_HOSTS]) for names in hosts)
+    more = (len(names) - _MOST_HOSTS for names in hosts)
+    return [text + f" and {n} more" * (n > 0) for text, n in zip(texts, more, strict=True)]
 
 
 def _look(path: Path, size: int | None) -> int:

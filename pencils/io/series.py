@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,21 +27,11 @@ from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.checksum import add_sums, carry_sums
-from pencils.io.commit import (
-    WriterLock,
-    check_folder,
-    clean,
-    commit,
-    discard,
-    made,
-    make_temporary,
-    set_aside,
-)
+from pencils.io.commit import check_folder
 from pencils.io.contents import are_fields, check_groups, whole_grid
 from pencils.io.file_access import from_root
 from pencils.io.file_info import RESERVED, TIME, Stored, encode
 from pencils.io.options import (
-    already_there,
     as_attrs,
     as_path,
     read_facts,
@@ -145,7 +134,7 @@ class TimeSeries(CollectiveBlock):
         grid = whole_grid(self._comm, "TimeSeries", grid)
         with agreed(self._comm, "TimeSeries") as agree:
             given, both = as_path(path), as_attrs(attrs, RESERVED)
-            self._attrs, self._notes = split_attrs(both)
+            known, notes = split_attrs(both)
             self._mode = read_mode(mode)
             self._grid = read_grid(grid)
             found = self._grid and (self._grid.pencil, self._grid.names, self._grid.axes)
@@ -156,22 +145,24 @@ class TimeSeries(CollectiveBlock):
             agree(path=given, mode=mode, grid=found, attrs=sorted(both), edited=bool(edited))
         check_folder(topology, given)
         self._path: str = from_root(self._comm, lambda: os.path.realpath(given))
-        self._lock = WriterLock()  # taken on rank 0
         self._file: SeriesFile | None = None  # on rank 0
-        # Removes, on rank 0, a new series that never takes the place of the old one.
-        self._remove: weakref.finalize[Any, Any] | None = None
         self._failed = False  # whether the last append was not completed
         self._closed = False
+
+        def find_times() -> list[float]:
+            return [*map(float, self._file.times if self._file else ())]
+
         try:
             with agreed(self._comm, "TimeSeries"):
                 if self._comm.rank == 0:
-                    self._lock.take(Path(self._path))
-                    self._file = self._open_file(self._mode, edited=bool(edited))
-            self._times = from_root(
-                self._comm, lambda: [*map(float, self._file.times if self._file else ())]
-            )
+                    from pencils.io.series_file import SeriesFile  # only rank 0 needs h5py
+
+                    target = Path(self._path)
+                    self._file = SeriesFile(target, self._mode, known, notes, edited=bool(edited))
+            self._times = from_root(self._comm, find_times)
         except BaseException:
-            self._lock.release()
+            if self._file is not None:
+                self._file.abandon()
             raise
 
     @property
@@ -219,7 +210,15 @@ class TimeSeries(CollectiveBlock):
         """
         with agreed(self._comm, "append") as agree:
             self._check_open()
-            now = self._read_time(time)
+            now = _read_number(time)
+            if math.isinf(now):
+                raise ArgumentError(f"time={time!r} must be finite")
+            if self._times and now <= self._times[-1]:
+                raise ArgumentError(
+                    f"time={now} is not later than the last snapshot, at {self._times[-1]}, in "
+                    f"{self.path}: TimeSeries(path, mode='w') starts anew, and truncate(time) "
+                    "drops what a resumed run writes again"
+                )
             agree(time=now, series=self._path)
             selected, values = _read_samples(fields, self._ranks or Pencil(1))
             agree(names=sorted([*selected, *values]))
@@ -231,15 +230,18 @@ class TimeSeries(CollectiveBlock):
             if self._file is not None:
                 self._file.compare(selected, taken, values, self._grid)
             ready = ReadyMoves.within(agree, moving(taken[name] for name in sorted(taken)))
+
+        def find_places() -> tuple[str, dict[str, FileBlocks]]:
+            assert self._file is not None
+            return self._file.path, self._file.place()
+
         self._failed = True
-        with self._releasing():
-            path, places = from_root(self._comm, self._find_places)
-            targets = {name: (taken[name], places[name]) for name in sorted(places)}
-            sums = _write(self._comm, path, len(self._times), targets, ready)
-            with agreed(self._comm, "append"):
-                if self._file is not None:
-                    with self._taking_place(self._file):
-                        self._file.commit(now, values, sums, places)
+        path, places = from_root(self._comm, find_places)
+        targets = {name: (taken[name], places[name]) for name in sorted(places)}
+        sums = _write(self._comm, path, len(self._times), targets, ready)
+        with agreed(self._comm, "append"):
+            if self._file is not None:
+                self._file.commit(now, values, sums, places)
         self._failed = False
         self._times.append(now)
 
@@ -268,7 +270,7 @@ class TimeSeries(CollectiveBlock):
         count = sum(one <= last for one in self._times)
         if count == len(self._times):
             return
-        with self._releasing(), agreed(self._comm, "truncate"):
+        with agreed(self._comm, "truncate"):
             if self._file is not None:
                 self._file.cut(count)
         del self._times[count:]
@@ -291,11 +293,9 @@ class TimeSeries(CollectiveBlock):
             agree(series=self._path)
         if not self._times:
             return
-        with self._releasing(), agreed(self._comm, "set_aside"):
+        with agreed(self._comm, "set_aside"):
             if self._file is not None:
-                self._file.whole = False
-                set_aside(Path(self._path))
-                self._file = self._open_file("a")
+                self._file.set_aside()
         del self._times[:]
 
     def close(self) -> None:
@@ -309,15 +309,11 @@ class TimeSeries(CollectiveBlock):
         if self._closed:
             return
         self._closed = True
-        try:
-            if self._failed and not self._times:
-                self._abandon()
-            with agreed(self._comm, "close"):
-                if self._file is not None and (self._remove is None or self._remove.alive):
-                    with self._taking_place(self._file):
-                        self._file.close()
-        finally:
-            self._lock.release()
+        with agreed(self._comm, "close"):
+            if self._file is not None:
+                if self._failed and not self._times:
+                    self._file.abandon()
+                self._file.close()
 
     def _block_comm(self) -> MPI.Intracomm:
         return self._comm
@@ -327,10 +323,8 @@ class TimeSeries(CollectiveBlock):
 
     def _give_up(self, _error: BaseException, /) -> None:
         self._closed = True
-        try:
-            self._abandon()
-        finally:
-            self._lock.release()
+        if self._file is not None:
+            self._file.abandon()
 
     def __len__(self) -> int:
         return len(self._times)
@@ -347,85 +341,6 @@ class TimeSeries(CollectiveBlock):
             raise CheckpointError(
                 f"writing to {self.path} failed before; make a new TimeSeries to continue it"
             )
-
-    def _find_places(self) -> tuple[str, dict[str, FileBlocks]]:
-        """Return the file to write to, and the places of a snapshot; on rank 0."""
-        assert self._file is not None
-        return self._file.path, self._file.place()
-
-    def _open_file(self, mode: str, *, edited: bool = False) -> SeriesFile:
-        """Open the file, or make one that has no snapshots; on rank 0."""
-        from pencils.io import series_file  # only rank 0 needs h5py
-
-        target = Path(self._path)
-        if not target.exists():
-            with made(target, alone=True) as temporary:
-                series_file.create(str(temporary), self._attrs)
-        elif mode == "x":
-            raise already_there(self._path)
-        elif mode == "w":  # under a temporary name, which it keeps until its first snapshot
-            clean(target)
-            temporary = make_temporary(target)
-            self._remove = weakref.finalize(self, discard, temporary)
-            try:
-                series_file.create(str(temporary), self._attrs)
-                return series_file.SeriesFile(str(temporary), self._notes)
-            except BaseException:
-                self._remove()
-                raise
-        elif (target / "index.h5").exists():
-            raise CheckpointError(
-                f"{target} is a folder of snapshots, as older versions of pencils wrote with "
-                "storage='files'; a series is one file now: choose another name, and read the "
-                f"snapshots by pencils.load({str(target / 'snapshot-000000.h5')!r}) and so on"
-            )
-        return series_file.SeriesFile(self._path, self._notes, edited=edited)
-
-    def _abandon(self) -> None:
-        """Leave what was there before, if there is nothing to replace it. Local."""
-        if self._remove is not None:
-            if self._file is not None:
-                self._file.close()
-            self._remove()
-
-    @contextmanager
-    def _taking_place(self, file: SeriesFile) -> Iterator[None]:
-        """Let a new series take the place of the old one when the block has written to it."""
-        if self._remove is None:
-            yield
-            return
-        try:
-            yield
-            commit(Path(file.path), Path(self._path), alone=True)
-        except BaseException:
-            file.whole = False
-            file.close()
-            self._remove()
-            raise
-        file.path = self._path
-        self._remove.detach()
-        self._remove = None
-
-    @contextmanager
-    def _releasing(self) -> Iterator[None]:
-        """Let another series write after a failure with which this one cannot go on."""
-        try:
-            yield
-        finally:
-            if self._file is not None and not self._file.whole:
-                self._lock.release()
-
-    def _read_time(self, time: object) -> float:
-        now = _read_number(time)
-        if math.isinf(now):
-            raise ArgumentError(f"time={time!r} must be finite")
-        if self._times and now <= self._times[-1]:
-            raise ArgumentError(
-                f"time={now} is not later than the last snapshot, at {self._times[-1]}, in "
-                f"{self.path}: TimeSeries(path, mode='w') starts anew, and truncate(time) drops "
-                "what a resumed run writes again"
-            )
-        return now
 
 
 def _write(
@@ -480,7 +395,14 @@ def _read_samples(fields: Any, ranks: Pencil) -> tuple[_Selected, dict[str, Stor
         is_pair = isinstance(thing, tuple) and len(thing) == 2  # noqa: PLR2004
         u, key = thing if is_pair else (thing, ...)
         if isinstance(u, PencilArray):
-            selected[name] = u, _read_selection(name, u, key, ranks)
+            if u.pencil.size != ranks.size or not u.pencil.same_ranks(ranks):
+                raise PencilMismatchError(
+                    f"fields[{name!r}] is on other processes than the series:\n{u.pencil!r}"
+                )
+            selection = Selection.from_key(key, u.shape)
+            if any(kept.step < 0 for kept in selection.ranges):
+                raise ArgumentError(f"fields[{name!r}] is selected backwards; use positive steps")
+            selected[name] = u, selection
             continue
         stored = None
         with suppress(TypeError):
@@ -492,17 +414,6 @@ def _read_samples(fields: Any, ranks: Pencil) -> tuple[_Selected, dict[str, Stor
             )
         values[name] = stored
     return selected, values
-
-
-def _read_selection(name: str, u: PencilArray, key: Any, ranks: Pencil) -> Selection:
-    if u.pencil.size != ranks.size or not u.pencil.same_ranks(ranks):
-        raise PencilMismatchError(
-            f"fields[{name!r}] is on other processes than the series:\n{u.pencil!r}"
-        )
-    selection = Selection.from_key(key, u.shape)
-    if any(kept.step < 0 for kept in selection.ranges):
-        raise ArgumentError(f"fields[{name!r}] is selected backwards; use positive steps")
-    return selection
 
 
 def _take(u: PencilArray, selection: Selection) -> PencilArray:

@@ -10,9 +10,12 @@ the values, the time among them, and the file is brought to its next state.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -25,8 +28,10 @@ from pencils.errors import ArgumentError, CheckpointError
 from pencils.io import hdf5
 from pencils.io.captured_file import changing
 from pencils.io.chunks import chunk_in_order, count_chunks
+from pencils.io.commit import WriterLock, clean, commit, discard, make_temporary, set_aside
 from pencils.io.contents import known_extents
 from pencils.io.create import describe_all, label, reserve, store_attribute, store_value
+from pencils.io.file_access import system
 from pencils.io.file_info import (
     COORDINATE,
     FORMAT,
@@ -39,7 +44,7 @@ from pencils.io.file_info import (
 )
 from pencils.io.manifest import Extent, Listed, SealedFile, check_manifest, repair, seal_new
 from pencils.io.objects import read_checked
-from pencils.io.options import check_notes
+from pencils.io.options import already_there, check_notes
 from pencils.io.slabs import FileBlocks
 from pencils.io.vtkhdf import update_view
 from pencils.layout import Selection
@@ -60,7 +65,7 @@ _BATCH_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SeriesColumn:
     """A dataset that grows with time."""
 
     name: str
@@ -84,21 +89,56 @@ class Column:
         return batch, *(max(1, n) for n in self.shape)
 
 
-class SeriesFile(SealedFile):
-    """The file of a series, which `create` has made. On rank 0 only.
+class SeriesFile:
+    """The file of a series, which is locked, and made if there is none. On rank 0 only.
 
-    If a process was killed while it changed the file, the change is completed. `notes` are
-    attributes of the datasets that the first snapshot will make. Raises CheckpointError if there is
-    a file that is no series, damaged, or changed by another program.
+    If a process was killed while it changed the file, the change is completed. `attrs` are those of
+    a new file, `notes` those of the datasets that the first snapshot will make. With mode "w", what
+    is there stays until the first snapshot or `close`. Raises CheckpointError if there is a file
+    that is no series, damaged, or changed by another program; BlockingIOError if it is in use.
     """
 
-    def __init__(self, path: str, notes: Mapping[str, Any], *, edited: bool = False) -> None:
-        self.whole = True  # whether all this is also in the file; else neither can be trusted
+    def __init__(
+        self,
+        target: Path,
+        mode: str,
+        attrs: Mapping[str, Any],
+        notes: Mapping[str, Any],
+        *,
+        edited: bool = False,
+    ) -> None:
+        self._target, self._given = target, (attrs, notes)
+        # Removes a new file that never takes the place of the old one.
+        self._remove: weakref.finalize[Any, Any] | None = None
+        self._lock = WriterLock()
+        self._lock.take(target)
+        with self._changing():
+            self._open(mode, edited=edited)
+
+    def _open(self, mode: str, *, edited: bool = False) -> None:
+        """Open the file, or make one that has no snapshots."""
         self.times: list[float] = []
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[str, SeriesColumn] = {}
         self._coordinates: dict[str, Array] = {}  # along axes of columns
         self._sums: dict[str, list[int]] = {}  # checksums of all snapshots, by field
         self._notes: dict[str, Any] = {}
+        target, path = self._target, str(self._target)
+        is_new = not target.exists()
+        if mode == "x" and not is_new:
+            raise already_there(path)
+        if (target / "index.h5").exists() and mode == "a":
+            raise CheckpointError(
+                f"{path} is a folder of snapshots, as older versions of pencils wrote with "
+                "storage='files'; a series is one file now: choose another name, and read the "
+                f"snapshots by pencils.load({str(target / 'snapshot-000000.h5')!r}) and so on"
+            )
+        if is_new or mode == "w":
+            clean(target)
+            temporary = make_temporary(target)
+            self._remove = weakref.finalize(self, discard, temporary)
+            path = str(temporary)
+            with system("write", target):
+                _create(path, self._given[0])
         repair(path)
         record, raw = self._read(path, Access(edited=edited))
         if record is None:  # another program has changed the file
@@ -106,8 +146,53 @@ class SeriesFile(SealedFile):
             record = check_manifest(path)
             assert record is not None
         if not self.times:
-            self._notes = dict(notes)
-        super().__init__(path, record)
+            self._notes = dict(self._given[1])
+        self._sealed = SealedFile(path, record)
+        if is_new:
+            self._take_place()
+
+    @property
+    def path(self) -> str:
+        """The file to write to: a temporary one while there is another with the name."""
+        return self._sealed.path
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change this object and the file together; after a failure neither can be trusted."""
+        self.whole = False
+        try:
+            yield
+        except BaseException:
+            self.abandon()
+            raise
+        self.whole = True
+
+    def _take_place(self) -> None:
+        """Give a new file the name, in place of what has it."""
+        if self._remove is not None and self._remove.alive:
+            commit(Path(self.path), self._target, alone=True)
+            self._sealed.path = str(self._target)
+            self._remove.detach()
+
+    def close(self) -> None:
+        """Give a new file the name, unless it was abandoned, and let others write."""
+        with self._changing():
+            self._take_place()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Forget changes, remove a new file that has not got the name, and let others write."""
+        if hasattr(self, "_sealed"):
+            self._sealed.close()
+        if self._remove is not None:
+            self._remove()
+        self._lock.release()
+
+    def set_aside(self) -> None:
+        """Give the file another name, and make a new one."""
+        with self._changing():
+            set_aside(self._target)
+            self._open("a")
 
     def compare(
         self,
@@ -125,7 +210,7 @@ class SeriesFile(SealedFile):
         for name, value in values.items():
             labels = tuple(f"dim{axis}_{n}" for axis, n in enumerate(value.data.shape))
             attrs = {_VALUE: "numpy"}
-            given[name] = Column(name, value.data.shape, value.data.dtype, labels, attrs)
+            given[name] = SeriesColumn(name, value.data.shape, value.data.dtype, labels, attrs)
         coordinates = {} if grid is None else dict(zip(grid.names, grid.axes, strict=True))
         for name, (u, selection) in selected.items():
             given[name], own = _describe_field(name, u, selection, taken[name], grid)
@@ -138,7 +223,7 @@ class SeriesFile(SealedFile):
         given = dict(sorted(given.items()))
         (self._check if self.times else self._start)(given, coordinates)
 
-    def _start(self, given: Mapping[str, Column], coordinates: Mapping[str, Array]) -> None:
+    def _start(self, given: Mapping[str, SeriesColumn], coordinates: Mapping[str, Array]) -> None:
         labels = {label for column in given.values() for label in column.labels}
         taken = (labels | coordinates.keys()) & (given.keys() | {TIME})
         if taken:
@@ -147,13 +232,13 @@ class SeriesFile(SealedFile):
             )
         check_notes(self._notes, {*given, TIME, *coordinates})
         names = [column.name for column in given.values() if column.is_field]
-        times = Column(TIME, (), np.dtype(float), attrs={_VALUE: "numpy"})
-        sums = {_SUMS + name: Column(_SUMS + name, (), np.dtype(np.uint64)) for name in names}
+        times = SeriesColumn(TIME, (), np.dtype(float), attrs={_VALUE: "numpy"})
+        sums = {_SUMS + name: SeriesColumn(_SUMS + name, (), np.dtype(np.uint64)) for name in names}
         self._columns = {TIME: times, **given, **sums}
         self._coordinates = dict(coordinates)
         self._sums = {name: [] for name in names}
 
-    def _check(self, given: Mapping[str, Column], coordinates: Mapping[str, Array]) -> None:
+    def _check(self, given: Mapping[str, SeriesColumn], coordinates: Mapping[str, Array]) -> None:
         own = {name for name in self._columns if name != TIME and not name.startswith(_SUMS)}
         for names, what in ((own - given.keys(), "misses"), (given.keys() - own, "has besides")):
             if names:
@@ -185,11 +270,11 @@ class SeriesFile(SealedFile):
         """
         count = len(self.times)
         if count == 0:
-            self.whole = False
-            with changing(self.begin()) as file:
-                self._make_datasets(file)
-            self._end()
-        with changing(self.begin()) as file:
+            with self._changing():
+                with changing(self._sealed.begin()) as file:
+                    self._make_datasets(file)
+                self._end()
+        with changing(self._sealed.begin()) as file:
             for name in self._columns:
                 file[name].resize(count + 1, axis=0)
             return {name: self._find(file, self._columns[name]) for name in self._sums}
@@ -205,35 +290,35 @@ class SeriesFile(SealedFile):
 
         Raises CheckpointError if another process has written to the file.
         """
-        assert self.captured is not None
-        self.whole = False
-        self.times.append(time)
         row: dict[str, Any] = {TIME: time} | {name: one.data for name, one in values.items()}
-        for name, total in sums.items():
-            self._sums[name].append(total)
-            row[_SUMS + name] = total
-        with changing(self.captured) as file:
-            for name, value in row.items():
-                if np.size(value):
-                    file[name][-1] = np.asarray(value, self._columns[name].dtype)
-            self._write_totals(file)
-        self._end((start, place.nbytes) for place in places.values() for start in place.starts)
+        row |= {_SUMS + name: total for name, total in sums.items()}
+        assert self._sealed.captured is not None
+        with self._changing():
+            self.times.append(time)
+            for name, total in sums.items():
+                self._sums[name].append(total)
+            with changing(self._sealed.captured) as file:
+                for name, value in row.items():
+                    if np.size(value):
+                        file[name][-1] = np.asarray(value, self._columns[name].dtype)
+                self._write_totals(file)
+            self._end((start, place.nbytes) for place in places.values() for start in place.starts)
+            self._take_place()
 
     def cut(self, count: int) -> None:
         """Keep the first snapshots only."""
-        self.whole = False
         histories: list[list[Any]] = [self.times, *self._sums.values()]
-        for history in histories:
-            del history[count:]
-        with changing(self.begin()) as file:
-            for name in self._columns:
-                file[name].resize(count, axis=0)
-            self._write_totals(file)
-        self._end()
+        with self._changing():
+            for history in histories:
+                del history[count:]
+            with changing(self._sealed.begin()) as file:
+                for name in self._columns:
+                    file[name].resize(count, axis=0)
+                self._write_totals(file)
+            self._end()
 
     def _end(self, raw: Iterable[Extent] = ()) -> None:
-        self.end({entry.name: Listed.of(entry) for entry in self._entries()}, raw)
-        self.whole = True
+        self._sealed.end({entry.name: Listed.of(entry) for entry in self._entries()}, raw)
 
     def _entries(self) -> list[DatasetInfo]:
         """Describe all datasets."""
@@ -277,7 +362,7 @@ class SeriesFile(SealedFile):
                 label(file, made[name], (TIME, *column.labels))
         describe_all(file, self._notes, has_grid=bool(self._coordinates))
 
-    def _find(self, file: Any, column: Column) -> FileBlocks:
+    def _find(self, file: Any, column: SeriesColumn) -> FileBlocks:
         """Find the chunks of the last snapshot of a field."""
         if not column.nbytes:
             return FileBlocks((), 1)
@@ -287,7 +372,7 @@ class SeriesFile(SealedFile):
             at = (i * extent for i, extent in zip(index, chunk[1:], strict=True))
             found = dataset.get_chunk_info_by_coord((dataset.shape[0] - 1, *at))
             starts.append(found.byte_offset)
-        if min(starts) < self.record.stop:
+        if min(starts) < self._sealed.record.stop:
             raise RuntimeError(
                 "this version of HDF5 allocates chunks in another way than pencils expects"
             )
@@ -332,7 +417,7 @@ class SeriesFile(SealedFile):
             attrs.pop(_SUM, None)
             dtype = dataset.dtype if dataset.dtype.names else np.dtype(dataset.dtype.str)
             shape = dataset.shape[1:]
-            self._columns[name] = Column(name, shape, dtype, labels, attrs, is_field=is_field)
+            self._columns[name] = SeriesColumn(name, shape, dtype, labels, attrs, is_field=is_field)
             if name == TIME:
                 self.times = list(read_checked(dataset))
             elif name.startswith(_SUMS):
@@ -343,7 +428,7 @@ class SeriesFile(SealedFile):
             self._notes[name] = own
 
 
-def create(path: str, attrs: Mapping[str, Any]) -> None:
+def _create(path: str, attrs: Mapping[str, Any]) -> None:
     """Overwrite `path` with a series that has no snapshots."""
     with changing(path, "w") as file:
         facts: dict[str, object] = {"format": FORMAT, "complete": 1, "series": _VERSION}
@@ -355,7 +440,7 @@ def create(path: str, attrs: Mapping[str, Any]) -> None:
     seal_new(path, (), ())
 
 
-def _check_layout(path: str, dataset: Any, column: Column, count: int) -> None:
+def _check_layout(path: str, dataset: Any, column: SeriesColumn, count: int) -> None:
     """Raise CheckpointError if a dataset cannot be continued as another program has stored it."""
     layout = dataset.id.get_create_plist()
     early = layout.get_alloc_time() == h5py.h5d.ALLOC_TIME_EARLY
@@ -368,7 +453,7 @@ def _check_layout(path: str, dataset: Any, column: Column, count: int) -> None:
 
 def _describe_field(
     name: str, u: PencilArray, selection: Selection, taken: PencilArray, grid: LocalGrid | None
-) -> tuple[Column, dict[str, Array]]:
+) -> tuple[SeriesColumn, dict[str, Array]]:
     """Describe the dataset of a field, and the coordinates of its own that it needs.
 
     An axis that has all points of the grid has the coordinate of the grid; of a part of them a
@@ -406,5 +491,5 @@ def _describe_field(
             along = f"{name.replace('/', '_')}_{known.names[dim]}"
             labels.append(along)
             own[along] = known.axes[dim][kept.start : kept.stop : kept.step]
-    column = Column(name, selection.shape, taken.dtype, tuple(labels), attrs, is_field=True)
+    column = SeriesColumn(name, selection.shape, taken.dtype, tuple(labels), attrs, is_field=True)
     return column, own
