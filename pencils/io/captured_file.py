@@ -30,10 +30,9 @@ Change = tuple[int, bytes]
 class CapturedFile(io.RawIOBase):
     """An existing file, with `changes`, that h5py can modify, while the file itself is only read.
 
-    HDF5 thus decides where everything goes, chunks of datasets included. Bytes that HDF5 writes
-    from the memory of `dummy`, a contiguous array that represents data of other ranks, get a place
-    in the file but no contents; the caller writes those. They are known by their address, so that
-    a file of any size needs no memory here.
+    HDF5 decides where everything goes. Bytes that HDF5 writes from the memory of `dummy`, an array
+    that represents data of other ranks, get a place in the file but no contents; the caller writes
+    those. They are known by their address, so that chunks of any size need no memory here.
     """
 
     def __init__(
@@ -174,10 +173,9 @@ class CapturedFile(io.RawIOBase):
 def changing(
     file: str | CapturedFile, mode: Literal["r+", "w"] = "r+", **options: Any
 ) -> Iterator[Any]:
-    """Open a file for changes by h5py in a ``with`` block, and write them at its end.
+    """Open a file, which exists, for changes by h5py in a ``with`` block; write them at its end.
 
-    The file exists; the changes of a `CapturedFile` are left to the caller. `options` are those of
-    `h5py.File`. Raises OSError if the file can be neither read nor written.
+    Changes of a `CapturedFile` are left to the caller. `options` are those of `h5py.File`.
     """
     import h5py  # most ranks never need it
 

@@ -453,9 +453,8 @@ class CheckpointSeries(CollectiveBlock):
     def _read_newest(self, steps: Iterable[int], read: Callable[[Path], T]) -> tuple[int, T] | None:
         """Call `read` for the files of some steps, newest first, until one is valid. *Collective*.
 
-        Returns the step and the result, or None; notes why files were skipped: they are damaged or
-        missing. Raises what `read` raises for other files, and OSError if the system cannot read
-        one.
+        Notes why files were skipped: they are damaged or missing. Raises what `read` raises for
+        other files, and OSError if the system cannot read one.
         """
         logs, self._skipped = self._comm.rank == 0, {}
         for step in sorted(steps, reverse=True):
@@ -525,10 +524,7 @@ class CheckpointSeries(CollectiveBlock):
 
 
 def _open_directory(given: str, mode: str) -> tuple[Path, frozenset[int]]:
-    """Make the directory, unless it exists, and find the checkpoints to replace; local.
-
-    Raises OSError if it cannot be made; FileExistsError with mode "x", if it has checkpoints.
-    """
+    """Make the directory, unless it exists, and find the checkpoints to replace; local."""
     path = Path(os.path.realpath(given))
     if not path.parent.is_dir():
         raise FileNotFoundError(
@@ -601,10 +597,7 @@ class SignalListener:
 
 
 def _read_signals(signals: object) -> list[int]:
-    """Return the numbers of signals.
-
-    Raises TypeError or ArgumentError if one cannot be caught, or this is not the main thread.
-    """
+    """Return the numbers of signals; raise TypeError or ArgumentError if one cannot be caught."""
     if not isinstance(signals, Iterable):
         raise TypeError(
             f"signals={signals!r} must be several, like (signal.SIGTERM,), or () for none"

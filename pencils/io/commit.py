@@ -26,7 +26,7 @@ import shutil
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from errno import EACCES, EAGAIN, EBADF, ENOLCK, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS, ESTALE
 from functools import cache
@@ -79,8 +79,8 @@ class WriterLock:
     def take(self, target: Path, *, shared: bool = False) -> None:
         """Lock a file, which need not exist; alone, or as ``shared`` with others for a moment.
 
-        Without a folder there is nothing to lock; where locks are impossible, a warning is logged.
-        Raises BlockingIOError if another writer has the lock, in this process or another one.
+        Where locks are impossible, a warning is logged. Raises BlockingIOError if another writer
+        has the lock, in this process or another one.
         """
         if self._end is not None and self._end.alive:
             return
@@ -195,10 +195,7 @@ def _close(handle: int) -> None:
 
 
 def make_temporary(target: Path) -> Path:
-    """Create an empty hidden file beside the one that is to be written.
-
-    Raises OSError if there is no such directory, it may not be written to, or `target` is no file.
-    """
+    """Create an empty hidden file beside the one that is to be written, or raise OSError."""
     if not target.parent.is_dir():
         msg = f"cannot save {target}: {target.parent} is not a directory; create it first"
         raise NotADirectoryError(msg) if target.parent.exists() else FileNotFoundError(msg)
@@ -217,10 +214,9 @@ def make_temporary(target: Path) -> Path:
 
 
 def clean(target: Path) -> None:
-    """Remove what earlier saves of `target`, which died, have left beside it.
+    """Remove temporaries of `target` that processes have left which are gone from this machine.
 
-    Those are the temporaries of processes that are gone from this machine; of other machines,
-    whose processes cannot be seen, those that were not written to for a day.
+    Of other machines, whose processes cannot be seen: those not written to for a day.
     """
     wait_for_space(1)  # the last one may go on while this save is written
     for _ in range(len(_DISCARDED)):
@@ -261,21 +257,24 @@ def commit(
 ) -> None:
     """Give the whole file its name, replacing what has it, in an order that survives power loss.
 
-    `to_disk` brings the file to the disk; the default opens it for that. The caller that is `alone`
-    has the lock of `target`. Raises OSError if the disk refuses or a file of this name is open for
-    writing; `target` is then as it was.
+    `to_disk` brings the file to the disk; a caller that is `alone` has the lock of `target`. Raises
+    OSError if the disk refuses or `target` is open for writing; it is then as it was.
     """
     if target.exists():
         with contextlib.suppress(OSError):
             shutil.copymode(target, temporary)
     (to_disk or sync)(temporary)
-    if not _is_new(temporary, target):
-        lock = WriterLock()
+    lock, is_new = WriterLock(), False
+    if not _lock_path(target).exists():
+        with contextlib.suppress(OSError):  # there is one, or the file system has no hard links
+            os.link(temporary, target)  # without a lock: nothing can be lost
+            is_new = True
+            discard(temporary)
+    if not is_new:
         if not alone:
             lock.take(target, shared=True)
         try:
-            with _freed_by_thread(target):
-                temporary.replace(target)
+            _replace(temporary, target)
         finally:
             lock.release()
     # The file is whole and in place; not every file system lets a directory be synchronised.
@@ -283,26 +282,13 @@ def commit(
         sync(target.parent)
 
 
-def _is_new(temporary: Path, target: Path) -> bool:
-    """Give the file its name, if no other file has it: without a lock, nothing can be lost then."""
-    if _lock_path(target).exists():
-        return False
-    try:
-        os.link(temporary, target)
-    except OSError:  # there is one, or the file system has no hard links
-        return False
-    discard(temporary)
-    return True
-
-
-@contextlib.contextmanager
-def _freed_by_thread(target: Path) -> Iterator[None]:
-    """Let a thread free a large file that the block replaces: the system takes long to do that."""
+def _replace(temporary: Path, target: Path) -> None:
+    """Rename a file; a thread frees the one that it replaces: that takes long if it is large."""
     old = None
     with contextlib.suppress(OSError):  # there is none, or it may not be read
         old = os.open(target, os.O_RDONLY)
     try:
-        yield
+        temporary.replace(target)
     finally:
         if old is not None:
             thread = threading.Thread(target=_close, args=(old,), name="pencils.free")
@@ -323,10 +309,10 @@ def wait_for_space(left: int = 0) -> None:
 
 
 def allocate(file: Path) -> None:
-    """Allocate the disk space of a file with holes, if the file system can do that.
+    """Allocate the disk space of a file with holes; raise OSError if the disk is full.
 
-    A full disk is then found before data move, and writing is faster. Raises OSError if the disk is
-    full. `os.posix_fallocate` would write to every block where the file system cannot allocate.
+    A full disk is then found before data move, and writing is faster. `os.posix_fallocate` would
+    write to every block where the file system cannot allocate.
     """
     fallocate = getattr(_C_LIBRARY, "fallocate", None)
     if fallocate is None:  # as on macOS
@@ -343,10 +329,7 @@ def allocate(file: Path) -> None:
 
 
 def discard(temporary: Path) -> None:
-    """Remove a temporary, if it still exists; raises nothing, because the caller raises its error.
-
-    One that cannot be removed now is removed by the next `clean`.
-    """
+    """Remove a temporary, if it still exists, now or in the next `clean`; raise nothing."""
     try:
         temporary.unlink(missing_ok=True)
     except OSError:
@@ -377,10 +360,7 @@ _SEEN, _ABSENT, _OTHER = range(3)
 
 
 def check_visible_on_all_hosts(topology: Topology, verb: str, path: Path, new: Path) -> None:
-    """Check that all ranks see a new file of rank 0, by which `path` is written. *Collective*.
-
-    Raises FileNotFoundError on every rank otherwise. Costs nothing if there is one node.
-    """
+    """Raise FileNotFoundError unless all ranks see a new file of rank 0. *Collective*."""
     hosts = _find_hosts(topology, new)
     if hosts and hosts[_ABSENT]:
         seen = f"a new file in {new.parent} exists on {hosts[_SEEN]}, but not on {hosts[_ABSENT]}"
@@ -390,7 +370,7 @@ def check_visible_on_all_hosts(topology: Topology, verb: str, path: Path, new: P
 def check_folder(topology: Topology, given: str) -> None:
     """Check that all ranks see what rank 0 creates in a folder, or beside a file. *Collective*.
 
-    Nothing is left there. If rank 0 cannot create anything, nothing is checked.
+    If rank 0 cannot create anything, nothing is checked.
     """
     if topology.nodes == 1:
         return
@@ -412,10 +392,10 @@ def check_folder(topology: Topology, given: str) -> None:
 
 
 def describe_seen(topology: Topology, given: str, describe: Callable[[str], FileInfo]) -> FileInfo:
-    """Describe a file on rank 0 for all ranks, which have to see the same file. *Collective*.
+    """Describe a file by its real path on rank 0, for all ranks. *Collective*.
 
-    `describe` gets the real path. Raises what it raises on every rank; FileNotFoundError if the
-    file is there on some hosts only, CheckpointError if those have different ones.
+    Raises FileNotFoundError if it is there on some hosts only, CheckpointError if those have
+    different ones, and what `describe` raises, on every rank.
     """
     try:
         file = from_root(topology.comm, lambda: describe(os.path.realpath(given)))

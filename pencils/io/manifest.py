@@ -37,8 +37,8 @@ import struct
 from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,16 +117,99 @@ class Manifest(NamedTuple):
         return cls(datasets, parts["size"], parts["total"], outside, earlier, patches)
 
 
-class Record(NamedTuple):
-    """A manifest in a file, where its record begins and ends, and the bytes that refer to it."""
+@dataclass
+class Record:
+    """A manifest in a file, by which h5py changes the file in memory, from `begin` to `end`.
 
+    New bytes are written behind the record of the old state; HDF5's own changes are the only ones
+    in place.
+    """
+
+    path: str
     manifest: Manifest
-    start: int
+    start: int  # where the record begins and ends
     stop: int
-    head: bytes  # superblock and header
+    head: bytes  # what refers to it: superblock and header
     # Found by `check_manifest`: all extents outside the sum, and the digests of all pages.
-    outside: Sequence[Extent] = ()
-    pages: Mapping[int, int] = MappingProxyType({})
+    outside: list[Extent] = field(default_factory=list)
+    pages: dict[int, int] = field(default_factory=dict)
+    captured: CapturedFile | None = None  # from `begin` to `end`
+
+    def begin(self) -> CapturedFile:
+        """Start to change the file in memory; raise CheckpointError if another process has."""
+        self.close()
+        with open_to_read(self.path) as handle:
+            self._check_alone(handle)
+        # Another process may have changed the bytes of patches.
+        self.captured = CapturedFile(self.path, changes=self.manifest.patches)
+        self.captured.poke(_END_AT, aligned(self.stop).to_bytes(8, "little"))
+        return self.captured
+
+    def end(self, datasets: Mapping[str, Listed], raw: Iterable[Extent] = ()) -> None:
+        """Write the changes, and a record that lists `datasets`.
+
+        `raw` are extents of data that have checksums, where all ranks have written. Raises
+        CheckpointError if another process has written to the file.
+        """
+        assert self.captured is not None
+        old, behind, changes = self.manifest, aligned(self.stop), self.captured.changes()
+        listed, earlier = old.outside, old.earlier
+        size = _end_of(self.captured.peek(0, _HEAD)) or 0
+        if size == behind:  # HDF5 needed no room
+            size = old.size
+        else:
+            if len(listed) >= _LISTED:
+                text, at = old.encode(), self.start + _HEADER.size
+                listed, earlier = (), (at, len(text), _digest(at, text))
+            added = _joined([(old.size, behind - old.size), *raw])  # behind all others
+            listed = [*listed, *added]
+            self.outside += added
+        changed = [(at, len(data)) for at, data in changes]
+        reused = [extent for extent in changed if extent[0] < behind]
+        if any(self._is_outside(*extent) for extent in reused):  # HDF5 has used freed space again
+            rest = [extent for extent in self.outside if extent != END_FIELD]
+            gaps = (gap for at, count in rest for gap in _complement(reused, at, at + count))
+            listed = self.outside = [END_FIELD, *gaps]
+            earlier = (0, 0, 0)
+        for at, count in [*changed, (old.size, size - old.size)]:
+            first, last = at // _PAGE * _PAGE, min(size, -(-(at + count) // _PAGE) * _PAGE)
+            self.pages |= _page_digests(self.captured, self.outside, first, last)
+        total = sum(self.pages.values()) % 2**64
+        with open_to_write(self.path) as handle:
+            self._check_alone(handle)
+            patches = _differences(handle, changes, behind)
+            self.manifest = Manifest(datasets, size, total, listed, earlier, patches)
+            place = aligned(size)
+            if place <= self.start < place + len(_compose(self.manifest, place)):
+                place = behind  # without new bytes, records alternate between two places
+            new = [change for change in changes if change[0] >= behind]
+            self.start, self.stop = place, _switch(handle, self.manifest, place, new)
+            self.head = _read_head(handle)
+        self.close()
+
+    def close(self) -> None:
+        """Forget changes in memory."""
+        if self.captured is not None:
+            self.captured.close()
+
+    def _check_alone(self, handle: int) -> None:
+        if _read_head(handle) != self.head:
+            raise CheckpointError(
+                f"{self.path} was changed by another process; make a new TimeSeries to continue it"
+            )
+
+    def _is_outside(self, offset: int, count: int) -> bool:
+        """Whether bytes are in extents that are not in the sum."""
+        near = self.outside[: bisect(self.outside, (offset + count,))][-2:]
+        return any(sum(extent) > offset and extent != END_FIELD for extent in near)
+
+
+def _joined(extents: Iterable[Extent]) -> list[Extent]:
+    joined: list[Extent] = []
+    for offset, count in sorted(extents):
+        start = joined.pop()[0] if joined and sum(joined[-1]) == offset else offset
+        joined.append((start, offset + count - start))
+    return joined
 
 
 def aligned(address: int) -> int:
@@ -143,13 +226,10 @@ def _digest(offset: int, data: bytes | bytearray) -> int:
 def _page_digests(
     file: CapturedFile, outside: Sequence[Extent], start: int, stop: int
 ) -> dict[int, int]:
-    """Sum up the pages that have bytes between `start` and `stop`, by number.
-
-    Bytes of the sorted extents `outside` are left out, and those before `start` and after `stop`.
-    """
+    """Sum up the bytes from `start` to `stop`, without sorted extents, by number of the page."""
     near = outside[max(0, bisect(outside, (start,)) - 1) : bisect(outside, (stop,))]
     found: dict[int, int] = {}
-    for offset, count in complement(near, start, stop):
+    for offset, count in _complement(near, start, stop):
         for page in range(offset // _PAGE, -(-(offset + count) // _PAGE)):
             at = max(offset, page * _PAGE)
             data = file.peek(at, min(offset + count, (page + 1) * _PAGE) - at)
@@ -157,14 +237,8 @@ def _page_digests(
     return found
 
 
-def complement(extents: Iterable[Extent], start: int, stop: int) -> list[Extent]:
-    """List the gaps between extents, from `start` to `stop`.
-
-    Examples
-    --------
-    >>> complement([(30, 10), (20, 10), (50, 0)], 10, 60)
-    [(10, 10), (40, 20)]
-    """
+def _complement(extents: Iterable[Extent], start: int, stop: int) -> list[Extent]:
+    """List the gaps between extents, from `start` to `stop`."""
     gaps = []
     for offset, count in sorted(extent for extent in extents if extent[1]):
         if offset > start:
@@ -216,7 +290,8 @@ def check_manifest(path: str, *, edited: bool = False) -> Record | None:
         pages = _page_digests(file, outside, 0, manifest.size)
     if sum(pages.values()) % 2**64 != manifest.total:
         raise broken(path, "the part that HDF5 reads is")
-    return record._replace(outside=outside, pages=pages)
+    record.outside, record.pages = outside, pages
+    return record
 
 
 def _find_record(path: str, handle: int, *, edited: bool) -> Record | None:
@@ -246,7 +321,7 @@ def _read_record(path: str, handle: int, start: int, head: bytes) -> Record | No
     text = read(handle, length, at)
     if _digest(at, text) != text_digest or read(handle, len(_MARK), at + length) != _MARK:
         return None
-    return Record(Manifest.decode(path, text), start, at + length + len(_MARK), head)
+    return Record(path, Manifest.decode(path, text), start, at + length + len(_MARK), head)
 
 
 def broken(path: str, what: str, hint: str = "") -> CheckpointError:
@@ -309,11 +384,10 @@ def _switch(
     changes: Iterable[Change] = (),
     *,
     to_disk: bool = True,
-) -> Record:
-    """Bring an open file to its next state; patches may reach the disk later.
+) -> int:
+    """Bring an open file to its next state; return where the record, from `start` on, ends.
 
-    The record of the next state begins at `start`, where the old record must not be; `changes` are
-    bytes that the old state does not use.
+    `changes` are bytes that the old state does not use; patches may reach the disk later.
     """
     record = _compose(manifest, start)
     # Eight bytes in one sector, which change at once, refer to the record.
@@ -324,7 +398,7 @@ def _switch(
             os.fsync(handle)
     for offset, data in manifest.patches:
         write(handle, data, offset)
-    return Record(manifest, start, start + len(record), _read_head(handle))
+    return start + len(record)
 
 
 def _compose(manifest: Manifest, start: int) -> bytes:
@@ -334,104 +408,8 @@ def _compose(manifest: Manifest, start: int) -> bytes:
     return header + struct.pack("<Q", _digest(start, header)) + text + _MARK
 
 
-class SealedFile:
-    """A file with a record, which h5py changes in memory, from `begin` to `end`.
-
-    New bytes are written behind the record of the old state; HDF5's own changes are the only ones
-    in place.
-    """
-
-    def __init__(self, path: str, record: Record) -> None:
-        self.path = path
-        self.record = record
-        self._outside = list(record.outside)  # all extents outside the sum
-        self._listed = list(record.manifest.outside)  # those that the record lists
-        self._earlier = record.manifest.earlier
-        self._pages = dict(record.pages)
-        self.captured: CapturedFile | None = None  # from `begin` to `end`
-
-    def begin(self) -> CapturedFile:
-        """Start to change the file in memory; raise CheckpointError if another process has."""
-        self.close()
-        with open_to_read(self.path) as handle:
-            self._check_alone(handle)
-        # Another process may have changed the bytes of patches.
-        self.captured = CapturedFile(self.path, changes=self.record.manifest.patches)
-        self.captured.poke(_END_AT, aligned(self.record.stop).to_bytes(8, "little"))
-        return self.captured
-
-    def end(self, datasets: Mapping[str, Listed], raw: Iterable[Extent] = ()) -> None:
-        """Write the changes, and a record that lists `datasets`.
-
-        `raw` are extents of data that have checksums, where all ranks have written. Raises
-        CheckpointError if another process has written to the file.
-        """
-        assert self.captured is not None
-        old, behind = self.record.manifest, aligned(self.record.stop)
-        changes = self.captured.changes()
-        size = _end_of(self.captured.peek(0, _HEAD)) or 0
-        if size == behind:  # HDF5 needed no room
-            size = old.size
-        else:
-            self._leave_out([(old.size, behind - old.size), *raw])
-        self._take_in([(at, len(data)) for at, data in changes if at < behind])
-        for at, count in [*((at, len(data)) for at, data in changes), (old.size, size - old.size)]:
-            start, stop = at // _PAGE * _PAGE, min(size, -(-(at + count) // _PAGE) * _PAGE)
-            self._pages |= _page_digests(self.captured, self._outside, start, stop)
-        total = sum(self._pages.values()) % 2**64
-        with open_to_write(self.path) as handle:
-            self._check_alone(handle)
-            patches = _differences(handle, changes, behind)
-            manifest = Manifest(datasets, size, total, self._listed, self._earlier, patches)
-            place = aligned(size)
-            if place <= self.record.start < place + len(_compose(manifest, place)):
-                place = behind  # without new bytes, records alternate between two places
-            new = [change for change in changes if change[0] >= behind]
-            self.record = _switch(handle, manifest, place, new)
-        self.close()
-
-    def close(self) -> None:
-        """Forget changes in memory."""
-        if self.captured is not None:
-            self.captured.close()
-
-    def _check_alone(self, handle: int) -> None:
-        if _read_head(handle) != self.record.head:
-            raise CheckpointError(
-                f"{self.path} was changed by another process; make a new TimeSeries to continue it"
-            )
-
-    def _leave_out(self, extents: Iterable[Extent]) -> None:
-        """Take extents, which are behind all others, out of the sum."""
-        if len(self._listed) >= _LISTED:
-            text, start = self.record.manifest.encode(), self.record.start + _HEADER.size
-            self._earlier, self._listed = (start, len(text), _digest(start, text)), []
-        joined: list[Extent] = []
-        for offset, count in sorted(extents):
-            start = joined.pop()[0] if joined and sum(joined[-1]) == offset else offset
-            joined.append((start, offset + count - start))
-        self._listed = [*self._listed, *joined]
-        self._outside += joined
-
-    def _take_in(self, changed: Sequence[Extent]) -> None:
-        """Sum up changes of extents that were out of the sum: HDF5 has used freed space again."""
-
-        def overlaps(offset: int, count: int) -> bool:
-            near = self._outside[: bisect(self._outside, (offset + count,))][-2:]
-            return any(sum(extent) > offset and extent != END_FIELD for extent in near)
-
-        if any(overlaps(*extent) for extent in changed):
-            rest = [extent for extent in self._outside if extent != END_FIELD]
-            found = [gap for at, count in rest for gap in complement(changed, at, at + count)]
-            self._outside = [END_FIELD, *found]
-            self._listed, self._earlier = self._outside, (0, 0, 0)
-
-
 def _differences(handle: int, changes: Iterable[Change], stop: int) -> list[Change]:
-    """List changes below `stop` that differ from an open file, in words of eight bytes.
-
-    The end of the file in the superblock is left out.
-    """
+    """List changes below `stop`, without END_FIELD, that differ from a file, in 8-byte words."""
     found: list[Change] = []
     for offset, data in changes:
         new = np.frombuffer(data, np.uint8)
@@ -460,9 +438,9 @@ def reseal(path: str, sums: Mapping[str, int]) -> None:
             name: listed._replace(checksum=sums.get(name, listed.checksum))
             for name, listed in record.manifest.datasets.items()
         }
-        with closing(SealedFile(path, record)) as file:
-            create.note_complete(file.begin(), sums)
-            file.end(datasets)
+        with closing(record):
+            create.note_complete(record.begin(), sums)
+            record.end(datasets)
     with open_to_write(path) as handle:
         os.fsync(handle)
 
@@ -470,8 +448,7 @@ def reseal(path: str, sums: Mapping[str, int]) -> None:
 def repair(path: str) -> None:
     """Write the patches that a process left behind when it was killed.
 
-    Only while the file refers to the record that lists them: a process that lives may go on, and
-    its later changes must stay.
+    Only while the file refers to the record that lists them: another process may go on.
     """
     head, patches = _pending(path)
     if patches:

@@ -42,7 +42,7 @@ from pencils.io.file_info import (
     DatasetInfo,
     Stored,
 )
-from pencils.io.manifest import Extent, Listed, SealedFile, check_manifest, repair, seal_new
+from pencils.io.manifest import Extent, Listed, Record, check_manifest, repair, seal_new
 from pencils.io.objects import read_checked
 from pencils.io.options import already_there, check_notes
 from pencils.io.slabs import FileBlocks
@@ -94,8 +94,7 @@ class SeriesFile:
 
     If a process was killed while it changed the file, the change is completed. `attrs` are those of
     a new file, `notes` those of the datasets that the first snapshot will make. With mode "w", what
-    is there stays until the first snapshot or `close`. Raises CheckpointError if there is a file
-    that is no series, damaged, or changed by another program; BlockingIOError if it is in use.
+    is there stays until the first snapshot or `close`.
     """
 
     def __init__(
@@ -147,14 +146,14 @@ class SeriesFile:
             assert record is not None
         if not self.times:
             self._notes = dict(self._given[1])
-        self._sealed = SealedFile(path, record)
+        self._record: Record = record
         if is_new:
             self._take_place()
 
     @property
     def path(self) -> str:
         """The file to write to: a temporary one while there is another with the name."""
-        return self._sealed.path
+        return self._record.path
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -171,7 +170,7 @@ class SeriesFile:
         """Give a new file the name, in place of what has it."""
         if self._remove is not None and self._remove.alive:
             commit(Path(self.path), self._target, alone=True)
-            self._sealed.path = str(self._target)
+            self._record.path = str(self._target)
             self._remove.detach()
 
     def close(self) -> None:
@@ -182,8 +181,8 @@ class SeriesFile:
 
     def abandon(self) -> None:
         """Forget changes, remove a new file that has not got the name, and let others write."""
-        if hasattr(self, "_sealed"):
-            self._sealed.close()
+        if hasattr(self, "_record"):  # else the file could not be opened
+            self._record.close()
         if self._remove is not None:
             self._remove()
         self._lock.release()
@@ -201,11 +200,7 @@ class SeriesFile:
         values: Mapping[str, Stored],
         grid: LocalGrid | None,
     ) -> None:
-        """Fix what the series holds, or compare it with what is appended.
-
-        Raises ArgumentError if that has other names, shapes, types or coordinates, or a dimension
-        has the name of a field, or there are attributes of something else.
-        """
+        """Fix what the series holds, or raise ArgumentError if what is appended differs."""
         given = {}
         for name, value in values.items():
             labels = tuple(f"dim{axis}_{n}" for axis, n in enumerate(value.data.shape))
@@ -264,17 +259,14 @@ class SeriesFile:
                 )
 
     def place(self) -> dict[str, FileBlocks]:
-        """Extend all datasets in memory; return the places of the new snapshot of every field.
-
-        Raises CheckpointError if another process has written to the file.
-        """
+        """Extend all datasets in memory; return the places of the new snapshot of every field."""
         count = len(self.times)
         if count == 0:
             with self._changing():
-                with changing(self._sealed.begin()) as file:
+                with changing(self._record.begin()) as file:
                     self._make_datasets(file)
                 self._end()
-        with changing(self._sealed.begin()) as file:
+        with changing(self._record.begin()) as file:
             for name in self._columns:
                 file[name].resize(count + 1, axis=0)
             return {name: self._find(file, self._columns[name]) for name in self._sums}
@@ -286,18 +278,15 @@ class SeriesFile:
         sums: Mapping[str, int],
         places: Mapping[str, FileBlocks],
     ) -> None:
-        """Add a snapshot whose fields are written at `places`: its time, values and checksums.
-
-        Raises CheckpointError if another process has written to the file.
-        """
+        """Add a snapshot whose fields are written at `places`: its time, values and checksums."""
         row: dict[str, Any] = {TIME: time} | {name: one.data for name, one in values.items()}
         row |= {_SUMS + name: total for name, total in sums.items()}
-        assert self._sealed.captured is not None
+        assert self._record.captured is not None
         with self._changing():
             self.times.append(time)
             for name, total in sums.items():
                 self._sums[name].append(total)
-            with changing(self._sealed.captured) as file:
+            with changing(self._record.captured) as file:
                 for name, value in row.items():
                     if np.size(value):
                         file[name][-1] = np.asarray(value, self._columns[name].dtype)
@@ -311,14 +300,14 @@ class SeriesFile:
         with self._changing():
             for history in histories:
                 del history[count:]
-            with changing(self._sealed.begin()) as file:
+            with changing(self._record.begin()) as file:
                 for name in self._columns:
                     file[name].resize(count, axis=0)
                 self._write_totals(file)
             self._end()
 
     def _end(self, raw: Iterable[Extent] = ()) -> None:
-        self._sealed.end({entry.name: Listed.of(entry) for entry in self._entries()}, raw)
+        self._record.end({entry.name: Listed.of(entry) for entry in self._entries()}, raw)
 
     def _entries(self) -> list[DatasetInfo]:
         """Describe all datasets."""
@@ -372,7 +361,7 @@ class SeriesFile:
             at = (i * extent for i, extent in zip(index, chunk[1:], strict=True))
             found = dataset.get_chunk_info_by_coord((dataset.shape[0] - 1, *at))
             starts.append(found.byte_offset)
-        if min(starts) < self._sealed.record.stop:
+        if min(starts) < self._record.stop:
             raise RuntimeError(
                 "this version of HDF5 allocates chunks in another way than pencils expects"
             )
