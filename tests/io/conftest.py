@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from contextlib import contextmanager
 from itertools import permutations
 from pathlib import Path
 
@@ -69,8 +70,8 @@ class Lab:
 
         def read():
             with h5py.File(path) as file:
-                things = {name: file[name] for name in file if name != "VTKHDF"}
-                return {name: thing[...] for name, thing in things.items()}
+                things = {name: file[name] for name in file}
+                return {name: one[...] for name, one in things.items() if hasattr(one, "shape")}
 
         return self.on_root(read)
 
@@ -97,6 +98,23 @@ class Lab:
         assert None not in found, f"not raised on ranks {[r for r, f in enumerate(found) if not f]}"
         assert len({kind for kind, _ in found}) == 1, found
         return mine
+
+    @contextmanager
+    def fails(self, kind, *texts):
+        """Expect the same error on every rank in a ``with`` block; its text has all of these."""
+        errors = []
+
+        def call():
+            if errors:
+                raise errors[0]
+
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - compared below
+            errors.append(error)
+        found, text = self.raised(call)
+        assert found is kind
+        assert [one for one in texts if one not in text] == []
 
     def some_pencils(self, shape, count=4, seed=0):
         """Pencils of one shape that differ in all that a pencil may differ in."""

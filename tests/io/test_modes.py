@@ -129,20 +129,17 @@ def test_one_that_is_dropped_leaves_no_temporary(pencil, place):
 def test_only_where_there_is_nothing_yet(lab, pencil, place):
     with place.open("x") as series:
         write(series, pencil, "u", [1.0])
-    kind, text = lab.raised(place.open, "x")
-    assert kind is FileExistsError
-    assert "mode='a' continues it, mode='w' starts anew" in text
+    with lab.fails(FileExistsError, "mode='a' continues it, mode='w' starts anew"):
+        place.open("x")
     assert place.seen[0] == [1.0]
 
 
 def test_an_append_that_is_refused_tells_how_to_start_anew(lab, pencil, place):
     with place.open("a") as series:
         write(series, pencil, "u", [1.0])
-    with place.open("a") as series:
-        kind, text = lab.raised(write, series, pencil, "u", [1.0])
-        assert kind is ArgumentError
-        assert "mode='w') starts anew" in text
-        assert "truncate(time)" in text
+    texts = "mode='w') starts anew", "truncate(time)"
+    with place.open("a") as series, lab.fails(ArgumentError, *texts):
+        write(series, pencil, "u", [1.0])
 
 
 def test_files_of_others_are_replaced_only_where_their_name_was_given(lab, pencil, place):
@@ -179,9 +176,8 @@ def test_modes_that_there_are_not(lab, mpi_tmp_path, place, rank):
     here = rank is None or comm.rank == rank % comm.size
     for bad in BAD:
         for call in (place.open, checkpoints_in(mpi_tmp_path / "run", comm)):
-            kind, text = lab.raised(call, bad if here else "a")
-            assert kind is ArgumentError
-            assert "'w' to start anew" in text
+            with lab.fails(ArgumentError, "'w' to start anew"):
+                call(bad if here else "a")
     assert place.names == []
     if rank is not None and comm.size > 1:
         for call in (place.open, checkpoints_in(mpi_tmp_path / "run", comm)):
@@ -259,23 +255,19 @@ def test_what_is_no_checkpoint_of_the_run_stays(lab, mpi_tmp_path, pencil, old_r
 
 
 def test_checkpoints_only_where_there_are_none(lab, mpi_tmp_path, pencil, old_run):
-    kind, text = lab.raised(old_run, "x")
-    assert kind is FileExistsError
-    assert "checkpoint-00000030.h5 is there already" in text
+    with lab.fails(FileExistsError, "checkpoint-00000030.h5 is there already"):
+        old_run("x")
     assert steps_on_disk(lab, mpi_tmp_path / "run") == [10, 20, 30]
-    with old_run("a") as checkpoints:
-        kind, text = lab.raised(checkpoints.save, 40, {"u": pencils.ones(pencil)})
-        assert kind is ArgumentError
-        assert "mode='w')" in text
+    with old_run("a") as checkpoints, lab.fails(ArgumentError, "mode='w')"):
+        checkpoints.save(40, {"u": pencils.ones(pencil)})
 
 
 def test_a_run_goes_on_or_starts_anew_with_all_its_outputs(lab, pencil, old_run, place):
     with place.open("a") as series:
         write(series, pencil, "u", [1.0, 3.5])
     with old_run("a") as checkpoints, place.open("w") as output:
-        kind, text = lab.raised(checkpoints.resume, pencil, outputs=[output])
-        assert kind is ArgumentError
-        assert "mode='a' for it, or mode='w' for both" in text
+        with lab.fails(ArgumentError, "mode='a' for it, or mode='w' for both"):
+            checkpoints.resume(pencil, outputs=[output])
         if output._file is not None:
             output._file._take_place = lambda: None  # as if the program had died of it
     assert place.seen[0] == [1.0, 3.5]
