@@ -181,11 +181,13 @@ class SeriesFile:
 
     def abandon(self) -> None:
         """Forget changes, remove a new file that has not got the name, and let others write."""
-        if hasattr(self, "_record"):  # else the file could not be opened
-            self._record.close()
-        if self._remove is not None:
-            self._remove()
-        self._lock.release()
+        try:
+            if hasattr(self, "_record"):  # else the file could not be opened
+                self._record.close()
+            if self._remove is not None:
+                self._remove()
+        finally:
+            self._lock.release()
 
     def set_aside(self) -> None:
         """Give the file another name, and make a new one."""
