@@ -14,7 +14,6 @@ from pencils.errors import (
     RankDisagreementError,
 )
 from pencils.io import series_file
-from pencils.io.commit import WriterLock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -254,17 +253,6 @@ def test_no_series(lab, mpi_tmp_path, u, path):
     wrong = {"attrs": {"pencils_x": 1}}
     found = lab.raised(pencils.TimeSeries, mpi_tmp_path / "c.h5", comm=lab.comm, **wrong)
     assert found[0] is ArgumentError
-
-
-def test_two_writers_are_told_where_there_are_no_locks(lab, monkeypatch, u, path):
-    monkeypatch.setattr(WriterLock, "take", lambda *_, **__: None)
-    one = pencils.TimeSeries(path, comm=lab.comm)
-    two = pencils.TimeSeries(path, comm=lab.comm)
-    one.append(0, {"u": u})
-    with lab.fails(CheckpointError, "another process"):
-        two.append(0, {"u": 2 * u})
-    one.append(1, {"u": u})
-    assert np.array_equal(lab.stored(path)["u"], np.ones((2, 4, 5)))
 
 
 def test_a_folder_of_an_older_version(lab, mpi_tmp_path):
