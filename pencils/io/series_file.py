@@ -119,7 +119,7 @@ class SeriesFile:
         self.times: list[float] = []
         self._columns: dict[str, SeriesColumn] = {}
         self._coordinates: dict[str, Array] = {}  # along axes of columns
-        self._sums: dict[str, list[int]] = {}  # checksums of all snapshots, by field
+        self._sums: dict[str, int] = {}  # checksums of all snapshots together, by field
         self._notes: dict[str, Any] = {}
         target, path = self._target, str(self._target)
         is_new = not target.exists()
@@ -233,7 +233,7 @@ class SeriesFile:
         sums = {_SUMS + name: SeriesColumn(_SUMS + name, (), np.dtype(np.uint64)) for name in names}
         self._columns = {TIME: times, **given, **sums}
         self._coordinates = dict(coordinates)
-        self._sums = {name: [] for name in names}
+        self._sums = dict.fromkeys(names, 0)
 
     def _check(self, given: Mapping[str, SeriesColumn], coordinates: Mapping[str, Array]) -> None:
         own = {name for name in self._columns if name != TIME and not name.startswith(_SUMS)}
@@ -286,8 +286,7 @@ class SeriesFile:
         assert self._record.captured is not None
         with self._changing():
             self.times.append(time)
-            for name, total in sums.items():
-                self._sums[name].append(total)
+            self._sums = {name: (sums[name] + own) % 2**64 for name, own in self._sums.items()}
             with changing(self._record.captured) as file:
                 for name, value in row.items():
                     if np.size(value):
@@ -298,13 +297,12 @@ class SeriesFile:
 
     def cut(self, count: int) -> None:
         """Keep the first snapshots only."""
-        histories: list[list[Any]] = [self.times, *self._sums.values()]
         with self._changing():
-            for history in histories:
-                del history[count:]
+            del self.times[count:]
             with changing(self._record.begin()) as file:
                 for name in self._columns:
                     file[name].resize(count, axis=0)
+                self._sums = {name: _total(file[_SUMS + name][...]) for name in self._sums}
                 self._write_totals(file)
             self._end()
 
@@ -316,20 +314,16 @@ class SeriesFile:
         entries = []
         for name, column in self._columns.items():
             kind = "" if column.is_field else column.attrs.get(_VALUE, COORDINATE)
-            shape, total = (len(self.times), *column.shape), self._checksum(name)
+            shape, total = (len(self.times), *column.shape), self._sums.get(name)
             entries.append(DatasetInfo(name, shape, column.dtype, kind=kind, checksum=total))
         for name, points in self._coordinates.items():
             entries.append(DatasetInfo(name, points.shape, points.dtype, kind=COORDINATE))
         return entries
 
-    def _checksum(self, name: str) -> int | None:
-        """Return the checksum of all snapshots of a field; None of something else."""
-        return sum(map(int, self._sums[name])) % 2**64 if name in self._sums else None
-
     def _write_totals(self, file: Any) -> None:
         """Write what is about all snapshots: checksums of fields, and how many VTK shows."""
-        for name in self._sums:
-            file[name].attrs.modify(_SUM, np.uint64(self._checksum(name) or 0))
+        for name, total in self._sums.items():
+            file[name].attrs.modify(_SUM, np.uint64(total))
         update_view(file, [*self._sums], len(self.times))
 
     def _make_datasets(self, file: Any) -> None:
@@ -412,11 +406,16 @@ class SeriesFile:
             if name == TIME:
                 self.times = list(read_checked(dataset))
             elif name.startswith(_SUMS):
-                self._sums[name.removeprefix(_SUMS)] = list(read_checked(dataset))
+                self._sums[name.removeprefix(_SUMS)] = _total(read_checked(dataset))
         elif attrs.get(_VALUE) == COORDINATE:
             self._coordinates[name] = read_checked(dataset)
             own = {key: value for key, value in attrs.items() if not key.startswith(RESERVED)}
             self._notes[name] = own
+
+
+def _total(sums: Array) -> int:
+    """Add checksums, modulo ``2**64``."""
+    return int(sums.astype(np.uint64).sum())
 
 
 def _create(path: str, attrs: Mapping[str, Any]) -> None:
