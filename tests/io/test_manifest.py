@@ -113,15 +113,13 @@ def test_damage_is_told(path, pencil, change, lab, name):
 
     change(path, damage)
     for call in readers(path, pencil).values():
-        with lab.fails(CheckpointError, "damaged", str(path)):
-            call()
+        lab.refuses(CheckpointError, ["damaged", str(path)], call)
 
 
 def test_a_record_that_is_missing_is_told(path, pencil, change, lab):
     found = lab.on_root(record, path)
     change(path, lambda data: data[: found.start])
-    with lab.fails(CheckpointError, "list of contents"):
-        pencils.load(path, pencil)
+    lab.refuses(CheckpointError, "list of contents", pencils.load, path, pencil)
 
 
 def edit(path):
@@ -165,8 +163,7 @@ def test_data_are_compared_in_changed_files_too(path, pencil, change, lab):
     (start, _), _ = lab.on_root(raw_extents, path)
     lab.on_root(edit, path)
     change(path, lambda data: data.__setitem__(start + 3, data[start + 3] ^ 1))
-    with lab.fails(CheckpointError, "'u' no longer as written"):
-        pencils.load(path, pencil, edited=True)
+    lab.refuses(CheckpointError, "'u' no longer", pencils.load, path, pencil, edited=True)
 
 
 def test_what_is_appended_behind_a_foreign_file(mpi_tmp_path, pencil, lab):
@@ -179,8 +176,7 @@ def test_what_is_appended_behind_a_foreign_file(mpi_tmp_path, pencil, lab):
             file.write(b"signature of another tool")
 
     lab.on_root(make)
-    with lab.fails(CheckpointError, "edited=True"):
-        pencils.load(path, pencil)
+    lab.refuses(CheckpointError, "edited=True", pencils.load, path, pencil)
     assert pencils.load(path, pencil, edited=True)["u"].sum() == 30
 
 
@@ -191,8 +187,7 @@ def test_a_series_that_other_tools_have_changed(mpi_tmp_path, pencil, lab):
         series.append(0, {"u": u, "n": 1})
         shown = series.path
     lab.on_root(look_into, shown)
-    with lab.fails(CheckpointError, "edited=True"):
-        pencils.TimeSeries(path, **options)
+    lab.refuses(CheckpointError, "edited=True", pencils.TimeSeries, path, **options)
     with pencils.TimeSeries(path, **options, edited=True) as series:
         series.append(1, {"u": 2 * u, "n": 2})
     with pencils.TimeSeries(path, **options) as series:
@@ -245,15 +240,11 @@ def test_damage_of_what_earlier_steps_wrote(mpi_tmp_path, pencil, change, lab, m
             series.append(time, {"u": u, "n": time})
     earlier = lab.on_root(record, path).manifest.earlier[0]
 
-    def first_times():
-        with h5py.File(path) as file:
-            return file["time"].id.get_chunk_info(0).byte_offset
-
-    for at in (earlier, lab.on_root(first_times)):
+    first_times = lab.look(path, lambda file: file["time"].id.get_chunk_info(0).byte_offset)
+    for at in (earlier, first_times):
         change(path, lambda data, at=at: data.__setitem__(at + 8, data[at + 8] ^ 1))
         for call in (pencils.TimeSeries, pencils.verify):
-            with lab.fails(CheckpointError, "damaged"):
-                call(path, comm=pencil.comm)
+            lab.refuses(CheckpointError, "damaged", call, path, comm=pencil.comm)
         change(path, lambda data, at=at: data.__setitem__(at + 8, data[at + 8] ^ 1))
     assert pencils.verify(path, pencil.comm) == ["u"]
 
@@ -269,11 +260,8 @@ def test_a_file_that_is_written_into_keeps_its_record(path, pencil, lab):
         assert pencils.load(path, pencil)["u"].max() == number
     assert max(sizes[1:]) - min(sizes[1:]) < 64  # checksums have more or fewer digits
 
-    def summed():
-        with h5py.File(path) as file:
-            return int(file["u"].attrs["pencils_checksum"])
-
-    assert lab.on_root(summed) == lab.on_root(record, path).manifest.datasets["u"].checksum
+    summed = lab.look(path, lambda file: int(file["u"].attrs["pencils_checksum"]))
+    assert summed == lab.on_root(record, path).manifest.datasets["u"].checksum
 
 
 def test_values_without_checksums_are_covered(mpi_tmp_path, pencil, change, lab):
@@ -281,8 +269,7 @@ def test_values_without_checksums_are_covered(mpi_tmp_path, pencil, change, lab)
     fields = {"u": pencils.ones(pencil), "modes": np.full(9, 7.25)}
     pencils.save(path, fields, checksum=False)
     change(path, lambda data: data.replace(struct.pack("<d", 7.25), bytes(8), 1))
-    with lab.fails(CheckpointError, "damaged"):
-        pencils.load(path, pencil)
+    lab.refuses(CheckpointError, "damaged", pencils.load, path, pencil)
 
 
 def test_every_way_to_write_leaves_a_record(mpi_tmp_path, pencil, lab):
@@ -308,8 +295,7 @@ def test_every_way_to_write_leaves_a_record(mpi_tmp_path, pencil, lab):
 
 def test_a_list_of_a_newer_format(path, pencil, lab, monkeypatch):
     monkeypatch.setattr(manifest, "_FORMAT", 0)
-    with lab.fails(CheckpointError, "newer pencils"):
-        pencils.load(path, pencil)
+    lab.refuses(CheckpointError, "newer pencils", pencils.load, path, pencil)
 
 
 def special_files(folder):
@@ -330,10 +316,8 @@ def test_what_is_no_file_is_refused_at_once(mpi_tmp_path, pencil, lab):
             "not verified": lambda path=path: pencils.load(path, pencil, verify=False),
         }
         for call in calls.values():
-            with lab.fails(CheckpointError, "not a regular file", os.path.realpath(path)):
-                call()
-    with lab.fails(IsADirectoryError):
-        pencils.load(mpi_tmp_path / "folder.h5", pencil)
+            lab.refuses(CheckpointError, ["not a regular file", os.path.realpath(path)], call)
+    lab.refuses(IsADirectoryError, (), pencils.load, mpi_tmp_path / "folder.h5", pencil)
 
 
 def test_a_checkpoint_that_is_no_file_is_skipped(mpi_tmp_path, pencil, lab):

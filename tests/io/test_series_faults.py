@@ -4,7 +4,6 @@ import errno
 import os
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from damage import undo_patches
@@ -137,17 +136,16 @@ def test_times_that_are_none(lab, mpi_tmp_path):
     with pencils.TimeSeries(mpi_tmp_path / "a", comm=lab.comm) as series:
         series.append(0, {"u": u})
 
-    def spoil():
-        with h5py.File(series.path, "r+") as file:
-            dims = file["time"].attrs["pencils_dims"]
-            del file["time"]
-            file.create_dataset("time", data=["noon"], chunks=(128,), maxshape=(None,))
-            file["time"].attrs["pencils_dims"] = dims
+    def spoil(file):
+        dims = file["time"].attrs["pencils_dims"]
+        del file["time"]
+        file.create_dataset("time", data=["noon"], chunks=(128,), maxshape=(None,))
+        file["time"].attrs["pencils_dims"] = dims
 
-    lab.on_root(spoil)
+    lab.look(series.path, spoil, "r+")
     for _ in range(2):
-        with lab.fails(ValueError):
-            pencils.TimeSeries(mpi_tmp_path / "a", comm=lab.comm, edited=True)
+        kind, _ = lab.raised(pencils.TimeSeries, series.path, comm=lab.comm, edited=True)
+        assert kind is ValueError
 
 
 def test_pieces_of_large_fields(lab, mpi_tmp_path, monkeypatch):
@@ -188,8 +186,7 @@ def test_looking_changes_nothing(lab, monkeypatch, u, path):
 
 def refuses_to_append(lab, series, path, u):
     """Check that a series does not append after another writer has appended at time 7."""
-    with lab.fails(CheckpointError, "another process"):
-        series.append(8, {"u": u})
+    lab.refuses(CheckpointError, "another process", series.append, 8, {"u": u})
     assert np.array_equal(lab.stored(path)["time"], [0, 7])
     assert pencils.verify(path, lab.comm) == ["u"]
 
@@ -293,11 +290,7 @@ def test_an_edited_series_with_snapshots_in_part_is_not_continued(lab, u, path):
         for time in range(3):
             series.append(time, {"u": u})
 
-    def shorten():
-        with h5py.File(path, "r+") as file:
-            file["u"].resize(2, axis=0)
-
-    lab.on_root(shorten)
+    lab.look(path, lambda file: file["u"].resize(2, axis=0), "r+")
     kind, text = lab.raised(pencils.TimeSeries, path, comm=lab.comm, edited=True)
     assert issubclass(kind, CheckpointError)
     assert "not be continued" in text

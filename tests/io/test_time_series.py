@@ -106,11 +106,7 @@ def test_element_types(lab, dtype, path):
             u.local[...] = array[u.local_slices]
             series.append(step, {"g/u": u, "part": (u, np.s_[::2])})
 
-    def read():
-        with h5py.File(path) as file:
-            return file["g/u"][...], file["part"][...]
-
-    whole, part = lab.on_root(read)
+    whole, part = lab.look(path, lambda file: (file["g/u"][...], file["part"][...]))
     assert whole.tobytes() == data.tobytes()
     assert part.tobytes() == data[:, ::2].tobytes()
 
@@ -264,24 +260,22 @@ def test_a_folder_of_an_older_version(lab, mpi_tmp_path):
     with pencils.TimeSeries(index, comm=lab.comm) as series:
         series.append(0, {"u": pencils.ones(pencil)})
 
-    def show():
-        with h5py.File(index, "r+") as file:
-            attrs = dict(file["u"].attrs)
-            times, of_times = file["time"][:], dict(file["time"].attrs)
-            del file["u"], file["time"]
-            file.create_dataset("time", data=times).attrs.update(
-                {name: of_times[name] for name in of_times if name.startswith("pencils_")}
-            )
-            layout = h5py.VirtualLayout((1, 4, 5), float)
-            layout[0] = h5py.VirtualSource(snapshot.name, "u", (4, 5))
-            file.create_virtual_dataset("u", layout).attrs.update(
-                {name: attrs[name] for name in attrs if name.startswith("pencils_")}
-            )
+    def show(file):
+        own = {name: dict(file[name].attrs) for name in ("u", "time")}
+        times = file["time"][:]
+        del file["u"], file["time"]
+        file["time"] = times
+        layout = h5py.VirtualLayout((1, 4, 5), float)
+        layout[0] = h5py.VirtualSource(snapshot.name, "u", (4, 5))
+        file.create_virtual_dataset("u", layout)
+        for name, attrs in own.items():
+            kept = {key: value for key, value in attrs.items() if key.startswith("pencils_")}
+            file[name].attrs.update(kept)
 
-    lab.on_root(show)
+    lab.look(index, show, "r+")
     for given, wanted in ((path, "snapshot-000000.h5"), (index, "snapshots beside it")):
-        with lab.fails(CheckpointError, "storage='files'", wanted, "pencils.load"):
-            pencils.TimeSeries(given, comm=lab.comm, edited=True)
+        texts = "storage='files'", wanted, "pencils.load"
+        lab.refuses(CheckpointError, texts, pencils.TimeSeries, given, comm=lab.comm, edited=True)
     assert pencils.load(snapshot, pencil).time == 0
     shown = pencils.load(index, {"u": pencil}, edited=True, external=True)
     assert shown["u"].sum() == 20
@@ -292,8 +286,7 @@ def test_coordinates_of_one_name_are_told(lab, path):
     grid, u = pencils.localgrid(pencil, [np.arange(4), np.arange(5)]), pencils.ones(pencil)
     fields = {"a/b": (u, np.s_[::2]), "a_b": (u, np.s_[::3])}
     with pencils.TimeSeries(path, grid=grid) as series:
-        with lab.fails(ArgumentError, "'a_b_x'"):
-            series.append(0, fields)
+        lab.refuses(ArgumentError, "'a_b_x'", series.append, 0, fields)
         series.append(0, {"a/b": fields["a/b"]})
 
 
@@ -353,22 +346,15 @@ def test_attributes_of_others_stay(lab, u, path):
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.append(0, {"u": u})
 
-    def annotate():
-        with h5py.File(path, "r+") as file:
-            file["u"].attrs["units"] = "m/s"
-            file.attrs["title"] = "flow"
-
-    lab.on_root(annotate)
+    lab.look(path, lambda file: file["u"].attrs.update(units="m/s"), "r+")
+    lab.look(path, lambda file: file.attrs.update(title="flow"), "r+")
     with pencils.TimeSeries(path, comm=lab.comm, edited=True) as series:
         series.append(1, {"u": u})
     with pencils.open(path, comm=lab.comm) as file:
         assert file.attrs == {"title": "flow"}
 
-    def units():
-        with h5py.File(path) as file:
-            return file["u"].attrs["units"], file["u"].shape
-
-    assert lab.on_root(units) == ("m/s", (2, 4, 5))
+    found = lab.look(path, lambda file: (file["u"].attrs["units"], file["u"].shape))
+    assert found == ("m/s", (2, 4, 5))
 
 
 def test_a_file_that_is_open_while_it_grows(comm, lab, path):
