@@ -2,7 +2,7 @@
 
 A write by HDF5 itself that fails raises only when objects are closed, where the error may get
 lost, and leaves a library that may crash later. So h5py changes a `CapturedFile`, and the bytes
-that result are written by plain system calls: by `CapturedFile.apply`, or as `pencils.io.seal`
+that result are written by plain system calls: by `CapturedFile.apply`, or as `pencils.io.manifest`
 describes.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -28,15 +28,19 @@ Change = tuple[int, bytes]
 
 
 class CapturedFile(io.RawIOBase):
-    """An existing file that h5py can open and modify, while the file itself is only read.
+    """An existing file, with `changes`, that h5py can modify, while the file itself is only read.
 
-    HDF5 thus decides where everything goes, chunks of datasets included. Bytes that HDF5 writes
-    from the memory of `dummy`, a contiguous array that represents data of other ranks, get a place
-    in the file but no contents; the caller writes those. They are known by their address: HDF5
-    walks through all chunks to tell the place of one, about 6 s for all of 16,384 (from a sample).
+    HDF5 decides where everything goes. Bytes that HDF5 writes from the memory of `dummy`, an array
+    that represents data of other ranks, get a place in the file but no contents; the caller writes
+    those. They are known by their address, so that chunks of any size need no memory here.
     """
 
-    def __init__(self, path: str, dummy: np.ndarray[Any, Any] | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        dummy: np.ndarray[Any, Any] | None = None,
+        changes: Iterable[Change] = (),
+    ) -> None:
         super().__init__()
         self.placed: list[int] = []  # where HDF5 wrote parts of `dummy`, in order
         self._path = path
@@ -49,6 +53,8 @@ class CapturedFile(io.RawIOBase):
         self._written: set[range] = set()
         start = 0 if dummy is None else address(dummy)
         self._dummy = range(start, start + (0 if dummy is None else dummy.nbytes))
+        for change in changes:
+            self.poke(*change)
 
     def changes(self) -> list[Change]:
         """Return what has been written, in as few pieces as possible.
@@ -74,7 +80,7 @@ class CapturedFile(io.RawIOBase):
     def peek(self, offset: int, count: int) -> bytes:
         """Return bytes of the changed file; those beyond its end are zero."""
         first, last = offset // _PAGE, -(-(offset + count) // _PAGE)
-        data = b"".join(self._look_up(page) for page in range(first, last))
+        data = b"".join(map(self._look_up, range(first, last)))
         at = offset - first * _PAGE
         return data[at : at + count]
 
@@ -125,22 +131,22 @@ class CapturedFile(io.RawIOBase):
         Never fails: HDF5 could not close the file after that, and may crash later.
         """
         source = memoryview(data).cast("B")
-        end = self._position + len(source)
-        self.size = max(self.size, end)
+        start, stop = self._position, self._position + len(source)
+        self._position, self.size = stop, max(self.size, stop)
         if len(source) and address(np.frombuffer(source, np.uint8)) in self._dummy:
-            self.placed.append(self._position)
-            self._position = end
+            self.placed.append(start)
             return len(source)
-        self._written.add(range(self._position, end))
-        done = 0
-        while done < len(source):
-            page, at = divmod(self._position, _PAGE)
-            most = min(len(source) - done, _PAGE - at)
-            if page not in self._pages:
-                self._pages[page] = self._copy(page)
-            self._pages[page][at : at + most] = source[done : done + most]
-            self._position += most
-            done += most
+        self._written.add(range(start, stop))
+        for number in range(start // _PAGE, -(-stop // _PAGE)):
+            page, at = self._pages.get(number), number * _PAGE
+            if page is None:
+                try:
+                    page = bytearray(self._look_up(number))
+                except OSError as error:
+                    page, self._fault = bytearray(_PAGE), self._fault or error
+                self._pages[number] = page
+            low, high = max(start, at), min(stop, at + _PAGE)
+            page[low - at : high - at] = source[low - start : high - start]
         return len(source)
 
     def truncate(self, size: int | None = None) -> int:
@@ -153,13 +159,6 @@ class CapturedFile(io.RawIOBase):
         if not self.closed:
             os.close(self._file)
         super().close()
-
-    def _copy(self, page: int) -> bytearray:
-        try:
-            return bytearray(self._look_up(page))
-        except OSError as error:
-            self._fault = self._fault or error
-            return bytearray(_PAGE)
 
     def _look_up(self, page: int) -> bytes | bytearray:
         if page in self._pages:
@@ -174,22 +173,21 @@ class CapturedFile(io.RawIOBase):
 def changing(
     file: str | CapturedFile, mode: Literal["r+", "w"] = "r+", **options: Any
 ) -> Iterator[Any]:
-    """Open a file for changes by h5py in a ``with`` block, and write them at its end.
+    """Open a file, which exists, for changes by h5py in a ``with`` block; write them at its end.
 
-    The file exists; the changes of a `CapturedFile` are left to the caller. `options` are those of
-    `h5py.File`. Raises OSError if the file can be neither read nor written.
+    Changes of a `CapturedFile` are left to the caller. `options` are those of `h5py.File`.
     """
     import h5py  # most ranks never need it
 
-    if isinstance(file, CapturedFile):
-        try:
-            with h5py.File(file, mode, libver=LIBVER, **options) as opened:
+    if isinstance(file, str):
+        with CapturedFile(file) as captured:
+            with changing(captured, mode, **options) as opened:
                 yield opened
-        except Exception:
-            file.complain()  # of what HDF5 makes another error
-            raise
+            captured.apply()
         return
-    with CapturedFile(file) as captured:
-        with changing(captured, mode, **options) as opened:
+    try:
+        with h5py.File(file, mode, libver=LIBVER, **options) as opened:
             yield opened
-        captured.apply()
+    except Exception:
+        file.complain()  # of what HDF5 makes another error
+        raise

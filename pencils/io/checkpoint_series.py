@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping
-from datetime import timedelta
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from inspect import signature
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pencils.comm.agree import agreed
 from pencils.comm.failure import CollectiveBlock
-from pencils.errors import ArgumentError
-from pencils.io.checkpoint_files import check_file, nothing_good, open_files, read_newest
-from pencils.io.commit import LOG
+from pencils.comm.mpi import is_simulated
+from pencils.errors import ArgumentError, CheckpointError
+from pencils.io.commit import LOG, WriterLock, check_folder, clean, set_aside, sync
 from pencils.io.file_access import on_root
-from pencils.io.load import Checkpoint, load
+from pencils.io.load import Checkpoint, find_matches, load
 from pencils.io.options import (
     Truncatable,
+    already_there,
     as_path,
     check_continued,
     check_processes,
@@ -33,13 +39,21 @@ from pencils.io.options import (
     set_back,
 )
 from pencils.io.save import Saving, save
-from pencils.io.stopping import SIGNALS, Listener, read_signals
-from pencils.io.writer_lock import WriterLock
-from pencils.layout.integers import as_int
+from pencils.layout.integers import as_int, to_int
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+
+T = TypeVar("T")
+
+# Batch systems send them before they end a job; not every system has the second.
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
+_NEVER_CAUGHT = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
+
+_NAME = re.compile(r"checkpoint-(\d{8,})\.h5")
+_NEW = re.compile(r"checkpoint-\d{8,}\.h5\.new")
+_TEMPORARY = re.compile(r"\.(checkpoint-\d{8,}\.h5(?:\.new)?)\..*\.tmp")
 
 
 class CheckpointSeries(CollectiveBlock):
@@ -111,7 +125,7 @@ class CheckpointSeries(CollectiveBlock):
         keep: int | None = 3,
         every: int | timedelta | None = None,
         stop_after: float | timedelta | None = None,
-        signals: Iterable[int] = SIGNALS,
+        signals: Iterable[int] = _SIGNALS,
         comm: MPI.Intracomm | None = None,
     ) -> None:
         self._ranks = Pencil(1, comm)
@@ -120,10 +134,15 @@ class CheckpointSeries(CollectiveBlock):
             given, self._mode = as_path(directory), read_mode(mode)
             self._keep = None if keep is None else as_int("keep", keep, least=1)
             self._every = read_every(every)
-            seconds, numbers = read_seconds("stop_after", stop_after), read_signals(signals)
+            seconds, numbers = read_seconds("stop_after", stop_after), _read_signals(signals)
             agree(directory=given, mode=mode, keep=self._keep, every=self._every)
             agree(stop_after=seconds, signals=numbers)
-        self._files = open_files(self._ranks.topology, given, self._mode)
+        check_folder(self._ranks.topology, given)
+        self._directory: Path
+        # The steps in `_old` are of another run: the first new checkpoint replaces them.
+        self._directory, self._old = on_root(
+            self._comm, "CheckpointSeries", lambda: _open_directory(given, self._mode)
+        )
         self._find_steps()
         self._known: set[int] = set()  # steps that this run has written or loaded
         self._skipped: dict[str, str] = {}
@@ -132,7 +151,7 @@ class CheckpointSeries(CollectiveBlock):
         self._pending: tuple[int, Saving] | None = None  # with its step
         self._interval = self._every.total_seconds() if isinstance(self._every, timedelta) else inf
         self._due, self._end = monotonic() + self._interval, monotonic() + seconds
-        self._listener = Listener(numbers)  # last: nothing after it can raise
+        self._listener = SignalListener(numbers)  # last: nothing after it can raise
 
     @property
     def mode(self) -> str:
@@ -142,7 +161,7 @@ class CheckpointSeries(CollectiveBlock):
     @property
     def directory(self) -> Path:
         """The directory of the checkpoints."""
-        return self._files.directory
+        return self._directory
 
     @property
     def steps(self) -> list[int]:
@@ -243,9 +262,22 @@ class CheckpointSeries(CollectiveBlock):
             signature(save).bind("", fields, step=number, **options)
             agree(step=number, wait=bool(wait))
         self.wait()
-        on_root(self._comm, "save", lambda: self._lock.take(self._files.locked))
-        self._files.check_next(number, self._find_steps(), self._known)
-        path = self._files.target(number)
+        steps = self._find_steps("save", lock=True)
+        others = [other for other in steps if other not in self._known]
+        if others:
+            raise ArgumentError(
+                f"{self.directory} holds checkpoints of another run, step {others[-1]} the last: "
+                "go on from them with resume(), start anew with CheckpointSeries(directory, "
+                "mode='w'), or choose another directory"
+            )
+        if steps and number < steps[-1]:
+            raise ArgumentError(
+                f"step={number} is before the checkpoint of step {steps[-1]} in {self.directory}; "
+                "resume(..., step=...) goes back, and sets later ones aside"
+            )
+        path = self._path(number)
+        if self._old:  # it gets its name when it is verified
+            path = path.with_name(f"{path.name}.new")
         self._known.add(number)
         self._due = monotonic() + self._interval
         if wait:
@@ -282,9 +314,8 @@ class CheckpointSeries(CollectiveBlock):
             On every rank, if the directory or a file cannot be read.
         """
         self.wait()
-        check = partial(check_file, comm=self._ranks.comm)
-        found, self._skipped = read_newest(self._files, self._find_steps(), check, self._ranks.comm)
-        return None if found is None else self._files.path(found[0])
+        found = self._read_newest(self._find_steps(), self._check)
+        return None if found is None else self._path(found[0])
 
     def resume(
         self,
@@ -337,7 +368,7 @@ class CheckpointSeries(CollectiveBlock):
             signature(load).bind("", template, chosen, **options)
             agree(step=wanted, outputs=len(cut))
         self.wait()
-        steps = on_root(self._comm, "resume", self._begin)
+        steps = self._find_steps("resume", lock=True)
         if not steps and wanted is None:
             set_back(cut, None)
             return None
@@ -345,16 +376,23 @@ class CheckpointSeries(CollectiveBlock):
             check_continued(cut)
         wants = [number for number in steps if wanted in (None, number)]
         read = partial(load, template=template, names=chosen, **options)
-        found, self._skipped = read_newest(self._files, wants, read, self._ranks.comm)
+        found = self._read_newest(wants, read)
         if found is None:
-            raise nothing_good(self.directory, wanted, self._skipped)
+            msg = f"there is no checkpoint of step {wanted} in {self.directory}"
+            if self._skipped:
+                reasons = (f"\n{name}: {reason}" for name, reason in self._skipped.items())
+                msg = f"no checkpoint in {self.directory} can be loaded:{''.join(reasons)}"
+            raise CheckpointError(msg)
         number, state = found
         if cut and state.time is None:
             msg = f"{state.path} has no time to cut off outputs at; save(..., time=...)"
             raise ArgumentError(msg)
         with agreed(self._comm, "resume"):
-            if self._comm.rank == 0:
-                self._files.set_aside(number)
+            later = [self._path(one) for one in steps if one > number]
+            if self._comm.rank == 0 and later:
+                for path in reversed(later):
+                    set_aside(path)
+                sync(self.directory)
         self._steps = [one for one in steps if one <= number]
         self._known = set(self._steps)
         set_back(cut, state.time)
@@ -393,23 +431,186 @@ class CheckpointSeries(CollectiveBlock):
         every = "" if self._every is None else f", one every {self._every}{unit}"
         return f"<CheckpointSeries {self.directory}, keeps {keep}{every}>"
 
-    def _begin(self) -> list[int]:
-        """Lock the directory, and return the steps that are there; on rank 0."""
-        self._lock.take(self._files.locked)
-        return self._files.steps()
+    def _path(self, step: int) -> Path:
+        return self.directory / f"checkpoint-{step:08}.h5"
 
-    def _find_steps(self) -> list[int]:
-        """Return the steps that rank 0 finds. *Collective*."""
-        self._steps = on_root(self._comm, "list checkpoints", self._files.steps)
+    def _find_steps(self, call: str = "list checkpoints", *, lock: bool = False) -> list[int]:
+        """Return the steps that rank 0 finds, after it has locked the directory. *Collective*."""
+
+        def find() -> list[int]:
+            if lock:
+                self._lock.take(self.directory / "checkpoints")
+            return _list_steps(self.directory, self._old)
+
+        self._steps = on_root(self._comm, call, find)
         return self._steps
 
+    def _check(self, path: Path) -> None:
+        """Verify a file; if it was saved without checksums, log that. *Collective*."""
+        if find_matches(path, self._ranks.comm) is None and self._comm.rank == 0:
+            LOG.warning("%s has no checksums: its data are not verified", path)
+
+    def _read_newest(self, steps: Iterable[int], read: Callable[[Path], T]) -> tuple[int, T] | None:
+        """Call `read` for the files of some steps, newest first, until one is valid. *Collective*.
+
+        Notes why files were skipped: they are damaged or missing. Raises what `read` raises for
+        other files, and OSError if the system cannot read one.
+        """
+        logs, self._skipped = self._comm.rank == 0, {}
+        for step in sorted(steps, reverse=True):
+            path = self._path(step)
+            try:
+                result = read(path)
+            except (CheckpointError, OSError):
+                reason = self._find_damage(path)
+                if reason is None:
+                    raise
+                self._skipped[path.name] = reason
+                if logs:
+                    LOG.warning("%s is skipped: %s", path, reason)
+                continue
+            if logs:
+                written = "at an unknown time"
+                with contextlib.suppress(Exception):  # a time that no date can have
+                    modified = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+                    written = modified.isoformat(" ", "seconds")
+                LOG.info("%s is taken: step %d, written %s", path, step, written)
+            return step, result
+        return None
+
+    def _find_damage(self, path: Path) -> str | None:
+        """Return why a file is damaged; None if it is as it was written. *Collective*."""
+        try:
+            find_matches(path, self._ranks.comm)
+        except (CheckpointError, FileNotFoundError) as error:
+            return str(error)
+        except OSError as error:
+            if error.errno is not None:  # of the system: the file may be valid
+                raise
+            return str(error)  # HDF5 cannot decode the bytes
+        return None
+
     def _settle(self, path: Path, step: int) -> None:
-        """Verify a file that was written, and remove old ones. *Collective*."""
+        """Verify a file that was written, and remove old ones. *Collective*.
+
+        Old and new checkpoints never count at the same time: the old ones are renamed first.
+        """
         self._find_steps()
-        check_file(path, self._ranks.comm)
+        self._check(path)
         with agreed(self._comm, "save"):  # no rank returns before old files are gone
             if self._comm.rank == 0:
-                self._files.replace(step)
-                self._files.rotate(self._keep)
-        self._files.settle()
+                if self._old:
+                    old = filter(Path.exists, map(self._path, sorted(self._old, reverse=True)))
+                    aside = [set_aside(one, logs=False) for one in old]
+                    path.rename(self._path(step))
+                    sync(self.directory)
+                    _remove(aside)
+                self._rotate()
+        self._old = frozenset()
         self._find_steps()
+
+    def _rotate(self) -> None:
+        """Remove all but the last files, and temporaries of dead processes; never raises."""
+        try:
+            names = [path.name for path in self.directory.iterdir()]
+            for found in filter(None, map(_TEMPORARY.fullmatch, names)):
+                clean(self.directory / found[1])
+            dead = [self.directory / name for name in names if _NEW.fullmatch(name)]
+            steps = _list_steps(self.directory, self._old)
+        except OSError as error:
+            LOG.warning("cannot look for old checkpoints: %s", error)
+            return
+        _remove([*dead, *map(self._path, steps[: -self._keep] if self._keep else ())])
+
+
+def _open_directory(given: str, mode: str) -> tuple[Path, frozenset[int]]:
+    """Make the directory, unless it exists, and find the checkpoints to replace; local."""
+    path = Path(os.path.realpath(given))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"cannot create {path}: {path.parent} is not a directory; create it first"
+        )
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"cannot create {path}: it is a file; choose another name")
+    if not path.exists():
+        path.mkdir()
+        with contextlib.suppress(OSError):  # not every file system synchronizes directories
+            sync(path.parent)
+    steps = _list_steps(path)
+    if steps and mode == "x":
+        raise already_there(path / f"checkpoint-{steps[-1]:08}.h5")
+    return path, frozenset(steps if mode == "w" else ())
+
+
+def _list_steps(directory: Path, old: frozenset[int] = frozenset()) -> list[int]:
+    """Return the steps that have a checkpoint, without the old ones, in order."""
+    found = filter(None, (_NAME.fullmatch(path.name) for path in directory.iterdir()))
+    steps = ((int(match[1]), match[1]) for match in found)
+    return sorted(step for step, digits in steps if digits == f"{step:08}" and step not in old)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    """Remove files that no longer count; what cannot be removed is logged."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            LOG.warning("cannot remove an old checkpoint: %s", error)
+
+
+class SignalListener:
+    """Records signals, which would otherwise end the process, until it is closed.
+
+    Handlers that the program has set before are called, too, except Python's own of SIGINT, which
+    would interrupt a step. Simulated ranks are threads, which receive no signals: these end the
+    process.
+    """
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self.received: list[str] = []
+        self.closed = False
+        self._before: dict[int, Any] = {}
+        for number in () if is_simulated() else numbers:
+            self._before[number] = signal.getsignal(number)
+            signal.signal(number, self._handle)
+
+    def close(self) -> None:
+        """Restore the handlers that were set before."""
+        self.closed = True
+        for number in self._before:
+            if signal.getsignal(number) == self._handle:  # else a later one is set
+                signal.signal(number, self.previous(number))
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.received.append(signal.Signals(number).name)
+        before = self._before[number]
+        if callable(before) and before is not signal.default_int_handler:
+            before(number, frame)
+
+    def previous(self, number: int) -> Any:
+        """Return the handler that was set before, except those of closed listeners."""
+        before = self._before[number]
+        owner = getattr(before, "__self__", None)
+        if isinstance(owner, SignalListener) and owner.closed:
+            return owner.previous(number)
+        return signal.SIG_DFL if before is None else before  # None: one in C
+
+
+def _read_signals(signals: object) -> list[int]:
+    """Return the numbers of signals; raise TypeError or ArgumentError if one cannot be caught."""
+    if not isinstance(signals, Iterable):
+        raise TypeError(
+            f"signals={signals!r} must be several, like (signal.SIGTERM,), or () for none"
+        )
+    numbers: dict[int, None] = {}
+    for given in signals:
+        number = to_int(given)
+        if number is None or number not in signal.valid_signals() or number in _NEVER_CAUGHT:
+            raise ArgumentError(
+                f"{given!r} in signals is no signal that can be caught, like signal.SIGTERM"
+            )
+        numbers[number] = None
+    main = threading.current_thread() is threading.main_thread()
+    if numbers and not main and not is_simulated():
+        raise ArgumentError("signals reach the main thread only: work there, or pass signals=()")
+    return list(numbers)

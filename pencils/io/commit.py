@@ -1,9 +1,22 @@
-"""All or nothing: a file is made under another name and takes its own only when it is whole."""
+"""How a file takes its name: it is locked, made under another name, and renamed when it is whole.
+
+A lock is `flock` on a hidden file beside the one that is written. It is not on that file itself,
+because other files take its name, and because HDF5 locks each file that it opens by `flock`, so
+that readers would be locked out. POSIX locks would not keep two writers of one process apart, and
+end when the process closes any descriptor of the file. The system releases a lock when the process
+ends, in whatever way; the hidden file that remains then is used again.
+
+A writer has the lock alone, and writes into the hidden file which process it is. Whoever only
+gives a new file the name has the lock together with others, for the moment of the rename.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import fcntl
+import gc
 import logging
 import os
 import platform
@@ -12,19 +25,33 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from errno import EDQUOT, EFBIG, ENOSPC, ENOSYS
+import weakref
+from collections.abc import Callable
+from datetime import UTC, datetime
+from errno import EACCES, EAGAIN, EBADF, ENOLCK, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS, ESTALE
+from functools import cache
 from hashlib import blake2b
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
-from pencils.io.file_access import system
-from pencils.io.writer_lock import WriterLock, lock_path
+from pencils.comm.mpi import MPI
+from pencils.comm.topology import Topology
+from pencils.errors import CheckpointError
+from pencils.io.file_access import from_root, open_to_read, open_to_write
+from pencils.io.file_info import FileInfo
 
 LOG = logging.getLogger("pencils")
 
-# Characters of the name that its temporary keeps; file systems take 255 bytes.
+# Characters of the name that hidden files keep; file systems take 255 bytes.
 _KEPT = 40
+# Seconds to wait for a lock whose file names no writer: it is taken, or released, at this moment.
+_PATIENCE, _PAUSE = 1.0, 0.001
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+# Another one has the lock; or, on NFS, its holder has removed the hidden file meanwhile.
+_HELD = {EAGAIN, ESTALE}
+# The file system has no locks, or the hidden file cannot be made in the folder.
+_IMPOSSIBLE = {EACCES, EBADF, ENOLCK, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS}
 # Name of the target, where and by which process it is written, and random digits.
 _TEMPORARY = re.compile(r"\.(?P<kept>.*)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp")
 # A file that was not written to for this time, in seconds, belongs to no running save.
@@ -37,14 +64,138 @@ _LARGE = 2**16
 _FREEING: list[threading.Thread] = []
 _C_LIBRARY = ctypes.CDLL(None, use_errno=True)
 # Errors of fallocate that mean a full disk; with others, the file system cannot allocate.
-_NO_ROOM = {EDQUOT, EFBIG, ENOSPC}
+_NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.ENOSPC}
+
+
+class WriterLock:
+    """The lock of a file or folder, on the rank that calls `take`. Everything is local.
+
+    It is released by `release`, and when the object or the process is gone.
+    """
+
+    def __init__(self) -> None:
+        self._end: weakref.finalize[Any, Any] | None = None
+
+    def take(self, target: Path, *, shared: bool = False) -> None:
+        """Lock a file, which need not exist; alone, or as ``shared`` with others for a moment.
+
+        Where locks are impossible, a warning is logged. Raises BlockingIOError if another writer
+        has the lock, in this process or another one.
+        """
+        if self._end is not None and self._end.alive:
+            return
+        path = _lock_path(target)
+        try:
+            handle = _lock(path, target, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno in _IMPOSSIBLE:
+                _warn_once(target.parent, error.strerror)
+            elif not isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise
+            return
+        self._end = weakref.finalize(self, _unlock, path, handle, os.getpid())
+        if not shared:
+            with contextlib.suppress(OSError):  # a full disk does not matter to the lock
+                # Not by `handle`: NFS shows other hosts what was written when a file is closed.
+                path.write_text(f"{_me()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC")
+
+    def release(self) -> None:
+        """Let others write."""
+        if self._end is not None:
+            self._end()
+
+
+def check_unlocked(target: Path) -> None:
+    """Raise BlockingIOError if a file is open for writing."""
+    if _lock_path(target).exists():
+        lock = WriterLock()
+        lock.take(target, shared=True)
+        lock.release()
+
+
+def _lock_path(target: Path) -> Path:
+    name = target.name
+    if len(name) > _KEPT:
+        name = f"{name[:_KEPT]}-{blake2b(os.fsencode(name), digest_size=4).hexdigest()}"
+    return target.with_name(f".{name}.lock")
+
+
+def _lock(path: Path, target: Path, operation: int) -> int:
+    end, collected = time.monotonic() + _PATIENCE, False
+    while True:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
+        except PermissionError:
+            if not path.exists():
+                raise
+            handle = os.open(path, os.O_RDONLY | _FLAGS)  # a file of another user
+        try:
+            fcntl.flock(handle, operation | fcntl.LOCK_NB)
+            if _is_at(path, handle):  # else the holder before has removed it
+                with contextlib.suppress(OSError):  # of another user
+                    os.ftruncate(handle, 0)  # the text of a writer that was killed
+                return handle
+            _close(handle)
+        except BaseException as error:
+            _close(handle)
+            if not isinstance(error, OSError):
+                raise
+            if error.errno not in _HELD:
+                raise OSError(error.errno, f"cannot lock: {error.strerror}", str(path)) from None
+        holder = ""
+        with contextlib.suppress(OSError):  # removed by now
+            holder = path.read_text(errors="replace")
+        is_mine = holder.startswith(_me())
+        if is_mine and not collected:  # perhaps one that nothing refers to
+            gc.collect()
+            collected = True
+        elif holder or time.monotonic() > end:
+            mine = " (this one)" if is_mine else ""
+            msg = (
+                f"{target} is open for writing by {holder or 'another program'}{mine}: close it "
+                "there first, or choose another name; it can be read meanwhile"
+            )
+            raise BlockingIOError(EAGAIN, msg)
+        else:
+            time.sleep(_PAUSE)
+
+
+def _unlock(path: Path, handle: int, process: int) -> None:
+    try:
+        with contextlib.suppress(OSError):
+            if os.getpid() == process:  # not a copy of it, which has the descriptor, too
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if others share the lock
+                if _is_at(path, handle):
+                    path.unlink()
+    finally:
+        _close(handle)
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _me() -> str:
+    return f"process {os.getpid()} on {platform.node()}"
+
+
+@cache
+def _warn_once(folder: Path, reason: str) -> None:
+    LOG.warning(
+        "cannot lock files in %s (%s): let one program at a time write to each", folder, reason
+    )
+
+
+def _close(handle: int) -> None:
+    with contextlib.suppress(OSError):  # it is closed all the same, and nothing depends on it
+        os.close(handle)
 
 
 def make_temporary(target: Path) -> Path:
-    """Create an empty hidden file beside the one that is to be written.
-
-    Raises OSError if there is no such directory, it may not be written to, or `target` is no file.
-    """
+    """Create an empty hidden file beside the one that is to be written, or raise OSError."""
     if not target.parent.is_dir():
         msg = f"cannot save {target}: {target.parent} is not a directory; create it first"
         raise NotADirectoryError(msg) if target.parent.exists() else FileNotFoundError(msg)
@@ -63,10 +214,9 @@ def make_temporary(target: Path) -> Path:
 
 
 def clean(target: Path) -> None:
-    """Remove what earlier saves of `target`, which died, have left beside it.
+    """Remove temporaries of `target` that processes have left which are gone from this machine.
 
-    Those are the temporaries of processes that are gone from this machine; of other machines,
-    whose processes cannot be seen, those that were not written to for a day.
+    Of other machines, whose processes cannot be seen: those not written to for a day.
     """
     wait_for_space(1)  # the last one may go on while this save is written
     for _ in range(len(_DISCARDED)):
@@ -79,22 +229,15 @@ def clean(target: Path) -> None:
 
 
 def _is_stale(file: Path, name: re.Match[str]) -> bool:
-    if name["place"] == _place():
-        return not _is_running(int(name["pid"]))
     try:
-        return time.time() - file.stat().st_mtime > _FORGOTTEN
-    except OSError:  # gone meanwhile
-        return False
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
+        if name["place"] != _place():
+            return time.time() - file.stat().st_mtime > _FORGOTTEN
+        os.kill(int(name["pid"]), 0)
     except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:  # of another user
         return True
-    return True
+    except OSError:  # a process of another user, or the file is gone meanwhile
+        return False
+    return False
 
 
 def _place() -> str:
@@ -114,21 +257,24 @@ def commit(
 ) -> None:
     """Give the whole file its name, replacing what has it, in an order that survives power loss.
 
-    `to_disk` brings the file to the disk; the default opens it for that. The caller that is `alone`
-    has the lock of `target`. Raises OSError if the disk refuses or a file of this name is open for
-    writing; `target` is then as it was.
+    `to_disk` brings the file to the disk; a caller that is `alone` has the lock of `target`. Raises
+    OSError if the disk refuses or `target` is open for writing; it is then as it was.
     """
     if target.exists():
         with contextlib.suppress(OSError):
             shutil.copymode(target, temporary)
     (to_disk or sync)(temporary)
-    if not _is_new(temporary, target):
-        lock = WriterLock()
+    lock, is_new = WriterLock(), False
+    if not _lock_path(target).exists():
+        with contextlib.suppress(OSError):  # there is one, or the file system has no hard links
+            os.link(temporary, target)  # without a lock: nothing can be lost
+            is_new = True
+            discard(temporary)
+    if not is_new:
         if not alone:
             lock.take(target, shared=True)
         try:
-            with _freed_by_thread(target):
-                temporary.replace(target)
+            _replace(temporary, target)
         finally:
             lock.release()
     # The file is whole and in place; not every file system lets a directory be synchronised.
@@ -136,16 +282,24 @@ def commit(
         sync(target.parent)
 
 
-def _is_new(temporary: Path, target: Path) -> bool:
-    """Give the file its name, if no other file has it: without a lock, nothing can be lost then."""
-    if lock_path(target).exists():
-        return False
+def _replace(temporary: Path, target: Path) -> None:
+    """Rename a file; a thread frees the one that it replaces: that takes long if it is large."""
+    old = None
+    with contextlib.suppress(OSError):  # there is none, or it may not be read
+        old = os.open(target, os.O_RDONLY)
     try:
-        os.link(temporary, target)
-    except OSError:  # there is one, or the file system has no hard links
-        return False
-    discard(temporary)
-    return True
+        temporary.replace(target)
+    finally:
+        if old is not None:
+            thread = threading.Thread(target=_close, args=(old,), name="pencils.free")
+            try:
+                if os.fstat(old).st_size < _LARGE:
+                    _close(old)
+                else:
+                    thread.start()
+                    _FREEING.append(thread)
+            except (OSError, RuntimeError):  # a file system that fails, no more threads
+                _close(old)
 
 
 def wait_for_space(left: int = 0) -> None:
@@ -154,139 +308,140 @@ def wait_for_space(left: int = 0) -> None:
         _FREEING.pop(0).join()
 
 
-@contextlib.contextmanager
-def made(target: Path, *, alone: bool = False) -> Iterator[Path]:
-    """Give a ``with`` block a temporary to write, which takes the name of `target` at the end.
-
-    It does so by `commit`. If that or the block fails, the temporary is removed, and `target` is as
-    it was.
-    """
-    clean(target)
-    temporary = make_temporary(target)
-    try:
-        with system("write", target):
-            yield temporary
-            commit(temporary, target, alone=alone)
-    except BaseException:
-        discard(temporary)
-        raise
-
-
 def allocate(file: Path) -> None:
-    """Allocate the disk space of a file with holes, if the file system can do that.
+    """Allocate the disk space of a file with holes; raise OSError if the disk is full.
 
-    A full disk is then found before data move, and writing is faster. Raises OSError if the disk is
-    full.
-    """
-    handle = os.open(file, os.O_WRONLY)
-    try:
-        number = _allocate(handle)
-        if number:
-            wait_for_space()  # what replaced files have may be all that lacks
-        if number in _NO_ROOM:
-            number = _allocate(handle)
-    finally:
-        os.close(handle)
-    if number in _NO_ROOM:
-        raise OSError(number, os.strerror(number), str(file))
-
-
-def _allocate(handle: int) -> int:
-    """Allocate the disk space of an open file; return zero, or the errno.
-
-    `os.posix_fallocate` would write to every block where the file system cannot allocate.
+    A full disk is then found before data move, and writing is faster. `os.posix_fallocate` would
+    write to every block where the file system cannot allocate.
     """
     fallocate = getattr(_C_LIBRARY, "fallocate", None)
     if fallocate is None:  # as on macOS
-        return ENOSYS
-    size = os.fstat(handle).st_size
-    failed = fallocate(handle, 0, ctypes.c_int64(0), ctypes.c_int64(size))
-    return ctypes.get_errno() if failed else 0
-
-
-@contextlib.contextmanager
-def _freed_by_thread(target: Path) -> Iterator[None]:
-    """Let a thread free a large file that the block replaces: the system takes long to do that."""
-    old = None
-    with contextlib.suppress(OSError):  # there is none, or it may not be read
-        old = os.open(target, os.O_RDONLY)
-    try:
-        yield
-    finally:
-        if old is not None:
-            _free(old)
-
-
-def _free(handle: int) -> None:
-    with contextlib.suppress(OSError, RuntimeError):  # a file system that fails, no more threads
-        if os.fstat(handle).st_size >= _LARGE:
-            thread = threading.Thread(target=_close, args=(handle,), name="pencils.free")
-            thread.start()
-            _FREEING.append(thread)
-            return
-    _close(handle)
-
-
-def _close(handle: int) -> None:
-    with contextlib.suppress(OSError):  # nothing was written by it
-        os.close(handle)
+        return
+    with open_to_write(file, os.O_WRONLY) as handle:
+        size, number = ctypes.c_int64(os.fstat(handle).st_size), 0
+        for _ in range(2):
+            failed = fallocate(handle, 0, ctypes.c_int64(0), size)
+            number = ctypes.get_errno() if failed else 0
+            if number not in _NO_ROOM:
+                return
+            wait_for_space()  # what replaced files have may be all that lacks
+        raise OSError(number, os.strerror(number))
 
 
 def discard(temporary: Path) -> None:
-    """Remove a temporary, if it still exists; raises nothing, because the caller raises its error.
-
-    One that cannot be removed now is removed by the next `clean`.
-    """
+    """Remove a temporary, if it still exists, now or in the next `clean`; raise nothing."""
     try:
         temporary.unlink(missing_ok=True)
     except OSError:
         _DISCARDED.add(temporary)
 
 
-def abandoned(path: Path) -> Path:
-    """Return an unused name for a file that stays, but no longer counts."""
+def set_aside(path: Path, *, logs: bool = True) -> Path:
+    """Rename a file that stays, but no longer counts; log the new name, and return it."""
     first = path.with_name(f"{path.name}.abandoned")
     numbered = (path.with_name(f"{first.name}-{number}") for number in count(2))
-    return next(one for one in chain([first], numbered) if not one.exists())
-
-
-def set_aside(path: Path, rename: Callable[[Path, Path], object] = Path.rename) -> None:
-    """Rename a file that no longer counts, or what else is given, and log the new name."""
-    aside = abandoned(path)
-    rename(path, aside)
-    LOG.warning("%s is set aside as %s", path, aside.name)
-
-
-def remove_old(paths: Iterable[Path], what: str) -> None:
-    """Remove files that no longer count; what cannot be removed is logged."""
-    for path in paths:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            LOG.warning("cannot remove an old %s: %s", what, error)
+    aside = path.rename(next(one for one in chain([first], numbered) if not one.exists()))
+    if logs:
+        LOG.warning("%s is set aside as %s", path, aside.name)
+    return aside
 
 
 def sync(path: Path) -> None:
     """Bring a file, or the names in a directory, to the disk."""
-    with system("write", path):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    with open_to_write(path, os.O_RDONLY) as handle:
+        os.fsync(handle)
 
 
-def make_directory(given: str | Path) -> Path:
-    """Make a directory, unless it exists; raise OSError without its parent, or if it is a file."""
-    path = Path(os.path.realpath(given))
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"cannot create {path}: {path.parent} is not a directory; create it first"
-        )
-    if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"cannot create {path}: it is a file; choose another name")
-    if not path.exists():
-        path.mkdir()
-        with contextlib.suppress(OSError):  # not every file system synchronizes directories
-            sync(path.parent)
-    return path
+# Hosts that are named in an error.
+_MOST_HOSTS = 4
+_SHARE = "give a path on a file system that all hosts share"
+# What a rank finds at a path.
+_SEEN, _ABSENT, _OTHER = range(3)
+
+
+def check_visible_on_all_hosts(topology: Topology, verb: str, path: Path, new: Path) -> None:
+    """Raise FileNotFoundError unless all ranks see a new file of rank 0. *Collective*."""
+    hosts = _find_hosts(topology, new)
+    if hosts and hosts[_ABSENT]:
+        seen = f"a new file in {new.parent} exists on {hosts[_SEEN]}, but not on {hosts[_ABSENT]}"
+        raise FileNotFoundError(errno.ENOENT, f"cannot {verb} {path}: {seen}; {_SHARE}")
+
+
+def check_folder(topology: Topology, given: str) -> None:
+    """Check that all ranks see what rank 0 creates in a folder, or beside a file. *Collective*.
+
+    If rank 0 cannot create anything, nothing is checked.
+    """
+    if topology.nodes == 1:
+        return
+
+    def make_probe() -> tuple[Path, Path | None]:
+        path = Path(os.path.realpath(given))
+        with contextlib.suppress(OSError):  # whatever uses the folder raises a better error
+            return path, make_temporary(path / "probe" if path.is_dir() else path)
+        return path, None
+
+    path, probe = from_root(topology.comm, make_probe)
+    if probe is None:
+        return
+    try:
+        check_visible_on_all_hosts(topology, "write", path, probe)
+    finally:
+        if topology.rank == 0:
+            discard(probe)
+
+
+def describe_seen(topology: Topology, given: str, describe: Callable[[str], FileInfo]) -> FileInfo:
+    """Describe a file by its real path on rank 0, for all ranks. *Collective*.
+
+    Raises FileNotFoundError if it is there on some hosts only, CheckpointError if those have
+    different ones, and what `describe` raises, on every rank.
+    """
+    try:
+        file = from_root(topology.comm, lambda: describe(os.path.realpath(given)))
+    except FileNotFoundError:
+        path = from_root(topology.comm, lambda: os.path.realpath(given))
+        _check_same(topology, path)
+        raise
+    _check_same(topology, file.path, file.identity.size)
+    return file
+
+
+def _check_same(topology: Topology, path: str, size: int | None = None) -> None:
+    hosts = _find_hosts(topology, Path(path), size)
+    if hosts is None or not hosts[_SEEN]:
+        return
+    seen, absent, other = hosts
+    if absent:
+        msg = f"cannot load {path}: it exists on {seen}, but not on {absent}; {_SHARE}"
+        raise FileNotFoundError(errno.ENOENT, msg)
+    if other:
+        msg = f"cannot load {path}: it has another size on {other} than on {seen}; {_SHARE}"
+        raise CheckpointError(msg)
+
+
+def _find_hosts(topology: Topology, path: Path, size: int | None = None) -> list[str] | None:
+    """Name the hosts that see a file, do not, or see another size; None if all see it."""
+    if topology.nodes == 1:
+        return None
+    found = _look(path, size)
+    if not topology.any_of([found != _SEEN])[0]:
+        return None
+    hosts: list[dict[str, str]] = [{}, {}, {}]  # with one rank of each
+    mine = MPI.Get_processor_name(), topology.rank, found
+    for name, rank, seen in topology.comm.allgather(mine):
+        hosts[seen].setdefault(name, f"{name} (rank {rank})")
+    texts = (", ".join([*names.values()][:_MOST_HOSTS]) for names in hosts)
+    more = (len(names) - _MOST_HOSTS for names in hosts)
+    return [text + f" and {n} more" * (n > 0) for text, n in zip(texts, more, strict=True)]
+
+
+def _look(path: Path, size: int | None) -> int:
+    """Look for a file; local. File systems of networks ask the server only if a file is opened."""
+    try:
+        with open_to_read(str(path)) as handle:
+            return _SEEN if size in (None, os.fstat(handle).st_size) else _OTHER
+    except FileNotFoundError:
+        return _ABSENT
+    except Exception:  # noqa: BLE001 - whatever reads it raises a better error, on all ranks
+        return _SEEN

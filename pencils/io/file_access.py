@@ -1,4 +1,4 @@
-"""What reading and writing share: system calls, errors, work on rank 0."""
+"""System calls and their errors, and work on rank 0, for all that reads or writes files."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pencils.comm.agree import agreed
 from pencils.comm.failure import Fault
@@ -61,40 +61,21 @@ def from_root(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
 
 
 def through_root(
-    comm: MPI.Intracomm,
-    describe: Callable[[], S],
-    choose: Callable[[list[S]], Sequence[T]],
+    comm: MPI.Intracomm, describe: Callable[[], S], choose: Callable[[list[S]], list[T]]
 ) -> T:
     """Send what `describe` returns to rank 0, which chooses something for each rank. *Collective*.
 
-    As for `from_root`, all ranks have just agreed on the call. Returns what `choose` returns for
-    this rank. An error of any rank is raised on all.
+    An error of any rank is raised on all.
     """
-    mine: S | _Failed
-    cause: Exception | None = None
-    try:
+    chosen: list[T] | None = None
+    with agreed(comm, "save"):
         mine = describe()
-    except Exception as error:  # noqa: BLE001 - raised on all ranks
-        mine, cause = _Failed(comm.rank, Fault.of(error)), error
     found = comm.gather(mine)
-    chosen: Sequence[T | _Failed] | None = None
-    if found is not None:
-        failed = next((one for one in found if isinstance(one, _Failed)), None)
-        try:
-            chosen = [failed] * comm.size if failed else choose(found)
-        except Exception as error:  # noqa: BLE001 - raised on all ranks
-            chosen, cause = [_Failed(0, Fault.of(error))] * comm.size, error
-    share = comm.scatter(chosen)
-    if isinstance(share, _Failed):
-        raise cause if cause and comm.size == 1 else share.fault.error(share.rank) from cause
-    return cast("T", share)
-
-
-class _Failed(NamedTuple):
-    """What a rank sends instead of a result: its error."""
-
-    rank: int
-    fault: Fault
+    with agreed(comm, "save"):
+        if found is not None:
+            chosen = choose(found)
+    share: T = comm.scatter(chosen)
+    return share
 
 
 def open_regular(path: str) -> int:
@@ -102,8 +83,18 @@ def open_regular(path: str) -> int:
 
     Raises CheckpointError for a FIFO, a socket or a device, OSError if the file cannot be opened.
     """
+
+    def check_kind(mode: int) -> None:
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(mode):
+            kind = _KINDS.get(stat.S_IFMT(mode), "special file")
+            raise CheckpointError(
+                f"{path} is a {kind}, not a regular file; give the name of an HDF5 file"
+            )
+
     try:
-        _check_kind(path, Path(path).stat().st_mode)  # before: opening a device can change it
+        check_kind(Path(path).stat().st_mode)  # before: opening a device can change it
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         where = f"; check the path, the working directory is {Path.cwd()}"
@@ -111,7 +102,7 @@ def open_regular(path: str) -> int:
         msg = f"cannot load {path}: {error.strerror}{hint}"
         raise OSError(error.errno, msg) from None  # of the same type
     try:
-        _check_kind(path, os.fstat(handle).st_mode)  # after: another file may have the name now
+        check_kind(os.fstat(handle).st_mode)  # after: another file may have the name now
     except BaseException:
         os.close(handle)
         raise
@@ -130,24 +121,14 @@ def open_to_read(path: str) -> Iterator[int]:
 
 
 @contextmanager
-def open_to_write(path: str) -> Iterator[int]:
-    """Open a file for reading and writing by system calls; errors in the block name the file."""
+def open_to_write(path: str | Path, flags: int = os.O_RDWR) -> Iterator[int]:
+    """Open a file for system calls in a ``with`` block, whose errors name the file."""
     with system("write", path):
-        handle = os.open(path, os.O_RDWR)
+        handle = os.open(path, flags)
         try:
             yield handle
         finally:
             os.close(handle)
-
-
-def _check_kind(path: str, mode: int) -> None:
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "special file")
-        raise CheckpointError(
-            f"{path} is a {kind}, not a regular file; give the name of an HDF5 file"
-        )
 
 
 def read(handle: int, count: int, offset: int) -> bytes:
@@ -190,10 +171,7 @@ def number_of(error: BaseException | None) -> int | None:
 
 @contextmanager
 def system(verb: str, path: object) -> Iterator[None]:
-    """Use h5py in a ``with`` block; raise errors of the system as OSError with their errno.
-
-    The error text is "cannot `verb` `path`" and the reason.
-    """
+    """Use h5py in a ``with`` block; raise errors of the system as "cannot `verb` `path`: why"."""
     try:
         yield
     except (PencilsError, BlockingIOError):  # the latter names the writer that has the lock

@@ -170,11 +170,16 @@ def _replaced(path: str) -> CheckpointError:
 def encode(value: object) -> Stored:
     """Make an array of a value; raise TypeError if it cannot be stored."""
     if isinstance(value, np.random.Generator):
-        return Stored(_GENERATOR, _text(_describe(value.bit_generator)))
+        return Stored(_GENERATOR, _describe(value.bit_generator))
     if isinstance(value, np.random.BitGenerator):
-        return Stored(_BITS, _text(_describe(value)))
+        return Stored(_BITS, _describe(value))
     if isinstance(value, str):
-        return Stored("str", _text(str(value)))
+        if "\0" in value:
+            raise TypeError(f"{value!r:.80} holds a NUL character, which cannot be stored in text")
+        try:
+            return Stored("str", np.asarray(value.encode() or b"\0"))
+        except UnicodeEncodeError as error:
+            raise TypeError(f"{value!r:.80} cannot be stored as UTF-8: {error}") from None
     if is_masked_array(value):
         raise TypeError(
             "the mask of an array cannot be stored; store its data and its mask as two arrays"
@@ -194,29 +199,7 @@ def encode(value: object) -> Stored:
     )
 
 
-def decode(stored: Stored) -> Any:
-    """Make the value of what is stored; an array if this version does not have its type."""
-    kind, data = stored
-    if kind in _PLAIN:
-        return _PLAIN[kind](data.item())
-    if kind == "str":
-        return data.item().decode()
-    if kind in (_GENERATOR, _BITS):
-        bits = _restore(data.item().decode())
-        return np.random.Generator(bits) if kind == _GENERATOR else bits
-    return data if data.ndim else data[()]
-
-
-def _text(value: str) -> Array:
-    if "\0" in value:
-        raise TypeError(f"{value!r:.80} holds a NUL character, which cannot be stored in text")
-    try:
-        return np.asarray(value.encode() or b"\0")
-    except UnicodeEncodeError as error:
-        raise TypeError(f"{value!r:.80} cannot be stored as UTF-8: {error}") from None
-
-
-def _describe(bits: np.random.BitGenerator) -> str:
+def _describe(bits: np.random.BitGenerator) -> Array:
     name = type(bits).__name__
     if name not in _BIT_GENERATORS or type(bits) is not getattr(np.random, name):
         raise TypeError(
@@ -224,23 +207,24 @@ def _describe(bits: np.random.BitGenerator) -> str:
         )
     sequence = bits.seed_seq  # from which generators are spawned
     seed = sequence.state if isinstance(sequence, np.random.SeedSequence) else None
-    return json.dumps({"state": bits.state, "seed": seed}, default=lambda data: data.tolist())
+    text = json.dumps({"state": bits.state, "seed": seed}, default=lambda data: data.tolist())
+    return np.asarray(text.encode())
 
 
-def _restore(text: str) -> np.random.BitGenerator:
-    found = json.loads(text)
+def decode(stored: Stored) -> Any:
+    """Make the value of what is stored; an array if this version does not have its type."""
+    kind, data = stored
+    if kind in _PLAIN:
+        return _PLAIN[kind](data.item())
+    if kind == "str":
+        return data.item().decode()
+    if kind not in (_GENERATOR, _BITS):
+        return data if data.ndim else data[()]
+    found = json.loads(data.item())
     name = found["state"]["bit_generator"]
     if name not in _BIT_GENERATORS:
         raise ValueError(f"there is no bit generator {name!r} in NumPy")
-    make = getattr(np.random, name)
     seed = found["seed"] and np.random.SeedSequence(**found["seed"])
-    bits: np.random.BitGenerator = make(seed)
-    bits.state = _like(bits.state, found["state"])
-    return bits
-
-
-def _like(state: Any, found: Any) -> Any:
-    """Turn lists into arrays where the state of a generator has arrays."""
-    if isinstance(state, dict):
-        return {name: _like(value, found[name]) for name, value in state.items()}
-    return np.asarray(found, state.dtype) if isinstance(state, np.ndarray) else found
+    bits: np.random.BitGenerator = getattr(np.random, name)(seed)
+    bits.state = found["state"]
+    return np.random.Generator(bits) if kind == _GENERATOR else bits

@@ -37,9 +37,8 @@ from pencils.io.file_info import (
     Stored,
     damaged,
 )
-from pencils.io.manifest import Listed, Record, broken, check_manifest, lost
+from pencils.io.manifest import Listed, Record, broken, check_manifest, committed, lost
 from pencils.io.objects import Objects, open_unlocked, read_part
-from pencils.io.seal import committed
 
 # Names of datasets in an error text.
 _MOST_NAMES = 20

@@ -26,7 +26,7 @@ from pencils.comm.topology import as_comm, topology_of
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
-from pencils.io.common import describe_seen
+from pencils.io.commit import describe_seen
 from pencils.io.file_info import Access, DatasetInfo, FileInfo
 from pencils.io.options import as_path, read_names
 from pencils.io.readers import default_targets, format_of, read_targets

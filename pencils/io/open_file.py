@@ -21,13 +21,12 @@ from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.checksum import add_sums, carry_sums, checksum
-from pencils.io.common import describe_seen
+from pencils.io.commit import WriterLock, describe_seen
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
+from pencils.io.manifest import reseal
 from pencils.io.options import as_path
 from pencils.io.readers import Target, format_of
-from pencils.io.seal import reseal
 from pencils.io.slabs import ReadyMoves, Slabs, consecutive, moving
-from pencils.io.writer_lock import WriterLock
 from pencils.layout import Selection
 from pencils.pencil import Pencil
 

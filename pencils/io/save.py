@@ -26,8 +26,7 @@ from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
 from pencils.io.chunked import check_filters
 from pencils.io.chunks import read_chunking
-from pencils.io.commit import discard, make_temporary
-from pencils.io.common import check_folder
+from pencils.io.commit import check_folder, discard, make_temporary
 from pencils.io.contents import gather_contents, whole_grid
 from pencils.io.file_access import on_root
 from pencils.io.file_info import RESERVED

@@ -1,24 +1,23 @@
 """Output over time: snapshots of fields, which all ranks append to one file.
 
-Rank 0 keeps the `SeriesFile`: it finds room for a snapshot, where all ranks write their points, and
-brings the file to its next state. `series_state` is what the file holds besides the points.
+Rank 0 keeps the `SeriesFile`, everything but the points of fields: it finds room for a snapshot,
+where all ranks write their points, and brings the file to its next state.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.array.allocation import Array
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
@@ -28,37 +27,33 @@ from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.checksum import add_sums, carry_sums
-from pencils.io.commit import clean, commit, discard, made, make_temporary, set_aside
-from pencils.io.common import check_folder
-from pencils.io.contents import are_fields, whole_grid
+from pencils.io.commit import check_folder
+from pencils.io.contents import are_fields, check_groups, whole_grid
 from pencils.io.file_access import from_root
-from pencils.io.file_info import RESERVED, TIME, Stored
+from pencils.io.file_info import RESERVED, TIME, Stored, encode
 from pencils.io.options import (
-    already_there,
     as_attrs,
     as_path,
     read_facts,
+    read_fields,
     read_grid,
     read_mode,
     split_attrs,
 )
-from pencils.io.series_state import (
-    SUMS,
-    Column,
-    SeriesState,
-    describe_columns,
-    read_samples,
-    take,
-)
 from pencils.io.slabs import FileBlocks, ReadyMoves, Slabs, moving
-from pencils.io.writer_lock import WriterLock
 from pencils.io.writers import write_part
 from pencils.layout import Selection
+from pencils.layout.box import as_slice
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
     from pencils.io.series_file import SeriesFile
+
+_NUMBERS = ("bool", "int", "float", "complex", "numpy")  # kinds of values
+
+# Fields by name, with the points to store.
+_Selected = Mapping[str, tuple[PencilArray, Selection]]
 
 
 class TimeSeries(CollectiveBlock):
@@ -127,7 +122,13 @@ class TimeSeries(CollectiveBlock):
         attrs: Mapping[str, Any] | None = None,
         edited: bool = False,
     ) -> None:
-        self._ranks = _find_ranks(grid, comm)
+        self._ranks: Pencil | None = None
+        if grid is None:
+            self._ranks = Pencil(1, comm)
+        elif are_fields(grid):
+            self._ranks = grid[0].pencil
+        elif isinstance(grid, LocalGrid):
+            self._ranks = grid.pencil
         topology = self._ranks.topology if self._ranks else topology_among()
         self._comm = topology.comm
         grid = whole_grid(self._comm, "TimeSeries", grid)
@@ -136,26 +137,32 @@ class TimeSeries(CollectiveBlock):
             known, notes = split_attrs(both)
             self._mode = read_mode(mode)
             self._grid = read_grid(grid)
-            _check_comm(self._grid, comm)
             found = self._grid and (self._grid.pencil, self._grid.names, self._grid.axes)
+            if found and comm is not None and not congruent(user_comm(comm), found[0].comm):
+                raise PencilMismatchError(
+                    "comm holds other processes than the grid; leave one of them out"
+                )
             agree(path=given, mode=mode, grid=found, attrs=sorted(both), edited=bool(edited))
         check_folder(topology, given)
         self._path: str = from_root(self._comm, lambda: os.path.realpath(given))
-        self._attrs, self._notes = known, notes
-        self._lock = WriterLock()  # taken on rank 0
         self._file: SeriesFile | None = None  # on rank 0
-        # Removes, on rank 0, a new series that never takes the place of the old one.
-        self._remove: weakref.finalize[Any, Any] | None = None
         self._failed = False  # whether the last append was not completed
         self._closed = False
+
+        def find_times() -> list[float]:
+            return [*map(float, self._file.times if self._file else ())]
+
         try:
             with agreed(self._comm, "TimeSeries"):
                 if self._comm.rank == 0:
-                    self._lock.take(Path(self._path))
-                    self._file = self._open_file(self._mode, edited=bool(edited))
-            self._times: list[float] = from_root(self._comm, self._find_times)
+                    from pencils.io.series_file import SeriesFile  # only rank 0 needs h5py
+
+                    target = Path(self._path)
+                    self._file = SeriesFile(target, self._mode, known, notes, edited=bool(edited))
+            self._times = from_root(self._comm, find_times)
         except BaseException:
-            self._lock.release()
+            if self._file is not None:
+                self._file.abandon()
             raise
 
     @property
@@ -203,19 +210,38 @@ class TimeSeries(CollectiveBlock):
         """
         with agreed(self._comm, "append") as agree:
             self._check_open()
-            now = self._read_time(time)
+            now = _read_number(time)
+            if math.isinf(now):
+                raise ArgumentError(f"time={time!r} must be finite")
+            if self._times and now <= self._times[-1]:
+                raise ArgumentError(
+                    f"time={now} is not later than the last snapshot, at {self._times[-1]}, in "
+                    f"{self.path}: TimeSeries(path, mode='w') starts anew, and truncate(time) "
+                    "drops what a resumed run writes again"
+                )
             agree(time=now, series=self._path)
-            selected, values = read_samples(fields, self._ranks or Pencil(1))
+            selected, values = _read_samples(fields, self._ranks or Pencil(1))
             agree(names=sorted([*selected, *values]))
             agree(**{f"fields[{name!r}]": (value,) for name, value in values.items()})
-            agree(**{f"fields[{name!r}]": _signature(*pair) for name, pair in selected.items()})
-            taken = {name: take(*pair) for name, pair in selected.items()}
+            for name, (u, selection) in selected.items():
+                signature = u.pencil, u.shape, u.dtype, sorted(u.singletons), selection
+                agree(**{f"fields[{name!r}]": signature})
+            taken = {name: _take(*pair) for name, pair in selected.items()}
             if self._file is not None:
-                self._compare(self._file, *describe_columns(selected, taken, values, self._grid))
+                self._file.compare(selected, taken, values, self._grid)
             ready = ReadyMoves.within(agree, moving(taken[name] for name in sorted(taken)))
+
+        def find_places() -> tuple[str, dict[str, FileBlocks]]:
+            assert self._file is not None
+            return self._file.path, self._file.place()
+
         self._failed = True
-        with self._releasing():
-            self._append(now, taken, values, ready)
+        path, places = from_root(self._comm, find_places)
+        targets = {name: (taken[name], places[name]) for name in sorted(places)}
+        sums = _write(self._comm, path, len(self._times), targets, ready)
+        with agreed(self._comm, "append"):
+            if self._file is not None:
+                self._file.commit(now, values, sums, places)
         self._failed = False
         self._times.append(now)
 
@@ -244,10 +270,9 @@ class TimeSeries(CollectiveBlock):
         count = sum(one <= last for one in self._times)
         if count == len(self._times):
             return
-        with self._releasing(), agreed(self._comm, "truncate"):
+        with agreed(self._comm, "truncate"):
             if self._file is not None:
-                with self._file.state.changing():
-                    self._file.cut(count)
+                self._file.cut(count)
         del self._times[count:]
 
     def set_aside(self) -> None:
@@ -268,11 +293,9 @@ class TimeSeries(CollectiveBlock):
             agree(series=self._path)
         if not self._times:
             return
-        with self._releasing(), agreed(self._comm, "set_aside"):
+        with agreed(self._comm, "set_aside"):
             if self._file is not None:
-                with self._file.state.changing():
-                    set_aside(Path(self._path))
-                    self._file = self._open_file("a")
+                self._file.set_aside()
         del self._times[:]
 
     def close(self) -> None:
@@ -286,15 +309,11 @@ class TimeSeries(CollectiveBlock):
         if self._closed:
             return
         self._closed = True
-        try:
-            if self._failed and not self._times:
-                self._abandon()
-            with agreed(self._comm, "close"):
-                if self._file is not None and (self._remove is None or self._remove.alive):
-                    with self._taking_place(self._file):
-                        self._file.close()
-        finally:
-            self._lock.release()
+        with agreed(self._comm, "close"):
+            if self._file is not None:
+                if self._failed and not self._times:
+                    self._file.abandon()
+                self._file.close()
 
     def _block_comm(self) -> MPI.Intracomm:
         return self._comm
@@ -304,10 +323,8 @@ class TimeSeries(CollectiveBlock):
 
     def _give_up(self, _error: BaseException, /) -> None:
         self._closed = True
-        try:
-            self._abandon()
-        finally:
-            self._lock.release()
+        if self._file is not None:
+            self._file.abandon()
 
     def __len__(self) -> int:
         return len(self._times)
@@ -320,122 +337,10 @@ class TimeSeries(CollectiveBlock):
     def _check_open(self) -> None:
         if self._closed:
             raise ArgumentError(f"{self!r} is closed; make a new TimeSeries to continue it")
-        if self._file is not None and not self._file.state.whole:
+        if self._file is not None and not self._file.whole:
             raise CheckpointError(
                 f"writing to {self.path} failed before; make a new TimeSeries to continue it"
             )
-
-    def _append(
-        self,
-        time: float,
-        fields: Mapping[str, PencilArray],
-        values: Mapping[str, Stored],
-        ready: ReadyMoves,
-    ) -> None:
-        """Add a snapshot, for which all ranks have agreed on what is `ready`. *Collective*."""
-
-        def place() -> tuple[str, dict[str, FileBlocks]]:
-            assert self._file is not None
-            return self._file.path, self._file.place()
-
-        path, places = from_root(self._comm, place)
-        targets = {name: (fields[name], places[name]) for name in sorted(places)}
-        sums = _write(self._comm, path, len(self._times), targets, ready)
-        with agreed(self._comm, "append"):
-            if self._file is not None:
-                row: dict[str, Any] = {name: value.data for name, value in values.items()}
-                row |= {SUMS + name: sums[name] for name in fields}
-                with self._file.state.changing(), self._taking_place(self._file):
-                    self._file.commit({TIME: time, **row}, places)
-
-    def _open_file(self, mode: str, *, edited: bool = False) -> SeriesFile:
-        """Open the file, or make one that has no snapshots; on rank 0."""
-        from pencils.io import series_file  # only rank 0 needs h5py
-
-        target, state = Path(self._path), SeriesState(dict(self._attrs))
-        if not target.exists():
-            with made(target, alone=True) as temporary:
-                series_file.create(str(temporary), state)
-        elif mode == "x":
-            raise already_there(self._path)
-        elif mode == "w":  # under a temporary name, which it keeps until its first snapshot
-            clean(target)
-            temporary = make_temporary(target)
-            self._remove = weakref.finalize(self, discard, temporary)
-            try:
-                series_file.create(str(temporary), state)
-                return self._noted(series_file.SeriesFile(str(temporary)))
-            except BaseException:
-                self._remove()
-                raise
-        elif (target / "index.h5").exists():
-            raise CheckpointError(
-                f"{target} is a folder of snapshots, as older versions of pencils wrote with "
-                "storage='files'; a series is one file now: choose another name, and read the "
-                f"snapshots by pencils.load({str(target / 'snapshot-000000.h5')!r}) and so on"
-            )
-        return self._noted(series_file.SeriesFile(self._path, edited=edited))
-
-    def _noted(self, file: SeriesFile) -> SeriesFile:
-        """Let what the first snapshot will make have the attributes that were given."""
-        if not file.state.times:
-            file.state.notes = self._notes
-        return file
-
-    def _abandon(self) -> None:
-        """Leave what was there before, if there is nothing to replace it. Local."""
-        if self._remove is not None:
-            if self._file is not None:
-                self._file.close()
-            self._remove()
-
-    @contextmanager
-    def _taking_place(self, file: SeriesFile) -> Iterator[None]:
-        """Let a new series take the place of the old one when the block has written to it."""
-        if self._remove is None:
-            yield
-            return
-        try:
-            yield
-            commit(Path(file.path), Path(self._path), alone=True)
-        except BaseException:
-            file.close()
-            self._remove()
-            raise
-        file.path = self._path
-        self._remove.detach()
-        self._remove = None
-
-    @contextmanager
-    def _releasing(self) -> Iterator[None]:
-        """Let another series write after a failure with which this one cannot go on."""
-        try:
-            yield
-        finally:
-            if self._file is not None and not self._file.state.whole:
-                self._lock.release()
-
-    def _find_times(self) -> list[float]:
-        """Return the times of all snapshots, on rank 0."""
-        return [] if self._file is None else [*map(float, self._file.state.times)]
-
-    def _read_time(self, time: object) -> float:
-        now = _read_number(time)
-        if math.isinf(now):
-            raise ArgumentError(f"time={time!r} must be finite")
-        if self._times and now <= self._times[-1]:
-            raise ArgumentError(
-                f"time={now} is not later than the last snapshot, at {self._times[-1]}, in "
-                f"{self.path}: TimeSeries(path, mode='w') starts anew, and truncate(time) drops "
-                "what a resumed run writes again"
-            )
-        return now
-
-    def _compare(
-        self, file: SeriesFile, columns: Sequence[Column], coordinates: Mapping[str, Array]
-    ) -> None:
-        """Fix what the series holds, or compare with it; on rank 0."""
-        (file.state.check if file.state.times else file.state.start)(columns, coordinates)
 
 
 def _write(
@@ -459,19 +364,6 @@ def _write(
     return add_sums(comm, sums, agree)
 
 
-def _find_ranks(grid: object, comm: MPI.Intracomm | None) -> Pencil | None:
-    if grid is None:
-        return Pencil(1, comm)
-    if are_fields(grid):
-        return grid[0].pencil
-    return grid.pencil if isinstance(grid, LocalGrid) else None
-
-
-def _check_comm(grid: LocalGrid | None, comm: MPI.Intracomm | None) -> None:
-    if grid is not None and comm is not None and not congruent(user_comm(comm), grid.pencil.comm):
-        raise PencilMismatchError("comm holds other processes than the grid; leave one of them out")
-
-
 def _read_number(time: object) -> float:
     if isinstance(time, bool | np.bool_):
         raise TypeError(f"time={time!r} must be a real number")
@@ -484,6 +376,55 @@ def _read_number(time: object) -> float:
     return float(number)
 
 
-def _signature(u: PencilArray, selection: Selection) -> tuple[object, ...]:
-    """Return what all ranks must agree on."""
-    return u.pencil, u.shape, u.dtype, sorted(u.singletons), selection
+def _read_samples(fields: Any, ranks: Pencil) -> tuple[_Selected, dict[str, Stored]]:
+    """Read what is to be appended: fields with selections of them, and values, sorted by name.
+
+    Raises ArgumentError, IndexError, PencilMismatchError or TypeError if names, fields, selections
+    or values are not what a series takes.
+    """
+    names = read_fields(fields)
+    for name in names:
+        if name == TIME or name.startswith(RESERVED):
+            raise ArgumentError(
+                f"{name!r} cannot be the name of a field of a series; the series itself uses it"
+            )
+    check_groups(sorted([*names, TIME]))
+    selected, values = {}, {}
+    for name in names:
+        thing = fields[name]
+        is_pair = isinstance(thing, tuple) and len(thing) == 2  # noqa: PLR2004
+        u, key = thing if is_pair else (thing, ...)
+        if isinstance(u, PencilArray):
+            if u.pencil.size != ranks.size or not u.pencil.same_ranks(ranks):
+                raise PencilMismatchError(
+                    f"fields[{name!r}] is on other processes than the series:\n{u.pencil!r}"
+                )
+            selection = Selection.from_key(key, u.shape)
+            if any(kept.step < 0 for kept in selection.ranges):
+                raise ArgumentError(f"fields[{name!r}] is selected backwards; use positive steps")
+            selected[name] = u, selection
+            continue
+        stored = None
+        with suppress(TypeError):
+            stored = encode(thing)
+        if stored is None or stored.kind not in _NUMBERS:
+            raise TypeError(
+                f"fields[{name!r}] is a {type(thing).__name__}; a series takes PencilArrays, "
+                "(field, selection) pairs, numbers and NumPy arrays"
+            )
+        values[name] = stored
+    return selected, values
+
+
+def _take(u: PencilArray, selection: Selection) -> PencilArray:
+    """View the selected points of a field where they are, without halo.
+
+    Dimensions that were indexed by an integer keep one point.
+    """
+    lead = len(u.components)
+    slices = tuple(map(as_slice, selection.ranges))
+    drops = (
+        one.start if drop else one for one, drop in zip(slices, selection.dropped, strict=True)
+    )
+    part = u[(*islice(drops, lead), *slices[lead:])]
+    return PencilArray.from_block(part.pencil, part.local, part.singletons)

@@ -1,29 +1,37 @@
 """The one file of a series, which rank 0 opens, extends and describes. No communication.
 
-Every dataset has an unlimited time axis, and a chunk holds one snapshot of a field or a part of it.
-To append, h5py extends the datasets of a `CapturedFile`. HDF5 allocates the new chunks at once and
-returns their addresses, where all ranks write the points. Then h5py writes the values, the time
-among them, and `pencils.io.seal.switch` brings the file to its next state. New bytes are written
-behind the record of the old state; HDF5's own changes are the only ones in place.
+A *column* is a dataset with an unlimited time axis: of a field or a selection of one, of a value,
+of times, of checksums. A chunk holds one snapshot of a field or a part of it. To append, h5py
+extends the datasets in memory, as `pencils.io.manifest.SealedFile` describes. HDF5 allocates the
+new chunks at once and returns their addresses, where all ranks write the points. Then h5py writes
+the values, the time among them, and the file is brought to its next state.
 """
 
 from __future__ import annotations
 
 import json
-from bisect import bisect
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from pencils.errors import CheckpointError
+from pencils.array.allocation import Array
+from pencils.array.pencil_array import PencilArray
+from pencils.distribute.localgrid import LocalGrid
+from pencils.errors import ArgumentError, CheckpointError
 from pencils.io import hdf5
-from pencils.io.captured_file import CapturedFile, Change, changing
+from pencils.io.captured_file import changing
 from pencils.io.chunks import chunk_in_order, count_chunks
+from pencils.io.commit import WriterLock, clean, commit, discard, make_temporary, set_aside
+from pencils.io.contents import known_extents
 from pencils.io.create import describe_all, label, reserve, store_attribute, store_value
-from pencils.io.file_access import open_to_read, open_to_write
+from pencils.io.file_access import system
 from pencils.io.file_info import (
     COORDINATE,
     FORMAT,
@@ -34,177 +42,316 @@ from pencils.io.file_info import (
     DatasetInfo,
     Stored,
 )
-from pencils.io.hdf5 import list_datasets
-from pencils.io.manifest import (
-    END_AT,
-    Extent,
-    Listed,
-    Manifest,
-    Record,
-    aligned,
-    changed_pages,
-    check_manifest,
-    complement,
-    end_of,
-    page_digests,
-    read_head,
-)
+from pencils.io.manifest import Extent, Listed, Record, check_manifest, repair, seal_new
 from pencils.io.objects import read_checked
-from pencils.io.seal import END_FIELD, differences, repair, seal_again, seal_new, switch
-from pencils.io.series_state import SUMS, Column, SeriesState
+from pencils.io.options import already_there, check_notes
 from pencils.io.slabs import FileBlocks
-from pencils.io.vtkhdf import update_view, write_view
+from pencils.io.vtkhdf import update_view
+from pencils.layout import Selection
 
-# A record lists that many extents outside its sum, and refers to an earlier record for others.
-_LISTED = 64
 # Attribute of files that are series, with the version of what only those have.
-SERIES = RESERVED + "series"
-_VERSION = 1
-_DIMS = RESERVED + "dims"
-_SUM = RESERVED + "checksum"
-
+_SERIES, _VERSION = RESERVED + "series", 1
+# Checksums of the snapshots of fields, by name in this group.
+_SUMS = RESERVED + "checksum/"
+# Attributes of datasets: names of the axes, the sum of all checksums, which points of a field are
+# stored, that it holds values.
+_DIMS, _SUM, _SELECTED, _VALUE = (
+    RESERVED + name for name in ("dims", "checksum", "selection", "value")
+)
 # Readers before HDF5 2.0 take chunks below 4 GiB.
 CHUNK_BYTES = 2**30
 # Values of that many bytes, of several times, share a chunk.
 _BATCH_BYTES = 1024
 
 
-class SeriesFile:
-    """The file of a series, which `create` has made. On rank 0 only.
+@dataclass(frozen=True, slots=True)
+class SeriesColumn:
+    """A dataset that grows with time."""
 
-    If a process was killed while it changed the file, the change is completed. Raises
-    CheckpointError if there is a file that is no series, damaged, or changed by another program.
+    name: str
+    shape: tuple[int, ...]  # of one snapshot
+    dtype: np.dtype[Any]
+    labels: tuple[str, ...] = ()  # names of the axes of a snapshot
+    attrs: Mapping[str, Any] = field(default_factory=dict)  # of the dataset
+    is_field: bool = False  # or a value that all ranks have alike
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one snapshot."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """Extents of a chunk of the dataset."""
+        if self.is_field:
+            return 1, *chunk_in_order(self.shape, self.dtype.itemsize, CHUNK_BYTES)
+        batch = max(1, _BATCH_BYTES // max(1, self.nbytes))
+        return batch, *(max(1, n) for n in self.shape)
+
+
+class SeriesFile:
+    """The file of a series, which is locked, and made if there is none. On rank 0 only.
+
+    If a process was killed while it changed the file, the change is completed. `attrs` are those of
+    a new file, `notes` those of the datasets that the first snapshot will make. With mode "w", what
+    is there stays until the first snapshot or `close`.
     """
 
-    def __init__(self, path: str, *, edited: bool = False) -> None:
-        self.path = path
+    def __init__(
+        self,
+        target: Path,
+        mode: str,
+        attrs: Mapping[str, Any],
+        notes: Mapping[str, Any],
+        *,
+        edited: bool = False,
+    ) -> None:
+        self._target, self._given = target, (attrs, notes)
+        # Removes a new file that never takes the place of the old one.
+        self._remove: weakref.finalize[Any, Any] | None = None
+        self._lock = WriterLock()
+        self._lock.take(target)
+        with self._changing():
+            self._open(mode, edited=edited)
+
+    def _open(self, mode: str, *, edited: bool = False) -> None:
+        """Open the file, or make one that has no snapshots."""
+        self.times: list[float] = []
+        self._columns: dict[str, SeriesColumn] = {}
+        self._coordinates: dict[str, Array] = {}  # along axes of columns
+        self._sums: dict[str, int] = {}  # checksums of all snapshots together, by field
+        self._notes: dict[str, Any] = {}
+        target, path = self._target, str(self._target)
+        is_new = not target.exists()
+        if mode == "x" and not is_new:
+            raise already_there(path)
+        if (target / "index.h5").exists() and mode == "a":
+            raise CheckpointError(
+                f"{path} is a folder of snapshots, as older versions of pencils wrote with "
+                "storage='files'; a series is one file now: choose another name, and read the "
+                f"snapshots by pencils.load({str(target / 'snapshot-000000.h5')!r}) and so on"
+            )
+        if is_new or mode == "w":
+            clean(target)
+            temporary = make_temporary(target)
+            self._remove = weakref.finalize(self, discard, temporary)
+            path = str(temporary)
+            with system("write", target):
+                _create(path, self._given[0])
         repair(path)
-        self._head = self._read_head()  # first: an append of another process shows in it
-        self.state, checked, raw = read(path, Access(edited=edited))
-        if checked is None:  # another program has changed the file
-            seal_again(path, self.state.entries(), raw)
-            self._head = self._read_head()
-            checked = check_manifest(path)
-            assert checked is not None
-        self._record = checked
-        self._pages = dict(checked.pages)
-        self._outside = list(checked.outside)  # all extents outside the sum
-        self._listed = list(checked.manifest.outside)  # those that the record lists
-        self._earlier = checked.manifest.earlier
-        self._captured: CapturedFile | None = None  # between `place` and `commit`
+        record, raw = self._read(path, Access(edited=edited))
+        if record is None:  # another program has changed the file
+            seal_new(path, self._entries(), raw, in_use=True)
+            record = check_manifest(path)
+            assert record is not None
+        if not self.times:
+            self._notes = dict(self._given[1])
+        self._record: Record = record
+        if is_new:
+            self._take_place()
+
+    @property
+    def path(self) -> str:
+        """The file to write to: a temporary one while there is another with the name."""
+        return self._record.path
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change this object and the file together; after a failure neither can be trusted."""
+        self.whole = False
+        try:
+            yield
+        except BaseException:
+            self.abandon()
+            raise
+        self.whole = True
+
+    def _take_place(self) -> None:
+        """Give a new file the name, in place of what has it."""
+        if self._remove is not None and self._remove.alive:
+            commit(Path(self.path), self._target, alone=True)
+            self._record.path = str(self._target)
+            self._remove.detach()
+
+    def close(self) -> None:
+        """Give a new file the name, unless it was abandoned, and let others write."""
+        with self._changing():
+            self._take_place()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Forget changes, remove a new file that has not got the name, and let others write."""
+        try:
+            if hasattr(self, "_record"):  # else the file could not be opened
+                self._record.close()
+            if self._remove is not None:
+                self._remove()
+        finally:
+            self._lock.release()
+
+    def set_aside(self) -> None:
+        """Give the file another name, and make a new one."""
+        with self._changing():
+            set_aside(self._target)
+            self._open("a")
+
+    def compare(
+        self,
+        selected: Mapping[str, tuple[PencilArray, Selection]],
+        taken: Mapping[str, PencilArray],
+        values: Mapping[str, Stored],
+        grid: LocalGrid | None,
+    ) -> None:
+        """Fix what the series holds, or raise ArgumentError if what is appended differs."""
+        given = {}
+        for name, value in values.items():
+            labels = tuple(f"dim{axis}_{n}" for axis, n in enumerate(value.data.shape))
+            attrs = {_VALUE: "numpy"}
+            given[name] = SeriesColumn(name, value.data.shape, value.data.dtype, labels, attrs)
+        coordinates = {} if grid is None else dict(zip(grid.names, grid.axes, strict=True))
+        for name, (u, selection) in selected.items():
+            given[name], own = _describe_field(name, u, selection, taken[name], grid)
+            twice = own.keys() & coordinates.keys()
+            if twice:
+                raise ArgumentError(
+                    f"two fields would have a coordinate {min(twice)!r} of their own; rename one"
+                )
+            coordinates |= own
+        given = dict(sorted(given.items()))
+        (self._check if self.times else self._start)(given, coordinates)
+
+    def _start(self, given: Mapping[str, SeriesColumn], coordinates: Mapping[str, Array]) -> None:
+        labels = {label for column in given.values() for label in column.labels}
+        taken = (labels | coordinates.keys()) & (given.keys() | {TIME})
+        if taken:
+            raise ArgumentError(
+                f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename"
+            )
+        check_notes(self._notes, {*given, TIME, *coordinates})
+        names = [column.name for column in given.values() if column.is_field]
+        times = SeriesColumn(TIME, (), np.dtype(float), attrs={_VALUE: "numpy"})
+        sums = {_SUMS + name: SeriesColumn(_SUMS + name, (), np.dtype(np.uint64)) for name in names}
+        self._columns = {TIME: times, **given, **sums}
+        self._coordinates = dict(coordinates)
+        self._sums = dict.fromkeys(names, 0)
+
+    def _check(self, given: Mapping[str, SeriesColumn], coordinates: Mapping[str, Array]) -> None:
+        own = {name for name in self._columns if name != TIME and not name.startswith(_SUMS)}
+        for names, what in ((own - given.keys(), "misses"), (given.keys() - own, "has besides")):
+            if names:
+                raise ArgumentError(
+                    f"the series holds {sorted(own)}; what is appended {what} {sorted(names)}"
+                )
+        for name, new in given.items():
+            old = self._columns[name]
+            for what, before, now in (
+                ("shape", old.shape, new.shape),
+                ("dtype", old.dtype, new.dtype),
+                ("is_field", old.is_field, new.is_field),
+                ("selection", old.attrs.get(_SELECTED), new.attrs.get(_SELECTED)),
+            ):
+                if before != now:
+                    raise ArgumentError(
+                        f"{name!r} has {what} {before} in the series, what is appended has {now}"
+                    )
+        for name, points in coordinates.items():
+            if not np.array_equal(self._coordinates.get(name, points[:0]), points):
+                raise ArgumentError(
+                    f"the coordinate {name!r} of the grid differs from that in the series"
+                )
 
     def place(self) -> dict[str, FileBlocks]:
-        """Extend all datasets in memory; return the places of the new snapshot of every field.
-
-        Raises CheckpointError if another process has written to the file.
-        """
-        count = len(self.state.times)
+        """Extend all datasets in memory; return the places of the new snapshot of every field."""
+        count = len(self.times)
         if count == 0:
-            with self.state.changing():
-                with changing(self._begin()) as file:
-                    write_datasets(file, self.state)
-                self._end(())
-        with changing(self._begin()) as file:
-            for column in self.state.columns.values():
-                file[column.name].resize(count + 1, axis=0)
-            return {column.name: self._find(file, column) for column in self.state.fields}
+            with self._changing():
+                with changing(self._record.begin()) as file:
+                    self._make_datasets(file)
+                self._end()
+        with changing(self._record.begin()) as file:
+            for name in self._columns:
+                file[name].resize(count + 1, axis=0)
+            return {name: self._find(file, self._columns[name]) for name in self._sums}
 
-    def commit(self, row: Mapping[str, Any], places: Mapping[str, FileBlocks]) -> None:
-        """Add a snapshot whose fields are written at `places`: its time, values and checksums.
-
-        Raises CheckpointError if another process has written to the file.
-        """
-        assert self._captured is not None
-        self.state.record(row)
-        with changing(self._captured) as file:
-            for name, value in row.items():
-                if np.size(value):
-                    file[name][-1] = np.asarray(value, self.state.columns[name].dtype)
-            write_totals(file, self.state)
-        self._end([(start, place.nbytes) for place in places.values() for start in place.starts])
+    def commit(
+        self,
+        time: float,
+        values: Mapping[str, Stored],
+        sums: Mapping[str, int],
+        places: Mapping[str, FileBlocks],
+    ) -> None:
+        """Add a snapshot whose fields are written at `places`: its time, values and checksums."""
+        row: dict[str, Any] = {TIME: time} | {name: one.data for name, one in values.items()}
+        row |= {_SUMS + name: total for name, total in sums.items()}
+        assert self._record.captured is not None
+        with self._changing():
+            self.times.append(time)
+            self._sums = {name: (sums[name] + own) % 2**64 for name, own in self._sums.items()}
+            with changing(self._record.captured) as file:
+                for name, value in row.items():
+                    if np.size(value):
+                        file[name][-1] = np.asarray(value, self._columns[name].dtype)
+                self._write_totals(file)
+            self._end((start, place.nbytes) for place in places.values() for start in place.starts)
+            self._take_place()
 
     def cut(self, count: int) -> None:
         """Keep the first snapshots only."""
-        self.state.cut(count)
-        with changing(self._begin()) as file:
-            for column in self.state.columns.values():
-                file[column.name].resize(count, axis=0)
-            write_totals(file, self.state)
-        self._end(())
+        with self._changing():
+            del self.times[count:]
+            with changing(self._record.begin()) as file:
+                for name in self._columns:
+                    file[name].resize(count, axis=0)
+                self._sums = {name: _total(file[_SUMS + name][...]) for name in self._sums}
+                self._write_totals(file)
+            self._end()
 
-    def close(self) -> None:
-        """Release what an append that has failed has left."""
-        if self._captured is not None:
-            self._captured.close()
+    def _end(self, raw: Iterable[Extent] = ()) -> None:
+        self._record.end({entry.name: Listed.of(entry) for entry in self._entries()}, raw)
 
-    def _begin(self) -> CapturedFile:
-        """Start to change the file in memory; new bytes get places behind the record."""
-        self.close()
-        self._check_alone()
-        self._captured = CapturedFile(self.path)
-        for patch in self._record.manifest.patches:  # another process may have changed the bytes
-            self._captured.poke(*patch)
-        self._captured.poke(END_AT, aligned(self._record.stop).to_bytes(8, "little"))
-        return self._captured
+    def _entries(self) -> list[DatasetInfo]:
+        """Describe all datasets."""
+        entries = []
+        for name, column in self._columns.items():
+            kind = "" if column.is_field else column.attrs.get(_VALUE, COORDINATE)
+            shape, total = (len(self.times), *column.shape), self._sums.get(name)
+            entries.append(DatasetInfo(name, shape, column.dtype, kind=kind, checksum=total))
+        for name, points in self._coordinates.items():
+            entries.append(DatasetInfo(name, points.shape, points.dtype, kind=COORDINATE))
+        return entries
 
-    def _end(self, raw: Iterable[Extent]) -> None:
-        """Write the changes; `raw` are extents of the points of fields that were added."""
-        assert self._captured is not None
-        captured = self._captured
-        old, behind = self._record.manifest, aligned(self._record.stop)
-        size = end_of(captured.peek(0, 96)) or 0
-        changes = captured.changes()
-        self._leave_out([(old.size, behind - old.size), *raw])
-        self._take_in([change for change in changes if change[0] < behind])
-        spans = [changed_pages(at, len(data)) for at, data in changes]
-        for start, stop in [*spans, changed_pages(old.size, size - old.size)]:
-            self._pages |= page_digests(captured, self._outside, start, min(stop, size))
-        with open_to_write(self.path) as handle:
-            self._check_alone()
-            manifest = Manifest(
-                {entry.name: Listed.of(entry) for entry in self.state.entries()},
-                size,
-                sum(self._pages.values()) % 2**64,
-                self._listed,
-                self._earlier,
-                differences(handle, changes, behind),
-            )
-            start = aligned(size)
-            new = [change for change in changes if change[0] >= behind]
-            stop = switch(handle, manifest, start, new)
-        self._record = Record(manifest, start, stop)
-        self._head = self._read_head()
-        self.close()
+    def _write_totals(self, file: Any) -> None:
+        """Write what is about all snapshots: checksums of fields, and how many VTK shows."""
+        for name, total in self._sums.items():
+            file[name].attrs.modify(_SUM, np.uint64(total))
+        update_view(file, [*self._sums], len(self.times))
 
-    def _leave_out(self, extents: Iterable[Extent]) -> None:
-        """Take extents, which are behind all others, out of the sum."""
-        if len(self._listed) >= _LISTED:
-            self._earlier, self._listed = self._record.place, []
-        joined: list[Extent] = []
-        for offset, count in sorted(extents):
-            start = joined.pop()[0] if joined and sum(joined[-1]) == offset else offset
-            joined.append((start, offset + count - start))
-        self._listed = [*self._listed, *joined]
-        self._outside += joined
+    def _make_datasets(self, file: Any) -> None:
+        """Make all datasets without snapshots, instead of those that there are."""
+        for name in list(file):
+            del file[name]
+        made = {}
+        for name, column in self._columns.items():  # fields get places when they grow
+            entry = DatasetInfo(name, (0, *column.shape), column.dtype)
+            made[name] = reserve(file, entry, column.chunk, early=column.is_field)
+        for name, points in self._coordinates.items():
+            store_value(file, name, Stored(COORDINATE, points), summed=True)
+        made[TIME].make_scale(TIME)
+        for name, column in self._columns.items():
+            for key, value in column.attrs.items():
+                store_attribute(made[name], key, value)
+            made[name].attrs[_DIMS] = json.dumps(column.labels)
+            if name in self._sums:
+                made[name].attrs[_SUM] = np.uint64(0)
+            if name != TIME and column.nbytes:
+                label(file, made[name], (TIME, *column.labels))
+        describe_all(file, self._notes, has_grid=bool(self._coordinates))
 
-    def _take_in(self, changes: Iterable[Change]) -> None:
-        """Sum up changes of extents that were out of the sum: HDF5 has used freed space again."""
-        changed = [(at, len(data)) for at, data in changes]
-        if any(self._overlaps(*extent) for extent in changed):
-            rest = [extent for extent in self._outside if extent != END_FIELD]
-            found = [gap for at, count in rest for gap in complement(changed, at, at + count)]
-            self._outside = [END_FIELD, *found]
-            self._listed, self._earlier = self._outside, (0, 0, 0)
-
-    def _overlaps(self, offset: int, count: int) -> bool:
-        near = self._outside[: bisect(self._outside, (offset + count,))][-2:]
-        return any(sum(extent) > offset and extent != END_FIELD for extent in near)
-
-    def _find(self, file: Any, column: Column) -> FileBlocks:
+    def _find(self, file: Any, column: SeriesColumn) -> FileBlocks:
         """Find the chunks of the last snapshot of a field."""
         if not column.nbytes:
             return FileBlocks((), 1)
-        dataset, chunk = file[column.name].id, file[column.name].chunks
+        dataset, chunk = file[column.name].id, column.chunk
         starts = []
         for index in np.ndindex(*count_chunks(column.shape, chunk[1:])):
             at = (i * extent for i, extent in zip(index, chunk[1:], strict=True))
@@ -216,174 +363,123 @@ class SeriesFile:
             )
         return FileBlocks(tuple(starts), prod(chunk) * column.dtype.itemsize)
 
-    def _check_alone(self) -> None:
-        if self._read_head() != self._head:
-            raise CheckpointError(
-                f"{self.path} was changed by another process; make a new TimeSeries to continue it"
-            )
+    def _read(self, path: str, access: Access) -> tuple[Any, list[Extent]]:
+        """Read what the file holds; return its record, and without one where its fields are."""
+        with hdf5.open_whole(path, access) as source:
+            file = source.file
+            version = file.attrs.get(_SERIES)
+            if version is None:
+                raise CheckpointError(
+                    f"{path} is not a TimeSeries; choose another name, or remove it first"
+                )
+            if version > _VERSION:
+                raise CheckpointError(
+                    f"{path} is a series of version {version}, written by a newer pencils; install "
+                    "that"
+                )
+            names = hdf5.list_datasets(file)
+            for name in sorted(names, key=lambda one: (one != TIME, one.startswith(_SUMS), one)):
+                self._read_dataset(path, name, file[name])
+            extents: list[Extent] = []
+            for name, column in self._columns.items():
+                _check_layout(path, file[name], column, len(self.times))
+                stored = file[name].id
+                count = stored.get_num_chunks() if column.is_field and not source.record else 0
+                infos = map(stored.get_chunk_info, range(count if column.nbytes else 0))
+                extents += [(int(info.byte_offset), int(info.size)) for info in infos]
+            return source.record, extents
 
-    def _read_head(self) -> bytes:
-        with open_to_read(self.path) as handle:
-            return read_head(handle)
-
-
-def _write_facts(file: Any, state: SeriesState) -> None:
-    """Write the attributes of a series."""
-    facts: dict[str, object] = {"format": FORMAT, "complete": 1, "series": _VERSION}
-    facts |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
-    for name, value in facts.items():
-        file.attrs[RESERVED + name] = value
-    for name, value in state.attrs.items():
-        store_attribute(file, name, value)
-
-
-def _write_tree(file: Any, state: SeriesState) -> None:
-    """Make the datasets of a series without snapshots in a file that has none."""
-    made = {name: _make_chunked(file, column) for name, column in state.columns.items()}
-    for name, points in state.coordinates.items():
-        store_value(file, name, Stored(COORDINATE, points), summed=True)
-    if made:
-        made[TIME].make_scale(TIME)
-    for name, column in state.columns.items():
-        _describe(file, made[name], column, state)
-    describe_all(file, state.notes, has_grid=bool(state.coordinates))
-    write_view(file, [column.name for column in state.fields], len(state.times))
-
-
-def _describe(group: Any, dataset: Any, column: Column, state: SeriesState) -> None:
-    for key, value in column.attrs.items():
-        store_attribute(dataset, key, value)
-    dataset.attrs[_DIMS] = json.dumps(column.labels)
-    if SUMS + column.name in state.values:
-        dataset.attrs[_SUM] = np.uint64(state.checksum(column.name))
-    if column.name != TIME and column.nbytes:
-        label(group, dataset, (TIME, *column.labels))
-
-
-def _make_chunked(file: Any, column: Column) -> Any:
-    """Make an extensible dataset without snapshots; chunks of fields get places when it grows."""
-    entry = DatasetInfo(column.name, (0, *column.shape), column.dtype)
-    return reserve(file, entry, _chunk(column), early=column.is_field)
-
-
-def read(path: str, access: Access) -> tuple[SeriesState, Record | None, list[Extent]]:
-    """Read what the file of a series holds, its record, and without one where its fields are.
-
-    Raises CheckpointError if another program has stored it in a way that cannot be continued.
-    """
-    with hdf5.open_whole(path, access) as source:
-        state = read_tree(path, source.file)
-        _check_no_index(path, source.file, state)
-        for column in state.columns.values():
-            dataset = source.file[column.name]
-            _check_layout(path, dataset, column)
-            if dataset.shape[0] != len(state.times):
-                raise _rewritten(path)
-        raw = () if source.record else _raw_extents(source.file, state)
-        return state, source.record, [*raw]
+    def _read_dataset(self, path: str, name: str, dataset: Any) -> None:
+        attrs = {key: dataset.attrs[key] for key in dataset.attrs if key not in OF_SCALES}
+        if _DIMS in attrs:
+            if dataset.is_virtual:
+                raise CheckpointError(
+                    f"{path} is the index of a folder of snapshots, which older versions of "
+                    "pencils wrote with storage='files'; read the snapshots beside it by "
+                    "pencils.load"
+                )
+            labels, is_field = tuple(json.loads(attrs.pop(_DIMS))), RESERVED + "components" in attrs
+            attrs.pop(_SUM, None)
+            dtype = dataset.dtype if dataset.dtype.names else np.dtype(dataset.dtype.str)
+            shape = dataset.shape[1:]
+            self._columns[name] = SeriesColumn(name, shape, dtype, labels, attrs, is_field=is_field)
+            if name == TIME:
+                self.times = list(read_checked(dataset))
+            elif name.startswith(_SUMS):
+                self._sums[name.removeprefix(_SUMS)] = _total(read_checked(dataset))
+        elif attrs.get(_VALUE) == COORDINATE:
+            self._coordinates[name] = read_checked(dataset)
+            own = {key: value for key, value in attrs.items() if not key.startswith(RESERVED)}
+            self._notes[name] = own
 
 
-def read_tree(path: str, file: Any) -> SeriesState:
-    """Read what a series holds; raise CheckpointError if it is none, or of a newer version."""
-    version = file.attrs.get(SERIES)
-    if version is None:
-        raise no_series(path)
-    if version > _VERSION:
-        raise CheckpointError(
-            f"{path} is a series of version {version}, written by a newer pencils; install that"
-        )
-    attrs = {name: file.attrs[name] for name in file.attrs if not name.startswith(RESERVED)}
-    state = SeriesState({name: value for name, value in attrs.items() if name not in OF_SCALES})
-    for name in sorted(
-        list_datasets(file), key=lambda name: (name != TIME, name.startswith(SUMS), name)
-    ):
-        dataset = file[name]
-        if _DIMS in dataset.attrs:
-            column = state.columns[name] = _read_column(name, dataset)
-            if not column.is_field:
-                state.values[name] = list(read_checked(dataset))
-        elif dataset.attrs.get(RESERVED + "value") == COORDINATE:
-            state.coordinates[name] = read_checked(dataset)
-            state.notes[name] = _read_notes(dataset)
-    return state
+def _total(sums: Array) -> int:
+    """Add checksums, modulo ``2**64``."""
+    return int(sums.astype(np.uint64).sum())
 
 
-def no_series(path: str) -> CheckpointError:
-    """Make the error for a file that is something else."""
-    return CheckpointError(f"{path} is not a TimeSeries; choose another name, or remove it first")
-
-
-def _read_notes(dataset: Any) -> dict[str, Any]:
-    """Read the attributes that the user has given to a coordinate."""
-    names = (key for key in dataset.attrs if key not in OF_SCALES and not key.startswith(RESERVED))
-    return {key: dataset.attrs[key] for key in names}
-
-
-def _read_column(name: str, dataset: Any) -> Column:
-    attrs = {key: dataset.attrs[key] for key in dataset.attrs if key not in OF_SCALES}
-    labels = tuple(json.loads(attrs.pop(_DIMS)))
-    attrs.pop(_SUM, None)
-    is_field = RESERVED + "components" in attrs
-    dtype = dataset.dtype if dataset.dtype.names else np.dtype(dataset.dtype.str)
-    return Column(name, dataset.shape[1:], dtype, labels, attrs, is_field=is_field)
-
-
-def create(path: str, state: SeriesState) -> None:
+def _create(path: str, attrs: Mapping[str, Any]) -> None:
     """Overwrite `path` with a series that has no snapshots."""
     with changing(path, "w") as file:
-        _write_facts(file, state)
+        facts: dict[str, object] = {"format": FORMAT, "complete": 1, "series": _VERSION}
+        facts |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
+        for name, value in facts.items():
+            file.attrs[RESERVED + name] = value
+        for name, value in attrs.items():
+            store_attribute(file, name, value)
     seal_new(path, (), ())
 
 
-def write_datasets(file: Any, state: SeriesState) -> None:
-    """Make all datasets of a series without snapshots, instead of those that there are."""
-    for name in list(file):
-        del file[name]
-    _write_tree(file, state)
-
-
-def write_totals(file: Any, state: SeriesState) -> None:
-    """Write what is about all snapshots: checksums of fields, and how many VTK shows."""
-    for column in state.fields:
-        file[column.name].attrs.modify(_SUM, np.uint64(state.checksum(column.name)))
-    update_view(file, [column.name for column in state.fields], len(state.times))
-
-
-def _chunk(column: Column) -> tuple[int, ...]:
-    if column.is_field:
-        return 1, *chunk_in_order(column.shape, column.dtype.itemsize, CHUNK_BYTES)
-    batch = max(1, _BATCH_BYTES // max(1, column.nbytes))
-    return batch, *(max(1, n) for n in column.shape)
-
-
-def _check_no_index(path: str, file: Any, state: SeriesState) -> None:
-    """Raise if a file is the index of a folder, as older versions made it."""
-    if any(file[column.name].is_virtual for column in state.columns.values()):
+def _check_layout(path: str, dataset: Any, column: SeriesColumn, count: int) -> None:
+    """Raise CheckpointError if a dataset cannot be continued as another program has stored it."""
+    layout = dataset.id.get_create_plist()
+    early = layout.get_alloc_time() == h5py.h5d.ALLOC_TIME_EARLY
+    sound = dataset.chunks == column.chunk and not layout.get_nfilters()
+    if not sound or early < column.is_field or dataset.shape[0] != count:
         raise CheckpointError(
-            f"{path} is the index of a folder of snapshots, which older versions of pencils wrote "
-            "with storage='files'; read the snapshots beside it by pencils.load"
+            f"{path} was rewritten by another tool; it can be read, but not be continued"
         )
 
 
-def _check_layout(path: str, dataset: Any, column: Column) -> None:
-    """Raise if another program has stored a dataset in a way that cannot be continued."""
-    layout = dataset.id.get_create_plist()
-    early = layout.get_alloc_time() == h5py.h5d.ALLOC_TIME_EARLY
-    if dataset.chunks != _chunk(column) or layout.get_nfilters() or early < column.is_field:
-        raise _rewritten(path)
+def _describe_field(
+    name: str, u: PencilArray, selection: Selection, taken: PencilArray, grid: LocalGrid | None
+) -> tuple[SeriesColumn, dict[str, Array]]:
+    """Describe the dataset of a field, and the coordinates of its own that it needs.
 
-
-def _rewritten(path: str) -> CheckpointError:
-    msg = f"{path} was rewritten by another tool; it can be read, but not be continued"
-    return CheckpointError(msg)
-
-
-def _raw_extents(file: Any, state: SeriesState) -> list[Extent]:
-    """List the chunks of all fields."""
-    found = []
-    for column in state.fields:
-        dataset = file[column.name].id
-        chunks = range(dataset.get_num_chunks() if column.nbytes else 0)
-        infos = (dataset.get_chunk_info(number) for number in chunks)
-        found += [(int(info.byte_offset), int(info.size)) for info in infos]
-    return found
+    An axis that has all points of the grid has the coordinate of the grid; of a part of them a
+    coordinate of its own, named after the field. Where an integer selects one point of an axis,
+    its coordinate becomes an attribute.
+    """
+    lead, dropped = len(u.components), selection.dropped
+    left = [dim for dim in range(u.pencil.ndim) if not dropped[lead + dim]]
+    pairs = list(zip(selection.ranges, dropped, strict=True))
+    parts = (
+        str(one.start) if drop else f"{one.start}:{one.stop}:{one.step}" for one, drop in pairs
+    )
+    labels: list[str] = []
+    own: dict[str, Array] = {}
+    attrs: dict[str, Any] = {
+        RESERVED + "components": 1 + dropped[:lead].count(False),  # with time, for load
+        RESERVED + "singleton": np.array([dim in taken.singletons for dim in left], np.int8),
+        RESERVED + "periodic": np.array([taken.pencil.periodic[dim] for dim in left], np.int8),
+        _SELECTED: f"[{', '.join(parts)}]",
+    }
+    known = grid if grid is not None and len(grid.names) == u.pencil.ndim else None
+    extents = () if known is None else known_extents(known.pencil, u.pencil)
+    for axis, (kept, drop) in enumerate(pairs):
+        dim = axis - lead
+        if dim < 0:
+            labels += [] if drop else [f"component{axis}_{len(kept)}"]
+        elif known is None or u.shape[axis] != extents[dim]:
+            along = f"dim{dim}" if known is None else known.names[dim]
+            labels += [] if drop else [f"{along}_{len(kept)}"]
+        elif drop:
+            attrs[known.names[dim]] = known.axes[dim][kept.start]
+        elif len(kept) == len(known.axes[dim]):
+            labels.append(known.names[dim])
+        else:
+            along = f"{name.replace('/', '_')}_{known.names[dim]}"
+            labels.append(along)
+            own[along] = known.axes[dim][kept.start : kept.stop : kept.step]
+    column = SeriesColumn(name, selection.shape, taken.dtype, tuple(labels), attrs, is_field=True)
+    return column, own

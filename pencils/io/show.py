@@ -1,4 +1,4 @@
-"""What HDF5 files hold, as one process shows it: descriptions, planes, and numbers over time."""
+"""Contents of HDF5 files as one process shows them: descriptions, planes, and numbers over time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from pencils.errors import ArgumentError
 from pencils.io.file_info import RESERVED, TIME
 from pencils.io.hdf5 import has_own_conventions, list_datasets, opened
 from pencils.io.objects import read_checked
-from pencils.io.vtkhdf import Axis
+from pencils.io.vtkhdf import GridAxis
 from pencils.layout.integers import as_dim, as_ints, as_place
 from pencils.tables import text_bytes
 
 _MOST_TEXT = 60
+_SOLID = 3  # dimensions
 
 
 def describe_file(path: str) -> str:
@@ -55,18 +56,21 @@ def describe_file(path: str) -> str:
       y  coordinate, 3 points from 0 to 1
     """
     with opened(os.path.realpath(path)) as file:
-        found = {name: file[name] for name in list_datasets(file) if _is_listed(name, file[name])}
         sums = file.get(f"{RESERVED}checksum", ())
-        rows = [(name, _describe(each, summed=name in sums)) for name, each in found.items()]
+        names = [name for name in list_datasets(file) if not name.startswith(RESERVED)]
+        rows = [
+            (name, _describe(file[name], summed=name in sums))
+            for name in names
+            if not _only_names_an_axis(file[name])
+        ]
         width = max((len(name) for name, _ in rows), default=0)
-        lines = [f"  {name:<{width}}  {text}" for name, text in rows]
-        notes = [f"  attribute {name}: {value}" for name, value in _notes(file)]
-        return "\n".join((f"{path}: {', '.join(_about(file, path))}", *lines, *notes))
-
-
-def _is_listed(name: str, item: h5py.Dataset) -> bool:
-    """Whether to describe it: not if it names an axis or holds checksums of others."""
-    return not name.startswith(RESERVED) and not _only_names_an_axis(item)
+        lines = [f"{path}: {', '.join(_about(file, path))}"]
+        lines += [f"  {name:<{width}}  {text}" for name, text in rows]
+        own = {"Conventions"} if has_own_conventions(file.attrs) else set()
+        for name, value in file.attrs.items():
+            if name not in own and not name.startswith(RESERVED):
+                lines.append(f"  attribute {name}: {value}")
+        return "\n".join(lines)
 
 
 def _only_names_an_axis(item: h5py.Dataset) -> bool:
@@ -74,7 +78,7 @@ def _only_names_an_axis(item: h5py.Dataset) -> bool:
 
 
 def _about(file: h5py.File, path: str) -> Iterator[str]:
-    """Yield what the file is, its size, and what has written it."""
+    """Yield the kind of the file, its size, and the programs that have written it."""
     attrs = file.attrs
     if f"{RESERVED}series" in attrs:
         steps = len(file[TIME]) if TIME in file else 0  # none before the first append
@@ -97,69 +101,42 @@ def _about(file: h5py.File, path: str) -> Iterator[str]:
 
 
 def _describe(item: h5py.Dataset, *, summed: bool) -> str:
+    if item.shape is None:
+        return f"empty  {item.dtype}"
+    units = [str(item.attrs["units"])] if "units" in item.attrs else []
     if item.is_scale:
-        unit = f" {item.attrs['units']}" if "units" in item.attrs else ""
-        kind = "times" if item.name == "/time" else "coordinate"
         ends = ""
         if item.ndim == 1 and item.dtype.kind in "iuf" and item.size:
             first, last = (read_checked(item, end)[()] for end in (0, -1))
             ends = f" from {first:.6g} to {last:.6g}"
-        return f"{kind}, {item.size} points{ends}{unit}"
-    if item.shape is None:
-        return f"empty  {item.dtype}"
+        kind = "times" if item.name == f"/{TIME}" else "coordinate"
+        return " ".join([f"{kind}, {item.size} points{ends}", *units])
     if item.shape == ():
-        return _value(read_checked(item, ())[()])
-    units = (str(item.attrs["units"]),) if "units" in item.attrs else ()
-    return "  ".join(
-        (_axes(item), str(item.dtype), *units, *_storage(item, summed=summed))
-    ).rstrip()
-
-
-def _value(value: Any) -> str:
-    """Return a number or a text; the state of a random generator is long."""
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    elif isinstance(value, np.generic):
-        value = value.item()
-    text = repr(value)
-    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 4]} ..."
-
-
-def _axes(item: h5py.Dataset) -> str:
-    """Return the extents, with names of coordinates where there are some."""
-    texts = []
+        value: Any = read_checked(item, ())[()]
+        value = value.decode(errors="replace") if isinstance(value, bytes) else value
+        text = repr(value.item() if isinstance(value, np.generic) else value)
+        # The state of a random generator is long.
+        return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 4]} ..."
+    axes = []
     for extent, dim in zip(item.shape, item.dims, strict=True):
         scales = [scale for scale in dim.values() if not _only_names_an_axis(scale)]
-        names = [str(scale.name).rpartition("/")[2] for scale in scales]
-        texts.append(f"{names[0]}: {extent}" if names else str(extent))
-    return f"({', '.join(texts)})"
-
-
-def _storage(item: h5py.Dataset, *, summed: bool) -> Iterator[str]:
-    """Yield how a dataset is stored, as far as that is not usual."""
+        names = [f"{str(scale.name).rpartition('/')[2]}: " for scale in scales]
+        axes.append(f"{names[0] if names else ''}{extent}")
+    parts = [f"({', '.join(axes)})", str(item.dtype), *units]
     if item.chunks is not None:
         filters = f" by {item.compression}" if item.compression else ""
-        yield f"in chunks of {item.chunks}{filters}"
+        parts.append(f"in chunks of {item.chunks}{filters}")
     if item.is_virtual:
-        yield "virtual"
+        parts.append("virtual")
     if item.external:
-        yield "in other files"
+        parts.append("in other files")
     if summed or f"{RESERVED}checksum" in item.attrs:
-        yield "with checksum"
-
-
-def _notes(file: h5py.File) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of users."""
-    own = {"Conventions"} if has_own_conventions(file.attrs) else set()
-    pairs = (pair for pair in file.attrs.items() if pair[0] not in own)
-    return ((name, value) for name, value in pairs if not name.startswith(RESERVED))
-
-
-_FLAT, _SOLID = 2, 3
+        parts.append("with checksum")
+    return "  ".join(parts).rstrip()
 
 
 class Plane(NamedTuple):
-    """Values, the names and coordinates of their axes, and where the plane lies."""
+    """Values, the names and coordinates of their axes, and the place of the plane."""
 
     values: Array
     names: tuple[str, ...]
@@ -170,7 +147,10 @@ class Plane(NamedTuple):
 def read_plane(
     path: str, name: str, axis: int | None, index: int | None, at: Sequence[int] | int | None
 ) -> Plane:
-    """Read a plane of a dataset: at the index along an axis, and at those of the axes in front."""
+    """Read a plane of a dataset: at the index along an axis, and at those of the axes in front.
+
+    Without `at`, that is the last time, and the first of the components.
+    """
     with opened(os.path.realpath(path)) as file:
         names = [one for one in list_datasets(file) if not one.startswith(RESERVED)]
         if name not in names:
@@ -179,42 +159,34 @@ def read_plane(
         if dataset.dtype.kind not in "biuf" or not dataset.shape or not dataset.size:
             raise ArgumentError(f"{name} has {dataset.dtype} of shape {dataset.shape}; no picture")
         lead = int(dataset.attrs.get(RESERVED + "components", max(0, dataset.ndim - _SOLID)))
-        ndim = dataset.ndim - lead
+        ndim, front = dataset.ndim - lead, dataset.shape[:lead]
         if axis is None and ndim == _SOLID:
             axis = ndim - 1
         across = None if axis is None else as_dim("axis", axis, ndim)
-        key: list[int | slice] = [*_in_front(dataset, lead, at), *[slice(None)] * ndim]
-        axes = [Axis.of(dataset, lead + dim, dim) for dim in range(ndim)]
-        title = [name, *map(str, key[:lead])]
+        found = [0] * lead
+        if at is not None:
+            found = list(as_ints("at", at))
+            if len(found) != lead:
+                raise ArgumentError(
+                    f"at={tuple(found)}, but {lead} axes are in front of space, of shape {front}"
+                )
+            found = [as_place("at", i, n) for i, n in zip(found, front, strict=True)]
+        elif lead and RESERVED + "series" in file.attrs:
+            found[0] = front[0] - 1
+        key: list[int | slice] = [*found, *[slice(None)] * ndim]
+        axes = [GridAxis.of(dataset, lead + dim, dim) for dim in range(ndim)]
+        title = [name, *map(str, found)]
         if across is not None:
             key[lead + across] = place = as_place("index", index, axes[across].points)
             fixed = axes.pop(across)
             title.append(f"{_short(fixed)} = {fixed.coordinates[place]:.3g}")
-        if not 1 <= len(axes) <= _FLAT:
+        if len(axes) not in (1, 2):
             raise ArgumentError(f"{name} has {ndim} dimensions; pass axis= if there are 2 or 3")
-        values = read_checked(dataset, tuple(key))
-        return Plane(
-            values,
-            tuple(map(_short, axes)),
-            tuple(each.coordinates for each in axes),
-            ", ".join(title),
-        )
+        values, points = read_checked(dataset, tuple(key)), (one.coordinates for one in axes)
+        return Plane(values, tuple(map(_short, axes)), tuple(points), ", ".join(title))
 
 
-def _in_front(dataset: h5py.Dataset, lead: int, at: Sequence[int] | int | None) -> tuple[int, ...]:
-    """Return indices of the axes in front of space; default: the last time, first components."""
-    if at is None:
-        times = lead and RESERVED + "series" in dataset.file.attrs
-        return (dataset.shape[0] - 1, *[0] * (lead - 1)) if times else (0,) * lead
-    found = as_ints("at", at)
-    if len(found) != lead:
-        raise ArgumentError(
-            f"at={found}, but {lead} axes are in front of space, of shape {dataset.shape[:lead]}"
-        )
-    return tuple(as_place("at", i, n) for i, n in zip(found, dataset.shape, strict=False))
-
-
-def _short(axis: Axis) -> str:
+def _short(axis: GridAxis) -> str:
     return axis.name.rpartition("/")[2]
 
 

@@ -34,16 +34,21 @@ from pencils.comm.file import SharedFile
 from pencils.io.checksum import add_sums, carry_sums, checksum_box
 from pencils.io.chunked import ChunkMove, Packer, joined
 from pencils.io.chunks import chunk_box
-from pencils.io.commit import allocate, clean, commit, discard, make_temporary
-from pencils.io.common import check_visible_on_all_hosts
+from pencils.io.commit import (
+    allocate,
+    check_unlocked,
+    check_visible_on_all_hosts,
+    clean,
+    commit,
+    discard,
+    make_temporary,
+)
 from pencils.io.contents import Contents
 from pencils.io.direct import DIRECT_BYTES, Place, write_points
 from pencils.io.file_access import from_root, system, through_root
 from pencils.io.file_info import DatasetInfo
-from pencils.io.manifest import Extent
-from pencils.io.seal import seal_new
+from pencils.io.manifest import Extent, seal_new
 from pencils.io.slabs import FileBlocks, ReadyMoves, Slabs, is_slab, kept_plan_of, run_bytes
-from pencils.io.writer_lock import check_unlocked
 
 if TYPE_CHECKING:
     from pencils.comm.topology import Topology

@@ -16,7 +16,7 @@ import pencils
 from pencils import Pencil
 from pencils.comm.topology import topology_of
 from pencils.errors import CheckpointError
-from pencils.io import common
+from pencils.io import commit
 from simmpi.process import is_simulated
 
 pytestmark = pytest.mark.parallel([2, 3, 4, 6])
@@ -39,12 +39,12 @@ def _hosts(comm):
 def folder(comm, hosts, mpi_tmp_path, monkeypatch):
     """Return a folder whose name is the same everywhere, but not its files."""
     if len(set(hosts)) == 1:
-        look = common._look
+        look = commit._look
 
         def look_at_home(*args):
-            return look(*args) if 0 in topology_of(comm).on_node else common._ABSENT
+            return look(*args) if 0 in topology_of(comm).on_node else commit._ABSENT
 
-        monkeypatch.setattr(common, "_look", look_at_home)
+        monkeypatch.setattr(commit, "_look", look_at_home)
         yield mpi_tmp_path
         return
     folder = Path("/dev/shm", mpi_tmp_path.name)

@@ -3,7 +3,6 @@
 import contextlib
 import gc
 
-import h5py
 import pytest
 
 import pencils
@@ -152,11 +151,7 @@ def test_what_a_failed_block_leaves(lab, mpi_tmp_path):
         mine = ValueError("no") if comm.rank == comm.size - 1 else None
         assert isinstance(outcome(kind, mpi_tmp_path, comm, mine), ValueError)
 
-    def times():
-        with h5py.File(mpi_tmp_path / "out") as file:
-            return file["time"][:].tolist()
-
-    assert lab.on_root(times) == [1.0]
+    assert lab.stored(mpi_tmp_path / "out")["time"].tolist() == [1.0]
     kind, text = lab.raised(pencils.verify, mpi_tmp_path / "a.h5", comm)
     assert kind is CheckpointError
     assert "'u' no longer" in text
@@ -167,7 +162,7 @@ def test_what_a_failed_block_leaves(lab, mpi_tmp_path):
     assert not lab.on_root(lambda: list((mpi_tmp_path / "run").iterdir()))
     with pencils.TimeSeries(mpi_tmp_path / "out", comm=comm) as series:
         series.append(2.0, {"u": u})
-    assert lab.on_root(times) == [1.0, 2.0]
+    assert lab.stored(mpi_tmp_path / "out")["time"].tolist() == [1.0, 2.0]
 
 
 def test_a_file_can_still_be_closed(lab, mpi_tmp_path):
@@ -180,3 +175,27 @@ def test_a_file_can_still_be_closed(lab, mpi_tmp_path):
         stumble(ValueError("no") if comm.rank == 0 else None)
     file.close()
     assert pencils.verify(path, comm) == ["u"]
+
+
+PROGRAM = """
+import sys
+import pencils
+
+u = pencils.ones(pencils.Pencil((6, 5)))
+with pencils.TimeSeries(sys.argv[1], "w") as series:
+    series.append(1.0, {"u": u})
+    if u.pencil.rank == 1:
+        raise KeyError("the pump is broken")
+"""
+
+
+@pytest.mark.parallel([1])
+@pytest.mark.parametrize("way", [(), ("-m", "mpi4py")])
+def test_a_program_that_fails_on_one_rank(mpirun, tmp_path, way):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    ran = mpirun(3, *way, program, tmp_path / "out.h5", timeout=60)
+    assert ran.returncode != 0
+    assert "KeyError: 'the pump is broken'" in ran.stderr
+    if not way:
+        assert "rank 1: 'the pump is broken'" in ran.stderr

@@ -1,10 +1,8 @@
 """How a series is opened: to continue, to start anew, or only where there is nothing yet."""
 
-import contextlib
 import errno
 import os
 
-import h5py
 import numpy as np
 import pytest
 
@@ -34,14 +32,9 @@ class Place:
     @property
     def seen(self):
         """What plain h5py finds: times, and the fields with their values."""
-
-        def read():
-            with h5py.File(self.path) as file:
-                names = filter(lambda name: is_field(file[name]), file)
-                fields = {name: file[name][:, 0, 0].tolist() for name in names}
-                return file["time"][:].tolist() if "time" in file else [], fields
-
-        return self.lab.on_root(read)
+        found = self.lab.stored(self.path)
+        fields = {name: one[:, 0, 0].tolist() for name, one in found.items() if one.ndim == 3}
+        return found["time"].tolist() if "time" in found else [], fields
 
     @property
     def names(self):
@@ -56,10 +49,6 @@ def place(lab, mpi_tmp_path):
 def write(series, pencil, name, times):
     for time in times:
         series.append(time, {name: pencils.full(pencil, time), "n": int(time)})
-
-
-def is_field(thing):
-    return isinstance(thing, h5py.Dataset) and thing.ndim == 3
 
 
 def names_in(lab, folder):
@@ -130,20 +119,16 @@ def test_one_that_is_dropped_leaves_no_temporary(pencil, place):
 def test_only_where_there_is_nothing_yet(lab, pencil, place):
     with place.open("x") as series:
         write(series, pencil, "u", [1.0])
-    kind, text = lab.raised(place.open, "x")
-    assert kind is FileExistsError
-    assert "mode='a' continues it, mode='w' starts anew" in text
+    lab.refuses(FileExistsError, "mode='a' continues it, mode='w' starts anew", place.open, "x")
     assert place.seen[0] == [1.0]
 
 
 def test_an_append_that_is_refused_tells_how_to_start_anew(lab, pencil, place):
     with place.open("a") as series:
         write(series, pencil, "u", [1.0])
+    texts = "mode='w') starts anew", "truncate(time)"
     with place.open("a") as series:
-        kind, text = lab.raised(write, series, pencil, "u", [1.0])
-        assert kind is ArgumentError
-        assert "mode='w') starts anew" in text
-        assert "truncate(time)" in text
+        lab.refuses(ArgumentError, texts, write, series, pencil, "u", [1.0])
 
 
 def test_files_of_others_are_replaced_only_where_their_name_was_given(lab, pencil, place):
@@ -180,9 +165,7 @@ def test_modes_that_there_are_not(lab, mpi_tmp_path, place, rank):
     here = rank is None or comm.rank == rank % comm.size
     for bad in BAD:
         for call in (place.open, checkpoints_in(mpi_tmp_path / "run", comm)):
-            kind, text = lab.raised(call, bad if here else "a")
-            assert kind is ArgumentError
-            assert "'w' to start anew" in text
+            lab.refuses(ArgumentError, "'w' to start anew", call, bad if here else "a")
     assert place.names == []
     if rank is not None and comm.size > 1:
         for call in (place.open, checkpoints_in(mpi_tmp_path / "run", comm)):
@@ -260,24 +243,21 @@ def test_what_is_no_checkpoint_of_the_run_stays(lab, mpi_tmp_path, pencil, old_r
 
 
 def test_checkpoints_only_where_there_are_none(lab, mpi_tmp_path, pencil, old_run):
-    kind, text = lab.raised(old_run, "x")
-    assert kind is FileExistsError
-    assert "checkpoint-00000030.h5 is there already" in text
+    lab.refuses(FileExistsError, "checkpoint-00000030.h5 is there already", old_run, "x")
     assert steps_on_disk(lab, mpi_tmp_path / "run") == [10, 20, 30]
+    u = pencils.ones(pencil)
     with old_run("a") as checkpoints:
-        kind, text = lab.raised(checkpoints.save, 40, {"u": pencils.ones(pencil)})
-        assert kind is ArgumentError
-        assert "mode='w')" in text
+        lab.refuses(ArgumentError, "mode='w')", checkpoints.save, 40, {"u": u})
 
 
 def test_a_run_goes_on_or_starts_anew_with_all_its_outputs(lab, pencil, old_run, place):
     with place.open("a") as series:
         write(series, pencil, "u", [1.0, 3.5])
     with old_run("a") as checkpoints, place.open("w") as output:
-        kind, text = lab.raised(checkpoints.resume, pencil, outputs=[output])
-        assert kind is ArgumentError
-        assert "mode='a' for it, or mode='w' for both" in text
-        output._taking_place = contextlib.nullcontext  # as if the program had died of it
+        text = "mode='a' for it, or mode='w' for both"
+        lab.refuses(ArgumentError, text, checkpoints.resume, pencil, outputs=[output])
+        if output._file is not None:
+            output._file._take_place = lambda: None  # as if the program had died of it
     assert place.seen[0] == [1.0, 3.5]
     with old_run("a") as checkpoints, place.open("a") as output:
         assert checkpoints.resume(pencil, outputs=[output]).time == 3.0

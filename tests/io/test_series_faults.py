@@ -4,31 +4,30 @@ import errno
 import os
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
+from damage import undo_patches
 from mpi4py import MPI
 
 import pencils
 from pencils.comm.file import SharedFile
 from pencils.errors import CheckpointError
-from pencils.io import seal, series_file, writers
+from pencils.io import manifest, series_file, writers
 from pencils.io import series as appending
 from pencils.io.chunks import chunk_in_order
-from pencils.io.manifest import check_manifest
-from pencils.io.writer_lock import WriterLock
+from pencils.io.commit import WriterLock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
-def stored(lab, path, name):
-    """Read a dataset by plain h5py on rank 0, for all."""
+@pytest.fixture
+def path(mpi_tmp_path):
+    return mpi_tmp_path / "a.h5"
 
-    def read():
-        with h5py.File(path) as file:
-            return file[name][...]
 
-    return lab.on_root(read)
+@pytest.fixture
+def u(comm):
+    return pencils.ones(pencils.Pencil((4, 5), comm))
 
 
 class FullDisk:
@@ -47,9 +46,7 @@ class FullDisk:
         return self.write(handle, data, offset)
 
 
-def test_a_full_disk_leaves_what_was_there(lab, mpi_tmp_path, monkeypatch):
-    path = mpi_tmp_path / "a.h5"
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+def test_a_full_disk_leaves_what_was_there(lab, monkeypatch, u, path):
     series = pencils.TimeSeries(path, comm=lab.comm)
     for step in range(2):  # the second append writes more than later ones
         series.append(step, {"u": u})
@@ -61,22 +58,20 @@ def test_a_full_disk_leaves_what_was_there(lab, mpi_tmp_path, monkeypatch):
         kind, text = lab.raised(series.append, 3, {"u": u})
     assert issubclass(kind, OSError)
     assert os.strerror(errno.ENOSPC) in text
-    assert stored(lab, path, "u").shape == (3, 4, 5)
+    assert lab.stored(path)["u"].shape == (3, 4, 5)
     with pencils.TimeSeries(path, comm=lab.comm) as again:
         again.append(3, {"u": u})
-    assert stored(lab, path, "u").sum() == 80
+    assert lab.stored(path)["u"].sum() == 80
 
 
-def test_short_writes_are_continued(lab, mpi_tmp_path, monkeypatch):
-    path = mpi_tmp_path / "a.h5"
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+def test_short_writes_are_continued(lab, monkeypatch, u, path):
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda *args: pwrite(args[0], args[1][:700], args[2]))
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         for step in range(3):
             series.append(step, {"u": u, "n": step})
-    assert stored(lab, path, "u").sum() == 60
-    assert np.array_equal(stored(lab, path, "n"), range(3))
+    assert lab.stored(path)["u"].sum() == 60
+    assert np.array_equal(lab.stored(path)["n"], range(3))
 
 
 def test_arrays_of_values_can_be_used_again(lab, mpi_tmp_path):
@@ -85,7 +80,7 @@ def test_arrays_of_values_can_be_used_again(lab, mpi_tmp_path):
         for step in range(3):
             values[:] = step
             series.append(step, {"values": values})
-    assert np.array_equal(stored(lab, series.path, "values")[:, 0], range(3))
+    assert np.array_equal(lab.stored(series.path)["values"][:, 0], range(3))
 
 
 def test_one_rank_without_memory(lab, mpi_tmp_path, monkeypatch):
@@ -103,14 +98,11 @@ def test_one_rank_without_memory(lab, mpi_tmp_path, monkeypatch):
         assert lab.raised(series.append, 1, {"u": u})[0] is MemoryError
     assert len(series) == 1
     series.append(1, {"u": u})
-    assert stored(lab, path, "u").sum() == 40
+    assert lab.stored(path)["u"].sum() == 40
 
 
 @pytest.mark.parametrize("name", ["none/a.h5", "\0"])  # the error is an OSError, a ValueError
-def test_one_rank_cannot_open_the_file(lab, mpi_tmp_path, monkeypatch, name):
-    path = mpi_tmp_path / "a.h5"
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
-
+def test_one_rank_cannot_open_the_file(lab, monkeypatch, name, u, path):
     def elsewhere(path, *, write=False, last=lab.comm.size - 1):
         return SharedFile(name if MPI.COMM_WORLD.rank == last else path, write=write)
 
@@ -122,7 +114,7 @@ def test_one_rank_cannot_open_the_file(lab, mpi_tmp_path, monkeypatch, name):
             kind, _ = lab.raised(series.append, 1, {"u": u})
         assert kind is ValueError if name == "\0" else issubclass(kind, OSError)
         series.append(1, {"u": u})
-    assert stored(lab, series.path, "u").sum() == 40
+    assert lab.stored(series.path)["u"].sum() == 40
 
 
 def test_one_rank_cannot_tell_where_it_works(lab, mpi_tmp_path, monkeypatch):
@@ -144,16 +136,15 @@ def test_times_that_are_none(lab, mpi_tmp_path):
     with pencils.TimeSeries(mpi_tmp_path / "a", comm=lab.comm) as series:
         series.append(0, {"u": u})
 
-    def spoil():
-        with h5py.File(series.path, "r+") as file:
-            dims = file["time"].attrs["pencils_dims"]
-            del file["time"]
-            file.create_dataset("time", data=["noon"], chunks=(128,), maxshape=(None,))
-            file["time"].attrs["pencils_dims"] = dims
+    def spoil(file):
+        dims = file["time"].attrs["pencils_dims"]
+        del file["time"]
+        file.create_dataset("time", data=["noon"], chunks=(128,), maxshape=(None,))
+        file["time"].attrs["pencils_dims"] = dims
 
-    lab.on_root(spoil)
+    lab.look(series.path, spoil, "r+")
     for _ in range(2):
-        kind, _ = lab.raised(pencils.TimeSeries, mpi_tmp_path / "a", comm=lab.comm, edited=True)
+        kind, _ = lab.raised(pencils.TimeSeries, series.path, comm=lab.comm, edited=True)
         assert kind is ValueError
 
 
@@ -166,7 +157,7 @@ def test_pieces_of_large_fields(lab, mpi_tmp_path, monkeypatch):
         for step, array in enumerate(data):
             u.local[...] = array[u.local_slices]
             series.append(step, {"u": u})
-    assert np.array_equal(stored(lab, series.path, "u"), data)
+    assert np.array_equal(lab.stored(series.path)["u"], data)
     assert pencils.verify(series.path, lab.comm) == ["u"]
 
 
@@ -177,10 +168,8 @@ def no_locks(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_locks")
-def test_looking_changes_nothing(lab, mpi_tmp_path, monkeypatch):
+def test_looking_changes_nothing(lab, monkeypatch, u, path):
     """Who only makes a TimeSeries while another appends does not take its room away."""
-    path = mpi_tmp_path / "a.h5"
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
     series = pencils.TimeSeries(path, comm=lab.comm)
     series.append(0, {"u": u})
 
@@ -192,22 +181,18 @@ def test_looking_changes_nothing(lab, mpi_tmp_path, monkeypatch):
 
     monkeypatch.setattr(appending, "_write", look)
     series.append(1, {"u": u})
-    assert stored(lab, path, "u").sum() == 40
+    assert lab.stored(path)["u"].sum() == 40
 
 
 def refuses_to_append(lab, series, path, u):
     """Check that a series does not append after another writer has appended at time 7."""
-    kind, text = lab.raised(series.append, 8, {"u": u})
-    assert kind is CheckpointError
-    assert "another process" in text
-    assert np.array_equal(stored(lab, path, "time"), [0, 7])
+    lab.refuses(CheckpointError, "another process", series.append, 8, {"u": u})
+    assert np.array_equal(lab.stored(path)["time"], [0, 7])
     assert pencils.verify(path, lab.comm) == ["u"]
 
 
 @pytest.mark.usefixtures("no_locks")
-def test_two_writers_at_once(lab, mpi_tmp_path, monkeypatch):
-    path = mpi_tmp_path / "a.h5"
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+def test_two_writers_at_once(lab, monkeypatch, u, path):
     series = pencils.TimeSeries(path, comm=lab.comm)
     series.append(0, {"u": u})
     write = appending._write
@@ -233,13 +218,13 @@ def test_coordinates_are_written_once(lab, mpi_tmp_path):
         with pencils.TimeSeries(path, grid=grid) as series:
             series.append(step, fields)
     assert lab.on_root(lambda: path.stat().st_size) < 2 * points.nbytes
-    assert np.array_equal(stored(lab, path, "x"), points)
+    assert np.array_equal(lab.stored(path)["x"], points)
     with pencils.TimeSeries(path, grid=grid) as series:
         series.truncate(-1)
     other = pencils.localgrid(pencil, [points + 1])
     with pencils.TimeSeries(path, grid=other) as series:
         series.append(0, fields)
-    assert np.array_equal(stored(lab, path, "x"), points + 1)
+    assert np.array_equal(lab.stored(path)["x"], points + 1)
 
 
 def test_a_last_chunk_that_is_not_full(lab, mpi_tmp_path, monkeypatch):
@@ -253,8 +238,8 @@ def test_a_last_chunk_that_is_not_full(lab, mpi_tmp_path, monkeypatch):
             for array in part:
                 u.local[...] = array[u.local_slices]
                 series.append(len(series), {"u": u, "v": u})
-    assert np.array_equal(stored(lab, path, "u"), data)
-    assert np.array_equal(stored(lab, path, "v"), data)
+    assert np.array_equal(lab.stored(path)["u"], data)
+    assert np.array_equal(lab.stored(path)["v"], data)
     assert pencils.verify(path, lab.comm) == ["u", "v"]
     with pencils.open(path, comm=lab.comm) as file:
         found = file["v"].read(pencil, key=3)
@@ -266,32 +251,29 @@ def test_chunks_of_any_shape_are_found_fast():
     assert chunk_in_order((3, 1_000_000_000), 8, 2**30) == (1, 125_000_000)
 
 
-def test_a_first_snapshot_that_failed_does_not_damage_the_next(lab, mpi_tmp_path, monkeypatch):
-    path = mpi_tmp_path / "a.h5"
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
-
-    def fail(*_args):
+def test_a_first_snapshot_that_failed_does_not_damage_the_next(lab, monkeypatch, u, path):
+    def fail(*_args, **_options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     series = pencils.TimeSeries(path, comm=lab.comm)
     with monkeypatch.context() as patch:
-        patch.setattr(series_file, "switch", fail)
+        patch.setattr(manifest, "_switch", fail)
         kind, _ = lab.raised(series.append, 0, {f"f{number}": u for number in range(150)})
     assert issubclass(kind, OSError)
     lab.raised(series.append, 0, {"u": u})  # what memory holds is not what the file holds
     with pencils.TimeSeries(path, comm=lab.comm) as again:
         again.append(0, {"u": u})
     pencils.verify(path, comm=lab.comm)
-    assert stored(lab, path, "u").sum() == 20
+    assert lab.stored(path)["u"].sum() == 20
 
 
 @pytest.mark.mpiexec("counts the open files of one process")
-def test_a_new_series_that_fails_keeps_no_deleted_file_open(lab, mpi_tmp_path, monkeypatch):
-    path = mpi_tmp_path / "a.h5"
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+def test_a_new_series_that_fails_keeps_no_deleted_file_open(
+    lab, mpi_tmp_path, monkeypatch, u, path
+):
     pencils.save(path, {"u": u})
 
-    def fail(*_args):
+    def fail(*_args, **_options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     series = pencils.TimeSeries(path, "w", comm=lab.comm)
@@ -303,18 +285,12 @@ def test_a_new_series_that_fails_keeps_no_deleted_file_open(lab, mpi_tmp_path, m
     assert not [link for link in handles if str(mpi_tmp_path) in str(link.readlink())]
 
 
-def test_an_edited_series_with_snapshots_in_part_is_not_continued(lab, mpi_tmp_path):
-    path = mpi_tmp_path / "a.h5"
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+def test_an_edited_series_with_snapshots_in_part_is_not_continued(lab, u, path):
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         for time in range(3):
             series.append(time, {"u": u})
 
-    def shorten():
-        with h5py.File(path, "r+") as file:
-            file["u"].resize(2, axis=0)
-
-    lab.on_root(shorten)
+    lab.look(path, lambda file: file["u"].resize(2, axis=0), "r+")
     kind, text = lab.raised(pencils.TimeSeries, path, comm=lab.comm, edited=True)
     assert issubclass(kind, CheckpointError)
     assert "not be continued" in text
@@ -328,20 +304,18 @@ def append_alone(path, time):
 
 
 @pytest.mark.usefixtures("no_locks")
-def test_an_append_of_another_process_while_a_series_is_opened(lab, mpi_tmp_path, monkeypatch):
-    path = mpi_tmp_path / "a.h5"
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+def test_an_append_of_another_process_while_a_series_is_opened(lab, monkeypatch, u, path):
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.append(0, {"u": u})
-    read = series_file.read
+    read = series_file.SeriesFile._read
 
     def read_and_wait(*args):
         found = read(*args)
-        monkeypatch.setattr(series_file, "read", read)
+        monkeypatch.setattr(series_file.SeriesFile, "_read", read)
         append_alone(path, 7)
         return found
 
-    monkeypatch.setattr(series_file, "read", read_and_wait)
+    monkeypatch.setattr(series_file.SeriesFile, "_read", read_and_wait)
     series = pencils.TimeSeries(path, comm=lab.comm)
     refuses_to_append(lab, series, path, u)
 
@@ -350,58 +324,42 @@ def kill_before_patches(path, time):
     """Append and leave the file as a process does that is killed before it writes the patches."""
     before = path.read_bytes()
     append_alone(path, time)
-    patches = check_manifest(str(path)).manifest.patches
-    with path.open("r+b") as file:
-        for offset, data in patches:
-            file.seek(offset)
-            file.write(before[offset : offset + len(data)])
-    assert patches
+    undo_patches(path, before)
 
 
 @pytest.mark.usefixtures("no_locks")
-def test_two_processes_repair_a_series_at_once(lab, mpi_tmp_path, monkeypatch):
+def test_two_processes_repair_a_series_at_once(lab, monkeypatch, u, path):
     """The slower one must not write patches over what the other one has appended since."""
-    path = mpi_tmp_path / "a.h5"
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.append(0, {"u": u})
     lab.on_root(kill_before_patches, path, 1)
-    pending = seal._pending
+    pending = manifest._pending
 
     def find_and_wait(*args):
         found = pending(*args)
-        monkeypatch.setattr(seal, "_pending", pending)
+        monkeypatch.setattr(manifest, "_pending", pending)
         for time in (2, 3):
             append_alone(path, time)
         return found
 
     if lab.comm.rank == 0:
-        monkeypatch.setattr(seal, "_pending", find_and_wait)
+        monkeypatch.setattr(manifest, "_pending", find_and_wait)
     series = pencils.TimeSeries(path, comm=lab.comm)
     assert np.array_equal(series.times, range(4))
-    assert np.array_equal(stored(lab, path, "time"), range(4))
+    assert np.array_equal(lab.stored(path)["time"], range(4))
     series.append(4, {"u": u})
     assert pencils.verify(path, lab.comm) == ["u"]
-    assert stored(lab, path, "u").sum() == 100
+    assert lab.stored(path)["u"].sum() == 100
 
 
-def test_patches_that_another_process_has_undone_are_written_again(lab, mpi_tmp_path):
-    path = mpi_tmp_path / "a.h5"
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+def test_patches_that_another_process_has_undone_are_written_again(lab, u, path):
     series = pencils.TimeSeries(path, comm=lab.comm)
     series.append(0, {"u": u})
     before = lab.on_root(path.read_bytes)
     series.append(1, {"u": u})
 
-    def undo():
-        patches = check_manifest(str(path)).manifest.patches
-        with path.open("r+b") as file:
-            for offset, data in patches:
-                file.seek(offset)
-                file.write(before[offset : offset + len(data)])
-
-    lab.on_root(undo)
+    lab.on_root(undo_patches, path, before)
     series.append(2, {"u": u})
     assert pencils.verify(path, lab.comm) == ["u"]
-    assert np.array_equal(stored(lab, path, "time"), range(3))
-    assert stored(lab, path, "u").sum() == 60
+    assert np.array_equal(lab.stored(path)["time"], range(3))
+    assert lab.stored(path)["u"].sum() == 60

@@ -14,7 +14,6 @@ from pencils.errors import (
     RankDisagreementError,
 )
 from pencils.io import series_file
-from pencils.io.writer_lock import WriterLock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -28,15 +27,14 @@ KEYS = {
 }
 
 
-def stored(lab, path):
-    """Read what a series shows by plain h5py on rank 0, for all."""
+@pytest.fixture
+def path(mpi_tmp_path):
+    return mpi_tmp_path / "a.h5"
 
-    def read():
-        with h5py.File(path) as file:
-            names = [name for name in file if not isinstance(file[name], h5py.Group)]
-            return {name: file[name][...] for name in names}
 
-    return lab.on_root(read)
+@pytest.fixture
+def u(comm):
+    return pencils.ones(pencils.Pencil((4, 5), comm))
 
 
 def append_all(series, pencil, arrays, times, components=()):
@@ -64,8 +62,7 @@ def check(found, arrays, times):
 
 
 @pytest.mark.parametrize("components", [(), (3,), (2, 2)])
-def test_snapshots_on_any_pencil(lab, mpi_tmp_path, components):
-    path = mpi_tmp_path / "out.h5"
+def test_snapshots_on_any_pencil(lab, components, path):
     arrays, times = [], []
     for pencil in lab.some_pencils(SHAPE, count=3, seed=len(components)):
         more = [lab.numbers((*components, *SHAPE)) for _ in range(2)]
@@ -74,13 +71,12 @@ def test_snapshots_on_any_pencil(lab, mpi_tmp_path, components):
             now = [len(times) + 0.5, len(times) + 1.25]
             append_all(series, pencil, more, now, components)
             arrays, times = arrays + more, times + now
-        check(stored(lab, path), arrays, times)
+        check(lab.stored(path), arrays, times)
 
 
-def test_many_chunks_make_a_deep_index(lab, mpi_tmp_path, monkeypatch):
+def test_many_chunks_make_a_deep_index(lab, monkeypatch, path):
     monkeypatch.setattr(series_file, "CHUNK_BYTES", 8)  # 5400 chunks, and 64 to a node
     monkeypatch.setattr(series_file, "_BATCH_BYTES", 16)
-    path = mpi_tmp_path / "out.h5"
     pencil = pencils.Pencil((30, 20), lab.comm, decomp=1)
     data = lab.numbers((10, 30, 20))
     u = pencils.empty(pencil)
@@ -93,7 +89,7 @@ def test_many_chunks_make_a_deep_index(lab, mpi_tmp_path, monkeypatch):
         u.local[...] = data[9][u.local_slices]
         series.append(9, {"u": u, "n": 9})
         series.append(10, {"u": u, "n": 10})
-    found = stored(lab, path)
+    found = lab.stored(path)
     kept = [*range(7), 9, 9]
     assert np.array_equal(found["u"], data[kept])
     assert np.array_equal(found["n"], [*range(7), 9, 10])
@@ -101,40 +97,36 @@ def test_many_chunks_make_a_deep_index(lab, mpi_tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["f4", ">f8", "c16", "?", "i2", [("a", "f4"), ("b", "i2", (2,))]])
-def test_element_types(lab, mpi_tmp_path, dtype):
+def test_element_types(lab, dtype, path):
     pencil = pencils.Pencil((5, 3), lab.comm)
     data = lab.numbers((2, 5, 3), dtype)
     u = pencils.empty(pencil, dtype=data.dtype)
-    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm) as series:
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
         for step, array in enumerate(data):
             u.local[...] = array[u.local_slices]
             series.append(step, {"g/u": u, "part": (u, np.s_[::2])})
 
-    def read():
-        with h5py.File(mpi_tmp_path / "a.h5") as file:
-            return file["g/u"][...], file["part"][...]
-
-    whole, part = lab.on_root(read)
+    whole, part = lab.look(path, lambda file: (file["g/u"][...], file["part"][...]))
     assert whole.tobytes() == data.tobytes()
     assert part.tobytes() == data[:, ::2].tobytes()
 
 
-def test_singletons_and_empty_fields(lab, mpi_tmp_path):
+def test_singletons_and_empty_fields(lab, path):
     pencil = pencils.Pencil((4, 3), lab.comm)
     line = pencils.from_function(pencil, lambda i, j: i + 0.0 * j).mean(axis=1)
     nothing = pencils.zeros(pencil, components=0)
     fields = {"line": line, "part": (line, np.s_[::2, 0]), "nothing": nothing}
-    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm) as series:
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.append(0, fields)
         series.append(1, fields)
-    found = stored(lab, mpi_tmp_path / "a.h5")
+    found = lab.stored(path)
     assert np.array_equal(found["line"], [np.arange(4.0)[:, None]] * 2)
     assert np.array_equal(found["part"], [[0.0, 2.0]] * 2)
     assert found["nothing"].shape == (2, 0, 4, 3)
 
 
-def test_truncate(lab, mpi_tmp_path):
-    path, pencil = mpi_tmp_path / "out.h5", pencils.Pencil(SHAPE, lab.comm)
+def test_truncate(lab, path):
+    pencil = pencils.Pencil(SHAPE, lab.comm)
     arrays = [lab.numbers(SHAPE) for _ in range(4)]
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         append_all(series, pencil, arrays, [0, 1, 2, 3])
@@ -142,21 +134,21 @@ def test_truncate(lab, mpi_tmp_path):
         assert len(series) == 4
         series.truncate(1)
         assert series.times.tolist() == [0, 1]
-        check(stored(lab, path), arrays[:2], [0, 1])
+        check(lab.stored(path), arrays[:2], [0, 1])
         append_all(series, pencil, arrays[3:], [1.5])
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.truncate(1)
         append_all(series, pencil, arrays[2:], [2, 3])
-    check(stored(lab, path), arrays, [0, 1, 2, 3])
+    check(lab.stored(path), arrays, [0, 1, 2, 3])
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.truncate(-1)
         assert len(series) == 0
         series.append(0, {"other": pencils.ones(pencil)})
-    assert stored(lab, path)["other"].shape == (1, *SHAPE)
+    assert lab.stored(path)["other"].shape == (1, *SHAPE)
 
 
-def test_readers_of_pencils(lab, mpi_tmp_path):
-    path, pencil = mpi_tmp_path / "out.h5", pencils.Pencil(SHAPE, lab.comm, periodic=True)
+def test_readers_of_pencils(lab, path):
+    pencil = pencils.Pencil(SHAPE, lab.comm, periodic=True)
     arrays = [lab.numbers(SHAPE) for _ in range(3)]
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         append_all(series, pencil, arrays, [0, 1, 2])
@@ -175,12 +167,12 @@ def test_readers_of_pencils(lab, mpi_tmp_path):
     assert lab.raised(pencils.verify, path, lab.comm)[0] is CheckpointError
 
 
-def test_the_last_ranks_have_nothing(lab, mpi_tmp_path):
+def test_the_last_ranks_have_nothing(lab, path):
     pencil = pencils.Pencil((2,), lab.comm)
     u = pencils.from_function(pencil, lambda i: i + 1.0)
-    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm) as series:
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.append(0, {"u": u, "first": (u, 0), "last": (u, np.s_[1:])})
-    found = stored(lab, mpi_tmp_path / "a.h5")
+    found = lab.stored(path)
     assert [found[name].tolist() for name in ("u", "first", "last")] == [[[1, 2]], [1], [[2]]]
 
 
@@ -190,12 +182,11 @@ def test_some_processes_only(lab, mpi_tmp_path):
     grid = pencils.localgrid(pencils.Pencil((4, 5), half), [np.arange(4), np.arange(5)])
     with pencils.TimeSeries(path, grid=grid) as series:
         series.append(0, {"u": pencils.ones(grid.pencil)})
-    assert stored(lab, mpi_tmp_path / "0.h5")["u"].shape == (1, 4, 5)
+    assert lab.stored(mpi_tmp_path / "0.h5")["u"].shape == (1, 4, 5)
     half.Free()
 
 
-def test_mistakes_change_nothing(lab, mpi_tmp_path):
-    path = mpi_tmp_path / "a.h5"
+def test_mistakes_change_nothing(lab, path):
     pencil = pencils.Pencil((4, 5), lab.comm)
     u, other = pencils.ones(pencil), pencils.ones(pencil.with_(shape=(5, 5)))
     series = pencils.TimeSeries(path, comm=lab.comm)
@@ -228,13 +219,11 @@ def test_mistakes_change_nothing(lab, mpi_tmp_path):
     series.append(2, {"u": u, "e": 2.0, "row": (u, 2)})
     series.close()
     assert lab.raised(series.append, 3, {"u": u})[0] is ArgumentError
-    assert stored(lab, path)["e"].tolist() == [1, 2]
+    assert lab.stored(path)["e"].tolist() == [1, 2]
 
 
-def test_mistakes_of_one_rank(lab, mpi_tmp_path):
-    pencil = pencils.Pencil((4, 5), lab.comm)
-    u = pencils.ones(pencil)
-    path, last = mpi_tmp_path / "a.h5", lab.comm.rank == lab.comm.size - 1
+def test_mistakes_of_one_rank(lab, u, path):
+    last = lab.comm.rank == lab.comm.size - 1
     if lab.comm.size > 1:
         mode = "w" if last else "a"
         kind = lab.raised(pencils.TimeSeries, path, mode, comm=lab.comm)[0]
@@ -250,9 +239,8 @@ def test_mistakes_of_one_rank(lab, mpi_tmp_path):
     series.close()
 
 
-def test_no_series(lab, mpi_tmp_path):
-    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
-    pencils.save(mpi_tmp_path / "a.h5", {"u": u})
+def test_no_series(lab, mpi_tmp_path, u, path):
+    pencils.save(path, {"u": u})
     lab.on_root((mpi_tmp_path / "b.h5").write_bytes, b"text")
     for name, kind in [("a.h5", CheckpointError), ("b.h5", CheckpointError), ("x/a.h5", OSError)]:
         found = lab.raised(pencils.TimeSeries, mpi_tmp_path / name, comm=lab.comm)
@@ -261,19 +249,6 @@ def test_no_series(lab, mpi_tmp_path):
     wrong = {"attrs": {"pencils_x": 1}}
     found = lab.raised(pencils.TimeSeries, mpi_tmp_path / "c.h5", comm=lab.comm, **wrong)
     assert found[0] is ArgumentError
-
-
-def test_two_writers_are_told_where_there_are_no_locks(lab, mpi_tmp_path, monkeypatch):
-    monkeypatch.setattr(WriterLock, "take", lambda *_, **__: None)
-    path, u = mpi_tmp_path / "a.h5", pencils.ones(pencils.Pencil((4, 5), lab.comm))
-    one = pencils.TimeSeries(path, comm=lab.comm)
-    two = pencils.TimeSeries(path, comm=lab.comm)
-    one.append(0, {"u": u})
-    kind, text = lab.raised(two.append, 0, {"u": 2 * u})
-    assert kind is CheckpointError
-    assert "another process" in text
-    one.append(1, {"u": u})
-    assert np.array_equal(stored(lab, path)["u"], np.ones((2, 4, 5)))
 
 
 def test_a_folder_of_an_older_version(lab, mpi_tmp_path):
@@ -285,74 +260,64 @@ def test_a_folder_of_an_older_version(lab, mpi_tmp_path):
     with pencils.TimeSeries(index, comm=lab.comm) as series:
         series.append(0, {"u": pencils.ones(pencil)})
 
-    def show():
-        with h5py.File(index, "r+") as file:
-            attrs = dict(file["u"].attrs)
-            times, of_times = file["time"][:], dict(file["time"].attrs)
-            del file["u"], file["time"]
-            file.create_dataset("time", data=times).attrs.update(
-                {name: of_times[name] for name in of_times if name.startswith("pencils_")}
-            )
-            layout = h5py.VirtualLayout((1, 4, 5), float)
-            layout[0] = h5py.VirtualSource(snapshot.name, "u", (4, 5))
-            file.create_virtual_dataset("u", layout).attrs.update(
-                {name: attrs[name] for name in attrs if name.startswith("pencils_")}
-            )
+    def show(file):
+        own = {name: dict(file[name].attrs) for name in ("u", "time")}
+        times = file["time"][:]
+        del file["u"], file["time"]
+        file["time"] = times
+        layout = h5py.VirtualLayout((1, 4, 5), float)
+        layout[0] = h5py.VirtualSource(snapshot.name, "u", (4, 5))
+        file.create_virtual_dataset("u", layout)
+        for name, attrs in own.items():
+            kept = {key: value for key, value in attrs.items() if key.startswith("pencils_")}
+            file[name].attrs.update(kept)
 
-    lab.on_root(show)
+    lab.look(index, show, "r+")
     for given, wanted in ((path, "snapshot-000000.h5"), (index, "snapshots beside it")):
-        kind, text = lab.raised(pencils.TimeSeries, given, comm=lab.comm, edited=True)
-        assert kind is CheckpointError
-        assert "storage='files'" in text
-        assert wanted in text
-        assert "pencils.load" in text
+        texts = "storage='files'", wanted, "pencils.load"
+        lab.refuses(CheckpointError, texts, pencils.TimeSeries, given, comm=lab.comm, edited=True)
     assert pencils.load(snapshot, pencil).time == 0
     shown = pencils.load(index, {"u": pencil}, edited=True, external=True)
     assert shown["u"].sum() == 20
 
 
-def test_coordinates_of_one_name_are_told(lab, mpi_tmp_path):
+def test_coordinates_of_one_name_are_told(lab, path):
     pencil = pencils.Pencil((4, 5), lab.comm)
     grid, u = pencils.localgrid(pencil, [np.arange(4), np.arange(5)]), pencils.ones(pencil)
     fields = {"a/b": (u, np.s_[::2]), "a_b": (u, np.s_[::3])}
-    with pencils.TimeSeries(mpi_tmp_path / "a.h5", grid=grid) as series:
-        kind, text = lab.raised(series.append, 0, fields)
-        assert kind is ArgumentError
-        assert "'a_b_x'" in text
+    with pencils.TimeSeries(path, grid=grid) as series:
+        lab.refuses(ArgumentError, "'a_b_x'", series.append, 0, fields)
         series.append(0, {"a/b": fields["a/b"]})
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
-def test_grid_and_processes_must_fit(lab, mpi_tmp_path):
+def test_grid_and_processes_must_fit(lab, mpi_tmp_path, path):
     pencil = pencils.Pencil((4, 5), lab.comm)
     grid = pencils.localgrid(pencil, [np.arange(4), np.arange(5)])
-    pencils.TimeSeries(mpi_tmp_path / "a.h5", grid=grid, comm=lab.comm).close()
+    pencils.TimeSeries(path, grid=grid, comm=lab.comm).close()
     alone = lab.comm.Split(lab.comm.rank)
     found = lab.raised(pencils.TimeSeries, mpi_tmp_path / "b.h5", grid=grid, comm=alone)
     assert found[0] is PencilMismatchError
     alone.Free()
 
 
-def test_another_grid_is_told(lab, mpi_tmp_path):
-    pencil = pencils.Pencil((4, 5), lab.comm)
-    u = pencils.ones(pencil)
+def test_another_grid_is_told(lab, u, path):
+    pencil = u.pencil
     grids = [pencils.localgrid(pencil, [np.arange(4) + at, np.arange(5)]) for at in (0, 1)]
-    with pencils.TimeSeries(mpi_tmp_path / "a.h5", grid=grids[0]) as series:
+    with pencils.TimeSeries(path, grid=grids[0]) as series:
         series.append(0, {"u": u})
-    with pencils.TimeSeries(mpi_tmp_path / "a.h5", grid=grids[1]) as series:
-        kind, text = lab.raised(series.append, 1, {"u": u})
-        assert kind is ArgumentError
-        assert "'x'" in text
-    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm) as series:
+    with pencils.TimeSeries(path, grid=grids[1]) as series:
+        assert lab.raised(series.append, 1, {"u": u})[0] is ArgumentError
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.append(1, {"u": u})
-    assert np.array_equal(stored(lab, mpi_tmp_path / "a.h5")["x"], np.arange(4))
+    assert np.array_equal(lab.stored(path)["x"], np.arange(4))
 
 
 @pytest.mark.parametrize("engine", ["h5netcdf", "netcdf4"])
-def test_xarray(lab, mpi_tmp_path, engine):
+def test_xarray(lab, engine, path):
     xarray = pytest.importorskip("xarray")
     pytest.importorskip({"netcdf4": "netCDF4"}.get(engine, engine))
-    path, pencil = mpi_tmp_path / "out.h5", pencils.Pencil(SHAPE, lab.comm)
+    pencil = pencils.Pencil(SHAPE, lab.comm)
     arrays = [lab.numbers((3, *SHAPE)) for _ in range(2)]
     grid = pencils.localgrid(pencil, AXES)
     options = {"grid": grid, "attrs": {"run": "a"}}
@@ -377,31 +342,23 @@ def test_xarray(lab, mpi_tmp_path, engine):
     lab.on_root(look)
 
 
-def test_attributes_of_others_stay(lab, mpi_tmp_path):
-    path, u = mpi_tmp_path / "a.h5", pencils.ones(pencils.Pencil((4, 5), lab.comm))
+def test_attributes_of_others_stay(lab, u, path):
     with pencils.TimeSeries(path, comm=lab.comm) as series:
         series.append(0, {"u": u})
 
-    def annotate():
-        with h5py.File(path, "r+") as file:
-            file["u"].attrs["units"] = "m/s"
-            file.attrs["title"] = "flow"
-
-    lab.on_root(annotate)
+    lab.look(path, lambda file: file["u"].attrs.update(units="m/s"), "r+")
+    lab.look(path, lambda file: file.attrs.update(title="flow"), "r+")
     with pencils.TimeSeries(path, comm=lab.comm, edited=True) as series:
         series.append(1, {"u": u})
     with pencils.open(path, comm=lab.comm) as file:
         assert file.attrs == {"title": "flow"}
 
-    def units():
-        with h5py.File(path) as file:
-            return file["u"].attrs["units"], file["u"].shape
-
-    assert lab.on_root(units) == ("m/s", (2, 4, 5))
+    found = lab.look(path, lambda file: (file["u"].attrs["units"], file["u"].shape))
+    assert found == ("m/s", (2, 4, 5))
 
 
-def test_a_file_that_is_open_while_it_grows(comm, mpi_tmp_path, lab):
-    path, pencil = mpi_tmp_path / "a.h5", pencils.Pencil(SHAPE, comm)
+def test_a_file_that_is_open_while_it_grows(comm, lab, path):
+    pencil = pencils.Pencil(SHAPE, comm)
     with pencils.TimeSeries(path, comm=comm) as series:
         series.append(0.0, {"u": pencils.ones(pencil)})
         with pencils.open(path, comm=comm) as file:

@@ -1,4 +1,4 @@
-"""A series whose process dies at a call that changes a file: what was there stays, and goes on."""
+"""A process that dies at a call that changes a file: what was there stays, and goes on."""
 
 import contextlib
 import itertools
@@ -10,11 +10,12 @@ import pytest
 from mpi4py import MPI
 
 import pencils
+from pencils.errors import CheckpointError
+from pencils.io.manifest import check_manifest
 
 COMM = MPI.COMM_SELF
+PENCIL = pencils.Pencil((4, 6), COMM)
 CALLS = ["pwrite", "pwritev", "fsync", "ftruncate", "truncate", "replace", "rename", "unlink"]
-pytestmark = pytest.mark.thorough
-
 # Of all the calls at which a process may die, that many from one that is tried to the next.
 STRIDE = 11
 
@@ -45,14 +46,24 @@ class Mortal:
 
         return wrapped
 
+    def do(self, monkeypatch, function, *args):
+        """Call a function, at most until death; whether it was reached."""
+        with monkeypatch.context() as patch:
+            for name in CALLS:
+                patch.setattr(os, name, self.wrap(getattr(os, name)))
+            with contextlib.suppress(Death):
+                function(*args)
+        return self.dead
+
+
+def append(series, time, states=None):
+    series.append(time, {"u": pencils.full(PENCIL, float(time)), "n": time})
+    if states is not None:
+        states.append(series.times.tolist())
+
 
 def work(path, states, mode="a"):
     """Do all that can be done with a series, and say what is there after every step."""
-    u = pencils.ones(pencils.Pencil((4, 6), COMM))
-
-    def append(series, time):
-        series.append(time, {"u": u * time, "n": time})
-        states.append(series.times.tolist())
 
     def truncate(series, time):
         series.truncate(time)
@@ -60,13 +71,13 @@ def work(path, states, mode="a"):
 
     with pencils.TimeSeries(path, mode, comm=COMM) as series:
         for time in (0, 1, 2):
-            append(series, time)
+            append(series, time, states)
         truncate(series, 1)
-        append(series, 5)
+        append(series, 5, states)
     with pencils.TimeSeries(path, comm=COMM) as series:
-        append(series, 9)
+        append(series, 9, states)
         truncate(series, -1)
-        append(series, 3)
+        append(series, 3, states)
 
 
 def look(shown):
@@ -74,7 +85,7 @@ def look(shown):
     if not shown.exists():
         return []
     pencils.verify(shown, COMM)
-    found = pencils.load(shown, pencils.Pencil((4, 6), COMM))
+    found = pencils.load(shown, PENCIL)
     if "u" not in found:
         return []
     assert np.array_equal(found["n"], found["time"])
@@ -98,51 +109,80 @@ def look_plain(shown):
 
 
 def go_on(path, times):
-    u = pencils.full(pencils.Pencil((4, 6), COMM), 99.0)
     with pencils.TimeSeries(path, comm=COMM) as series:
         assert series.times.tolist() == times
-        series.append(99, {"u": u, "n": 99})
+        append(series, 99)
     assert look(path) == look_plain(path) == [*times, 99]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("torn", [False, True])
-def test_death_at_any_call(tmp_path, monkeypatch, torn):
+def test_a_series(tmp_path, monkeypatch, torn):
     every = [[]]
     work(tmp_path / "whole", every)
     for last in itertools.count(1 + 3 * torn, STRIDE):
-        path = tmp_path / f"{last}"
-        mortal, states = Mortal(last, torn=torn), [[]]
-        with monkeypatch.context() as patch:
-            for name in CALLS:
-                patch.setattr(os, name, mortal.wrap(getattr(os, name)))
-            with contextlib.suppress(Death):
-                work(path, states)
+        path, states = tmp_path / f"{last}", [[]]
+        died = Mortal(last, torn=torn).do(monkeypatch, work, path, states)
         times = look(path)
         assert times in every[len(states) - 1 :][:2], last
         go_on(path, times)
-        if not mortal.dead:
+        if not died:
             assert last > 3 * STRIDE
             return
 
 
 # The temporary of a dead process is removed by the next one, not by itself.
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_death_while_a_series_is_replaced(tmp_path, monkeypatch):
+def test_a_series_that_is_replaced(tmp_path, monkeypatch):
     old, every = [7, 8, 9], [[]]
     work(tmp_path / "whole", every, "w")
     for last in itertools.count(1, STRIDE):
-        path = tmp_path / f"{last}"
+        path, states = tmp_path / f"{last}", [old]
         with pencils.TimeSeries(path, comm=COMM) as series:
             for time in old:
-                u = pencils.full(pencils.Pencil((4, 6), COMM), time)
-                series.append(time, {"u": u, "n": time})
-        mortal, states = Mortal(last, torn=False), [old]
-        with monkeypatch.context() as patch:
-            for name in CALLS:
-                patch.setattr(os, name, mortal.wrap(getattr(os, name)))
-            with contextlib.suppress(Death):
-                work(path, states, "w")
+                append(series, time)
+        died = Mortal(last, torn=False).do(monkeypatch, work, path, states, "w")
         assert look(path) in [old, *every[1:]][len(states) - 1 :][:2], last
-        if not mortal.dead:
+        if not died:
             assert last > 3 * STRIDE
             return
+
+
+def write_into(path, number):
+    with pencils.open(path, "r+", COMM) as file:
+        file["u"].write(pencils.full(PENCIL, float(number)))
+        file["v"].write(pencils.full(PENCIL, -float(number)))
+
+
+def state_of(path, wanted):
+    """Say which of the states the fields are in: the numbers in both, or None if damaged."""
+    assert check_manifest(str(path)) is not None  # all but the data is as it was written
+    found = pencils.load(path, PENCIL, verify=False)
+    u, v = found["u"].local, found["v"].local
+    try:
+        pencils.verify(path, COMM)
+    except CheckpointError as error:
+        # new data and old checksums, as long as it was not closed
+        return None if "by the checksum" in str(error) else str(error)
+    assert np.ptp(u) == np.ptp(v) == 0
+    assert u[0, 0] == -v[0, 0]
+    assert u[0, 0] in wanted
+    return u[0, 0]
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_file_that_is_written_into(tmp_path, monkeypatch, torn):
+    path, seen = tmp_path / "a.h5", set()
+    for last in itertools.count(1):
+        pencils.save(path, {"u": pencils.full(PENCIL, 1.0), "v": pencils.full(PENCIL, -1.0)})
+        write_into(path, 2)
+        died = Mortal(last, torn=torn).do(monkeypatch, write_into, path, 3)
+        found = state_of(path, {2, 3})
+        seen.add(found)
+        if found is not None:  # then another process goes on as if nothing had been
+            write_into(path, 4)
+            assert state_of(path, {4}) == 4
+        if not died:
+            break
+    assert seen == {2, 3, None}
