@@ -1,18 +1,22 @@
-"""How arrays are cut into chunks: the arguments of `save`, and arithmetic of chunks."""
+"""Chunks of fields: arithmetic, the arguments of `save` about them, and the filters of HDF5."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isqrt, prod
 from typing import Any
+from uuid import uuid4
 
+import numpy as np
 from numpy.lib.recfunctions import repack_fields
 
+from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
 from pencils.io.file_info import DatasetInfo
 from pencils.layout import Box, Split
 from pencils.layout.integers import as_ints, to_int
+from pencils.plans import Freeable
 
 Extents = tuple[int, ...]
 
@@ -20,6 +24,9 @@ Extents = tuple[int, ...]
 GOOD_BYTES = 2**20
 # HDF5 keeps the size of a chunk in 32 bits.
 MOST_BYTES = 2**32 - 1
+# Chunks that follow each other in the file are written together, up to about this number of bytes.
+_RUN_BYTES = 2**23
+_KEYWORDS = ("compression", "compression_opts", "shuffle", "fletcher32", "scaleoffset")
 
 
 def count_chunks(shape: Sequence[int], chunk: Sequence[int]) -> Extents:
@@ -33,7 +40,7 @@ def chunk_box(index: Sequence[int], chunk: Sequence[int], shape: Sequence[int]) 
     return Box(start, tuple(map(sum, zip(start, chunk, strict=True)))) & Box.of_shape(shape)
 
 
-def choose_chunk(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+def choose_chunk(shape: Sequence[int], itemsize: int) -> Extents:
     """Choose extents of about `GOOD_BYTES`, as nearly cubes as `shape` allows.
 
     Dimensions are halved, so that powers of two of ranks have the same number of chunks.
@@ -46,7 +53,7 @@ def choose_chunk(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     return tuple(chunk)
 
 
-def enlarge(chunk: Sequence[int], shape: Sequence[int], most: int) -> tuple[int, ...]:
+def enlarge(chunk: Sequence[int], shape: Sequence[int], most: int) -> Extents:
     """Join chunks, along the last axes first, to blocks of at most `most` points."""
     block = list(chunk)
     for axis in reversed(range(len(block))):
@@ -68,7 +75,7 @@ def cut_points(split: Split, chunk: int, points: int) -> tuple[int, ...]:
     return (*(min(start * chunk, points) for start in starts), points)
 
 
-def chunk_in_order(shape: Sequence[int], itemsize: int, limit: int) -> tuple[int, ...]:
+def chunk_in_order(shape: Sequence[int], itemsize: int, limit: int) -> Extents:
     """Cut an array into chunks that are, one after the other, the array in C order.
 
     No chunk has more than `limit` bytes. Along the first axis the last chunk may reach beyond the
@@ -86,89 +93,22 @@ def chunk_in_order(shape: Sequence[int], itemsize: int, limit: int) -> tuple[int
         if inner <= limit:
             points = max(1, n)
             most = min(points, limit // max(1, inner))
-            gaps = prod(shape[:axis]) > 1
-            rows = _largest_divisor(points, most) if gaps else -(-points // -(-points // most))
+            rows = -(-points // -(-points // most))
+            if prod(shape[:axis]) > 1:
+                small = [d for d in range(1, isqrt(points) + 1) if points % d == 0]
+                rows = max(d for one in small for d in (one, points // one) if d <= most)
             return (*(1 for _ in shape[:axis]), rows, *(max(1, m) for m in shape[axis + 1 :]))
     return tuple(1 for _ in shape)
 
 
-def _largest_divisor(n: int, most: int) -> int:
-    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
-    return max(d for d in (*small, *(n // d for d in small)) if d <= most)
-
-
-_KEYWORDS = ("compression", "compression_opts", "shuffle", "fletcher32", "scaleoffset")
-
-
-@dataclass(frozen=True)
-class Chunking:
-    """Filters for all fields, and extents of chunks: for all, for fields by name, or for none."""
-
-    # As keywords of h5py's create_dataset; if empty, only fields with given extents are chunked.
-    compression: Mapping[str, Any] = field(default_factory=dict)
-    extents: Extents = ()  # one for each dimension of all fields
-    named: Mapping[str, Extents] = field(default_factory=dict)  # the same for single fields
-
-    def chunks(self, entry: DatasetInfo) -> Extents:
-        """Extents of the chunks of a field, components included; empty if it has none.
-
-        Raises ArgumentError or TypeError if its elements or dimensions cannot be chunked so.
-        """
-        lead = entry.components or 0
-        points = entry.shape[lead:]
-        extents = self.named.get(entry.name, self.extents)
-        if extents and len(extents) != len(points):
-            raise ArgumentError(
-                f"chunks={extents} do not fit fields[{entry.name!r}], which has {len(points)} "
-                "dimensions; give one extent for each, or a mapping of names of fields to them"
-            )
-        if not entry.nbytes or not (extents or self.compression):
-            return ()
-        if repack_fields(entry.dtype, recurse=True) != entry.dtype:
-            raise TypeError(
-                f"fields[{entry.name!r}] has records with gaps, {entry.dtype}, whose bytes filters "
-                "and checksums do not agree on; save it without compression and chunks, or packed"
-            )
-        extents = tuple(map(min, extents or choose_chunk(points, entry.dtype.itemsize), points))
-        if prod(extents) * entry.dtype.itemsize > MOST_BYTES:
-            raise ArgumentError(
-                f"chunks of {extents} points of fields[{entry.name!r}] would have 4 GiB or more, "
-                "which HDF5 cannot store; make them smaller"
-            )
-        return (1,) * lead + extents
-
-    def check_names(self, names: Iterable[str]) -> None:
-        """Raise ArgumentError if a name in `named` is not among these."""
-        unknown = sorted(set(self.named) - set(names))
-        if unknown:
-            raise ArgumentError(f"chunks has extents for {unknown[0]!r}, which is not a field")
-
-
-def read_chunking(compression: object, chunks: object) -> Chunking:
-    """Check the arguments `compression` and `chunks` of `save`, but for what HDF5 has to check."""
-    filters = _read_compression(compression)
-    if chunks is None:
-        return Chunking(filters)
-    if isinstance(chunks, Mapping):
-        return Chunking(filters, named={name: _read_extents(chunks[name]) for name in chunks})
-    return Chunking(filters, _read_extents(chunks))
-
-
-def _read_extents(chunks: object) -> Extents:
-    extents = as_ints("chunks", chunks)
-    if not extents or min(extents) < 1:
-        raise ArgumentError(f"chunks={extents} must be one positive extent for each dimension")
-    return extents
-
-
-def _read_compression(compression: object) -> dict[str, Any]:
+def read_compression(compression: object) -> dict[str, Any]:
+    """Return filters as keywords of h5py's ``create_dataset``; HDF5 has to check their values."""
     if compression is None:
         return {}
     options: dict[str, Any] = {"compression": compression}
     if isinstance(compression, Mapping):
         options = dict(compression)
-    inner = options.get("compression")
-    if isinstance(inner, Mapping):  # an object of hdf5plugin
+    if isinstance(inner := options.get("compression"), Mapping):  # an object of hdf5plugin
         options |= inner
     unknown = [name for name in options if name not in _KEYWORDS]
     if unknown:
@@ -185,3 +125,124 @@ def _read_compression(compression: object) -> dict[str, Any]:
             "mapping of keywords of h5py's create_dataset, such as the objects of hdf5plugin are"
         )
     return options
+
+
+def read_chunks(chunks: object) -> Extents | dict[str, Extents]:
+    """Return extents of chunks: for all fields, empty for none, or by name of the field."""
+    if chunks is None:
+        return ()
+    if isinstance(chunks, Mapping):
+        return {name: _read_extents(own) for name, own in chunks.items()}
+    return _read_extents(chunks)
+
+
+def _read_extents(chunks: object) -> Extents:
+    extents = as_ints("chunks", chunks)
+    if not extents or min(extents) < 1:
+        raise ArgumentError(f"chunks={extents} must be one positive extent for each dimension")
+    return extents
+
+
+def chunks_of(entry: DatasetInfo, extents: Extents, *, filtered: bool) -> Extents:
+    """Extents of the chunks of a field, components included; empty if it has none.
+
+    `extents` are those given by the user. Raises ArgumentError or TypeError if its elements or
+    dimensions cannot be chunked so.
+    """
+    lead = entry.components or 0
+    points = entry.shape[lead:]
+    if extents and len(extents) != len(points):
+        raise ArgumentError(
+            f"chunks={extents} do not fit fields[{entry.name!r}], which has {len(points)} "
+            "dimensions; give one extent for each, or a mapping of names of fields to them"
+        )
+    if not entry.nbytes or not (extents or filtered):
+        return ()
+    if repack_fields(entry.dtype, recurse=True) != entry.dtype:
+        raise TypeError(
+            f"fields[{entry.name!r}] has records with gaps, {entry.dtype}, whose bytes filters "
+            "and checksums do not agree on; save it without compression and chunks, or packed"
+        )
+    extents = tuple(map(min, extents or choose_chunk(points, entry.dtype.itemsize), points))
+    if prod(extents) * entry.dtype.itemsize > MOST_BYTES:
+        raise ArgumentError(
+            f"chunks of {extents} points of fields[{entry.name!r}] would have 4 GiB or more, "
+            "which HDF5 cannot store; make them smaller"
+        )
+    return (1,) * lead + extents
+
+
+class Packer(Freeable):
+    """Sends the chunks of one dataset through its filters, one after the other.
+
+    `compression` has the filters as keywords of h5py's ``create_dataset``.
+    """
+
+    def __init__(self, entry: DatasetInfo, compression: Mapping[str, Any]) -> None:
+        import h5py
+
+        from pencils.io.create import make_chunked
+
+        self._all = h5py.h5s.ALL
+        self._chunk = np.zeros(entry.chunks, entry.dtype)
+        # Without its cache HDF5 runs the filters in every call.
+        self._file = h5py.File(uuid4().hex, "w", driver="core", backing_store=False, rdcc_nbytes=0)
+        try:
+            one = replace(entry, shape=entry.chunks)
+            self._dataset = make_chunked(self._file, one, compression).id
+        except BaseException:
+            self._file.close()
+            raise
+        self._kind = self._dataset.get_type()  # the bytes as they are, whatever HDF5 calls them
+
+    def pack(self, values: Array) -> tuple[bytes, int]:
+        """Filter a chunk; return its bytes, and the mask of the filters that left it alone.
+
+        If it has fewer points than the others, zeros are added at its ends.
+        """
+        if values.shape != self._chunk.shape:
+            self._chunk = np.zeros_like(self._chunk)
+        self._chunk[tuple(map(slice, values.shape))] = values
+        self._dataset.write(self._all, self._all, self._chunk, self._kind)
+        mask, data = self._dataset.read_direct_chunk((0,) * self._chunk.ndim)
+        return data, mask
+
+    def unpack(self) -> Array:
+        """Return what readers will find in the chunk that was packed last; it is overwritten."""
+        self._dataset.read(self._all, self._all, self._chunk, self._kind)
+        return self._chunk
+
+    def free(self) -> None:
+        """Release the memory."""
+        self._file.close()
+
+
+def check_filters(entries: Iterable[DatasetInfo], compression: Mapping[str, Any]) -> None:
+    """Raise ArgumentError or TypeError if HDF5 cannot filter the chunks of all chunked datasets.
+
+    There may be no such filter here, or it does not take these options or elements.
+    """
+    for entry in entries:
+        if not entry.chunks:
+            continue
+        try:
+            with Packer(entry, compression):
+                pass
+        except (TypeError, ValueError, KeyError, OSError, RuntimeError) as error:
+            msg = f"fields[{entry.name!r}] cannot be stored with {dict(compression)}: {error}"
+            kind = TypeError if isinstance(error, TypeError) else ArgumentError
+            raise kind(msg) from error
+
+
+def joined(chunks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytearray]]:
+    """Join chunks that follow each other in the file."""
+    start, run = 0, bytearray()
+    for place, data in chunks:
+        if run and (place != start + len(run) or len(run) >= _RUN_BYTES):
+            yield start, run
+            run = bytearray()
+        if not run:
+            start = place
+        run += data
+    if run:
+        yield start, run

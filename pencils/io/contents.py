@@ -13,7 +13,7 @@ from pencils.comm.agree import agreed
 from pencils.distribute.gather import gather
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.io.chunks import Chunking
+from pencils.io.chunks import Extents, chunks_of
 from pencils.io.file_info import COORDINATE, VIEW, DatasetInfo, Stored, encode
 from pencils.io.options import read_fields
 from pencils.io.slabs import boundary_widths, widened, with_boundary
@@ -30,38 +30,43 @@ class Contents:
     fields: Mapping[str, PencilArray]
     values: Mapping[str, Stored]  # the same on all ranks, coordinates included
     grid: LocalGrid | None  # the coordinates
-    chunking: Chunking
+    compression: Mapping[str, Any]  # keywords of h5py's create_dataset, for all fields
+    chunks: Extents | Mapping[str, Extents] = ()  # given extents: of all fields, or by name
     boundary: Mapping[str, Widths] = field(default_factory=dict)  # of fields that include it
     attrs: Mapping[str, Any] = field(default_factory=dict)  # of the user
-    dataset_attrs: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # the same, of datasets
-    step_and_time: Mapping[str, Any] = field(default_factory=dict)  # step and time
+    dataset_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of datasets
+    step_and_time: Mapping[str, Any] = field(default_factory=dict)
     align: int = 1  # datasets of that many bytes and more begin at multiples of it
     summed: bool = True  # whether to store checksums
 
     @property
     def entries(self) -> list[DatasetInfo]:
         """Descriptions of the fields."""
-        fields = self.fields.items()
-        entries = [DatasetInfo.of(name, u, self.boundary.get(name, ())) for name, u in fields]
-        return [replace(entry, chunks=self.chunking.chunks(entry)) for entry in entries]
+        entries = []
+        for name, u in self.fields.items():
+            entry = DatasetInfo.of(name, u, self.boundary.get(name, ()))
+            given = self.chunks
+            extents = given.get(name, ()) if isinstance(given, Mapping) else given
+            chunks = chunks_of(entry, extents, filtered=bool(self.compression))
+            entries.append(replace(entry, chunks=chunks))
+        return entries
 
     @property
     def scales(self) -> dict[str, tuple[str, ...]]:
         """Names for the axes of all datasets, if there is a grid."""
-        if self.grid is None:
+        grid = self.grid
+        if grid is None:
             return {}
-        names, extents = self.grid.names, self.grid.pencil.shape
-        values = [
-            DatasetInfo(name, value.data.shape, value.data.dtype)
-            for name, value in self.values.items()
-            if value.kind != COORDINATE
-        ]
-        known = {name: known_extents(self.grid.pencil, u.pencil) for name, u in self.fields.items()}
+        found = {}
+        for entry in self.entries:
+            extents = known_extents(grid.pencil, self.fields[entry.name].pencil)
+            found[entry.name] = entry, extents
+        for name, (kind, data) in self.values.items():
+            if kind != COORDINATE:
+                found[name] = DatasetInfo(name, data.shape, data.dtype), grid.pencil.shape
         return {
-            entry.name: label_axes(entry, names, known.get(entry.name, extents))
-            for entry in [*self.entries, *values]
+            name: label_axes(entry, grid.names, extents)
+            for name, (entry, extents) in found.items()
             if entry.nbytes
         }
 
@@ -84,7 +89,13 @@ class Contents:
         return replace(self, fields=fields, boundary=boundary)
 
 
-def gather_contents(fields: Any, grid: LocalGrid | None, size: int, chunking: Chunking) -> Contents:
+def gather_contents(
+    fields: Any,
+    grid: LocalGrid | None,
+    size: int,
+    compression: Mapping[str, Any],
+    chunks: Extents | Mapping[str, Extents],
+) -> Contents:
     """Check what to store, on `size` processes.
 
     Raises an error if names are not allowed or used twice, a value cannot be stored, or fields are
@@ -92,12 +103,31 @@ def gather_contents(fields: Any, grid: LocalGrid | None, size: int, chunking: Ch
     """
     names = read_fields(fields)
     found = {name: fields[name] for name in names if isinstance(fields[name], PencilArray)}
-    _check_processes(found, size)
-    values = {name: _encode(name, fields[name]) for name in names if name not in found}
-    if grid is not None:
-        values |= _coordinates(grid, fields)
-    chunking.check_names(found)
-    contents = Contents(found, values, grid, chunking)
+    first = next(iter(found), "")
+    for name, u in found.items():
+        pencil = found[first].pencil
+        if u.pencil.size != size or not u.pencil.same_ranks(pencil):
+            raise PencilMismatchError(
+                f"fields[{name!r}] and fields[{first!r}] are on different processes:\n"
+                f"{u.pencil!r}\n{pencil!r}\nsave them to files of their own"
+            )
+    values = {}
+    for name in (name for name in names if name not in found):
+        try:
+            values[name] = encode(fields[name])
+        except TypeError as error:
+            kind = type(fields[name]).__name__
+            raise TypeError(f"fields[{name!r}] is a {kind}, not a PencilArray: {error}") from None
+    for name, axis in zip(grid.names, grid.axes, strict=True) if grid is not None else ():
+        if name in fields:
+            raise ArgumentError(
+                f"{name!r} is a coordinate of the grid, so it cannot be a field; rename one"
+            )
+        values[name] = Stored(COORDINATE, axis)
+    unknown = sorted(set(chunks) - set(found)) if isinstance(chunks, Mapping) else ()
+    if unknown:
+        raise ArgumentError(f"chunks has extents for {unknown[0]!r}, which is not a field")
+    contents = Contents(found, values, grid, compression, chunks)
     scales = {label for labels in contents.scales.values() for label in labels}
     check_groups(sorted({*names, *values, *scales}))
     taken = (scales - values.keys()) & set(names)
@@ -106,36 +136,6 @@ def gather_contents(fields: Any, grid: LocalGrid | None, size: int, chunking: Ch
             f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename it"
         )
     return contents
-
-
-def _encode(name: str, value: object) -> Stored:
-    try:
-        return encode(value)
-    except TypeError as error:
-        raise TypeError(
-            f"fields[{name!r}] is a {type(value).__name__}, not a PencilArray: {error}"
-        ) from None
-
-
-def _coordinates(grid: LocalGrid, fields: Mapping[str, Any]) -> dict[str, Stored]:
-    for name in grid.names:
-        if name in fields:
-            raise ArgumentError(
-                f"{name!r} is a coordinate of the grid, so it cannot be a field; rename one"
-            )
-    pairs = zip(grid.names, grid.axes, strict=True)
-    return {name: Stored(COORDINATE, axis) for name, axis in pairs}
-
-
-def _check_processes(fields: Mapping[str, PencilArray], size: int) -> None:
-    first = next(iter(fields), "")
-    for name, u in fields.items():
-        pencil = fields[first].pencil
-        if u.pencil.size != size or not u.pencil.same_ranks(pencil):
-            raise PencilMismatchError(
-                f"fields[{name!r}] and fields[{first!r}] are on different processes:\n"
-                f"{u.pencil!r}\n{pencil!r}\nsave them to files of their own"
-            )
 
 
 def check_groups(names: list[str]) -> None:
@@ -186,8 +186,8 @@ def whole_grid(comm: MPI.Intracomm, call: str, grid: Any) -> LocalGrid | None:
 
 def known_extents(grid: Pencil, pencil: Pencil) -> tuple[int, ...]:
     """Extents of a grid; -1 along dimensions where a pencil has other points of the whole."""
-    both = grid.layout.all_origins, pencil.layout.all_origins
-    same = [one == other for one, other in zip_longest(*both)]
+    both = zip_longest(grid.layout.all_origins, pencil.layout.all_origins)
+    same = [one == other for one, other in both]
     return tuple(n if same[dim] else -1 for dim, n in enumerate(grid.shape))
 
 

@@ -6,6 +6,7 @@ all ranks. What is small is written here.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.io.captured_file import CapturedFile, changing
-from pencils.io.checksum import checksum
 from pencils.io.chunks import chunk_box
 from pencils.io.contents import Contents
+from pencils.io.direct import checksum
 from pencils.io.file_access import open_to_write, write
 from pencils.io.file_info import (
     CONVENTIONS,
@@ -34,7 +35,6 @@ from pencils.io.file_info import (
 from pencils.io.vtkhdf import write_view
 
 Ints = NDArray[np.int64]
-Marks = NDArray[np.uint64]
 
 # Coordinates with these names are the axes of Cartesian grids.
 _AXES = ("x", "y", "z")
@@ -48,65 +48,52 @@ def lay_out(
     """Overwrite `path` with an HDF5 file that has room for all fields.
 
     Returns the fields and the values with their offsets, which are None for those without points,
-    and for chunked fields, which get room later by `place_chunks`. The third result is where `seal`
-    writes what is not known yet, or None. Raises TypeError if HDF5 has no such element type or
-    attribute, OSError if the file cannot be written.
+    and for chunked fields, which get room later by `place_chunks`. The third result is where
+    `note_complete` writes, or None. Raises TypeError if HDF5 has no such element type or attribute,
+    OSError if the file cannot be written.
     """
     # Random numbers, by which their places in the file are found: h5py does not tell these, and to
-    # open the file again by it in `seal` makes a small save take a seventh longer.
-    marks = {
-        name: np.frombuffer(secrets.token_bytes(8), np.uint64) for name in _reserved_names(contents)
-    }
+    # open the file again by it in `seal` makes a small save take a seventh longer. By the field of
+    # a checksum; the empty name is for the note that the file is complete.
+    names = ["", *(contents.fields if contents.summed else ())]
+    marks = {name: secrets.token_bytes(8) for name in names}
     with CapturedFile(path) as captured:
-        fields, values = _fill(captured, contents, marks)
-        attribute_offsets = _find_marks(captured, marks)
-        for at in (attribute_offsets or {}).values():
+        with changing(captured, "w", **_aligned(contents.align)) as file:
+            facts: dict[str, Any] = {"format": FORMAT, "version": _version()}
+            facts["complete"] = np.frombuffer(marks[""], np.int64)[0]
+            facts |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
+            facts |= contents.step_and_time
+            for name, value in facts.items():
+                file.attrs[RESERVED + name] = value
+            for name, value in contents.attrs.items():
+                store_attribute(file, name, value)
+            pairs, summed = contents.values.items(), contents.summed
+            values = [store_value(file, *pair, summed=summed) for pair in pairs]
+            fields = []
+            for entry in contents.entries:
+                made = _make_field(file, entry, contents.compression)
+                if summed:
+                    mark = np.frombuffer(marks[entry.name], np.uint64)[0]
+                    made.attrs[RESERVED + "checksum"] = mark
+                fields.append(replace(entry, offset=None if entry.chunks else made.id.get_offset()))
+            for name, scales in contents.scales.items():
+                label(file, file[name], scales)
+            describe_all(file, contents.dataset_attrs, has_grid=contents.grid is not None)
+            write_view(file, [*contents.fields])
+        changes = captured.changes()
+        places = {
+            name: [at + one.start() for at, data in changes for one in re.finditer(pattern, data)]
+            for name, pattern in ((name, re.escape(mark)) for name, mark in marks.items())
+        }
+        offsets = None
+        if all(len(found) == 1 for found in places.values()):
+            offsets = {name: found[0] for name, found in places.items()}
+        for at in (offsets or {}).values():
             captured.poke(at, bytes(8))
-        if attribute_offsets is None:
+        if offsets is None:
             _note(captured, dict.fromkeys(marks, 0))
         captured.apply()
-    return fields, values, attribute_offsets
-
-
-def _reserved_names(contents: Contents) -> list[str]:
-    """Name what `seal` notes: the field of a checksum; the empty name if the file is complete."""
-    return ["", *(contents.fields if contents.summed else ())]
-
-
-def _find_marks(captured: CapturedFile, marks: Mapping[str, Marks]) -> dict[str, int] | None:
-    """Find where a file has numbers that occur once; None unless each of them does."""
-    places: dict[str, int] = {}
-    for name, mark in marks.items():
-        found = [
-            offset + data.index(mark.tobytes())
-            for offset, data in captured.changes()
-            for _ in range(data.count(mark.tobytes()))
-        ]
-        if len(found) != 1:
-            return None
-        places[name] = found[0]
-    return places
-
-
-def _fill(
-    captured: CapturedFile, contents: Contents, marks: Mapping[str, Marks]
-) -> tuple[list[DatasetInfo], list[DatasetInfo]]:
-    with changing(captured, "w", **_aligned(contents.align)) as file:
-        libraries = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
-        complete = marks[""].view(np.int64)[0]
-        facts = {"format": FORMAT, "complete": complete, **libraries, "version": _version()}
-        for name, value in (facts | dict(contents.step_and_time)).items():
-            file.attrs[RESERVED + name] = value
-        for name, value in contents.attrs.items():
-            store_attribute(file, name, value)
-        summed = contents.summed
-        values = [store_value(file, *pair, summed=summed) for pair in contents.values.items()]
-        fields = [_place_field(file, one, contents, marks) for one in contents.entries]
-        for name, scales in contents.scales.items():
-            label(file, file[name], scales)
-        describe_all(file, contents.dataset_attrs, has_grid=contents.grid is not None)
-        write_view(file, [*contents.fields])
-        return fields, values
+    return fields, values, offsets
 
 
 @cache
@@ -167,34 +154,22 @@ def place_chunks(path: str, entry: DatasetInfo, table: Ints, *, align: int) -> I
 def make_chunked(file: Any, entry: DatasetInfo, compression: Mapping[str, Any]) -> Any:
     """Make a dataset whose chunks are to come."""
     file_type(entry)  # complains if there is none
-    return file.create_dataset(
-        entry.name,
-        entry.shape,
-        entry.dtype,
-        chunks=entry.chunks,
-        track_times=False,
-        **compression,
-    )
+    options = {"chunks": entry.chunks, "track_times": False, **compression}
+    return file.create_dataset(entry.name, entry.shape, entry.dtype, **options)
 
 
 def _aligned(align: int) -> dict[str, Any]:
     return {"alignment_threshold": align, "alignment_interval": align}
 
 
-def _place_field(
-    file: Any, entry: DatasetInfo, contents: Contents, marks: Mapping[str, Marks]
-) -> DatasetInfo:
-    filters = contents.chunking.compression
-    made = make_chunked(file, entry, filters) if entry.chunks else reserve(file, entry)
-    attrs = made.attrs
-    attrs[RESERVED + "components"] = entry.components
-    attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
-    attrs[RESERVED + "periodic"] = np.array(entry.periodic, np.int8)
-    if entry.boundary:
-        attrs[RESERVED + "boundary"] = np.ravel(entry.boundary)  # netCDF has no attributes of 2-D
-    if contents.summed:
-        attrs[RESERVED + "checksum"] = marks[entry.name][0]
-    return replace(entry, offset=None if entry.chunks else made.id.get_offset())
+def _make_field(file: Any, entry: DatasetInfo, compression: Mapping[str, Any]) -> Any:
+    made = make_chunked(file, entry, compression) if entry.chunks else reserve(file, entry)
+    made.attrs[RESERVED + "components"] = entry.components
+    made.attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
+    made.attrs[RESERVED + "periodic"] = np.array(entry.periodic, np.int8)
+    if entry.boundary:  # netCDF has no attributes of 2-D
+        made.attrs[RESERVED + "boundary"] = np.ravel(entry.boundary)
+    return made
 
 
 def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> DatasetInfo:
@@ -267,19 +242,16 @@ def file_type(entry: DatasetInfo) -> Any:
     try:
         kind = h5py.h5t.py_create(entry.dtype, logical=True)
         if kind.get_size() == entry.dtype.itemsize and kind.dtype == entry.dtype:
-            return _as_text(kind) if entry.kind and entry.dtype.kind == "S" else kind
+            if entry.kind and entry.dtype.kind == "S":
+                kind = kind.copy()
+                kind.set_cset(h5py.h5t.CSET_UTF8)
+            return kind
     except TypeError as error:
         reason = str(error)
     raise TypeError(
         f"fields[{entry.name!r}] has dtype {entry.dtype}, which HDF5 cannot store ({reason}); "
         "convert the field with astype"
     ) from None
-
-
-def _as_text(kind: Any) -> Any:
-    text = kind.copy()
-    text.set_cset(h5py.h5t.CSET_UTF8)
-    return text
 
 
 def store_attribute(file: Any, name: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Read HDF5 files: the functions of `pencils.io.readers.Format`. No communication.
+"""Describe HDF5 files, and read what is no plain bytes. No communication.
 
 Serial h5py is all that is used of HDF5. Most bytes are read without it, by all ranks.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from pencils.array.allocation import Array, as_dtype
 from pencils.distribute.placement import ArrayLike
 from pencils.errors import CheckpointError
-from pencils.io.checksum import checksum
+from pencils.io.direct import checksum
 from pencils.io.file_access import number_of, open_to_read, reading, system
 from pencils.io.file_info import (
     CONVENTIONS,

@@ -1,6 +1,6 @@
 """Read fields from a file onto any pencil, all ranks together; compare data with their checksums.
 
-Rank 0 describes the file (`Format.describe`); all ranks read it (`read_contents`).
+Rank 0 describes the file (`pencils.io.hdf5`); all ranks read it (`read_contents`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, topology_of
+from pencils.distribute.placement import ArrayLike
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.common import describe_seen
+from pencils.io.direct import checksum, checksum_box
+from pencils.io.file_access import on_root, open_regular
 from pencils.io.file_info import Access, DatasetInfo, FileInfo
 from pencils.io.options import as_path, read_names
-from pencils.io.readers import default_targets, format_of, read_targets
-from pencils.io.reading import compare, read_contents
+from pencils.io.reading import compare, default_targets, read_contents, read_targets
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def load(
     file = describe_seen(
         topology,
         given,
-        lambda real: format_of(given).describe(real, wanted, targets and targets.names, access),
+        lambda real: _hdf5().describe(real, wanted, targets and targets.names, access),
     )
     targets = targets or default_targets(file, halo, comm)
     contents = read_contents(private, file, targets, new_dtype)
@@ -274,9 +275,7 @@ def find_matches(
         given = as_path(path)
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, edited=access.edited, external=access.external)
-    file = describe_seen(
-        topology, given, lambda real: format_of(given).describe_summed(real, access)
-    )
+    file = describe_seen(topology, given, lambda real: _hdf5().describe_summed(real, access))
     compare(topology.comm, "verify", file, partial(_sum_shares, topology.comm, file))
     return [dataset.name for dataset in file.datasets] if file.is_covered else None
 
@@ -305,10 +304,9 @@ def _sum_shares(comm: MPI.Intracomm, file: FileInfo) -> dict[str, int]:
 
 def _sum_bytes(file: SharedFile, dataset: DatasetInfo, rank: int, size: int) -> int:
     """Compute the checksum of one rank's share of a dataset of plain bytes."""
-    itemsize = dataset.dtype.itemsize
+    itemsize, total = dataset.dtype.itemsize, 0
     first, last = (prod(dataset.shape) * part // size for part in (rank, rank + 1))
     most = max(1, _PIECE_BYTES // itemsize)
-    total = 0
     for at in range(first, last, most):
         piece = np.empty(min(most, last - at), dataset.dtype)
         file.read((dataset.offset or 0) + at * itemsize, piece)
@@ -318,18 +316,47 @@ def _sum_bytes(file: SharedFile, dataset: DatasetInfo, rank: int, size: int) -> 
 
 def _sum_boxes(path: str, dataset: DatasetInfo, turn: int, size: int) -> int:
     """Compute the checksum of share number `turn` of a dataset that is no plain bytes."""
-    reader = format_of(path)
     most = max(1, _PIECE_BYTES // dataset.dtype.itemsize)
     extents = enlarge(dataset.chunks or (1,) * len(dataset.shape), dataset.shape, most)
-    counts = count_chunks(dataset.shape, extents)
+    counts, total = count_chunks(dataset.shape, extents), 0
     first, last = (prod(counts) * part // size for part in (turn, turn + 1))
-    total = 0
-    with reader.opened(path) as file:
+    with _hdf5().opened(path) as file:
         for index in islice(np.ndindex(*counts), first, last):
             box = chunk_box(index, extents, dataset.shape)
-            data = reader.read_box(file, dataset.name, (*box.slices(), ...), summed=True)
+            data = _hdf5().read_box(file, dataset.name, (*box.slices(), ...), summed=True)
             total += checksum_box(data, box.start, dataset.shape)
     return total % 2**64
+
+
+def _hdf5() -> Any:
+    from pencils.io import hdf5  # most ranks never need h5py
+
+    return hdf5
+
+
+def open_on_root(
+    path: str, name: str
+) -> tuple[ArrayLike | None, tuple[int, ...], np.dtype[np.generic]]:
+    """Open an array on rank 0, for `partition`; return it, its shape and dtype. *Collective*.
+
+    The file is an .npy file, or an HDF5 file with one dataset or the dataset `name`. The array is
+    None on other ranks. CheckpointError or OSError are raised on every rank.
+    """
+    opened: list[ArrayLike] = []
+
+    def work() -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+        if path.endswith(".npy"):
+            os.close(open_regular(path))
+            try:
+                opened.append(np.lib.format.open_memmap(path, mode="r"))
+            except ValueError as error:
+                raise CheckpointError(f"cannot read {path}: {error}") from None
+        else:
+            opened.append(_hdf5().open_dataset(path, name))
+        return opened[0].shape, opened[0].dtype
+
+    shape, dtype = on_root(Pencil(1).comm, "open_on_root", work)
+    return (opened[0] if opened else None), shape, dtype
 
 
 def _describe(thing: object) -> str:

@@ -20,13 +20,13 @@ from pencils.comm.fault import CollectiveBlock
 from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.checksum import add_sums, carry_sums, checksum
 from pencils.io.common import describe_seen
+from pencils.io.direct import add_sums, carry_sums, checksum, longest_runs
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.options import as_path
-from pencils.io.readers import Target, format_of
+from pencils.io.reading import Target
 from pencils.io.seal import reseal
-from pencils.io.slabs import ReadyMoves, Slabs, consecutive, moving
+from pencils.io.slabs import ReadyMoves, Slabs, moving
 from pencils.io.writer_lock import WriterLock
 from pencils.layout import Selection
 from pencils.pencil import Pencil
@@ -95,9 +95,11 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     lock = WriterLock()
 
     def describe(real: str) -> FileInfo:
+        from pencils.io import hdf5  # most ranks never need h5py
+
         if mode == "r+":
             lock.take(Path(real))
-        return format_of(given).describe_fields(real, access)
+        return hdf5.describe_fields(real, access)
 
     try:
         file = describe_seen(topology, given, describe)
@@ -236,24 +238,22 @@ class StoredField:
         return selection
 
     def _read_box(self, selection: Selection, u: PencilArray) -> Array:
-        path = self._file.path
-        reader = format_of(path)
+        from pencils.io import hdf5
+
         ranges = own_ranges(selection, u.local_slices)
         rising = [kept if kept.step > 0 else kept[::-1] for kept in ranges]
         box = tuple(slice(kept.start, kept.stop, kept.step) for kept in rising)
-        with reader.opened(path) as file:
-            found = reader.read_box(file, self.dataset.name, box, summed=False)
+        with hdf5.opened(self._file.path) as file:
+            found = hdf5.read_box(file, self.dataset.name, box, summed=False)
         turned = tuple(slice(None, None, 1 if kept.step > 0 else -1) for kept in ranges)
         return found[turned].reshape(u.local_shape)
 
     def _write_box(self, writer: SharedFile, selection: Selection, slab: PencilArray) -> None:
         ranges = own_ranges(selection, slab.local_slices)
-        box = slab.local.reshape([len(kept) for kept in ranges])
-        offset = self.dataset.offset or 0
-        for first, index in consecutive(ranges, self.shape):
-            part: tuple[Any, ...] = (*index, ...)  # an array even of a single element
-            new = np.ascontiguousarray(box[part])
-            at = offset + first * self.dtype.itemsize
+        box = slab.local.reshape([*map(len, ranges), 1])
+        for first, key in longest_runs(ranges, self.shape):
+            new = np.ascontiguousarray(box[key])
+            at = (self.dataset.offset or 0) + first * self.dtype.itemsize
             if self.dataset.checksum is not None:
                 old = np.empty_like(new)
                 writer.read(at, old)

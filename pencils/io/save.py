@@ -24,8 +24,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
-from pencils.io.chunked import check_filters
-from pencils.io.chunks import read_chunking
+from pencils.io.chunks import check_filters, read_chunks, read_compression
 from pencils.io.commit import discard, make_temporary
 from pencils.io.common import check_folder
 from pencils.io.contents import gather_contents, whole_grid
@@ -39,7 +38,7 @@ from pencils.io.options import (
     read_grid,
     split_attrs,
 )
-from pencils.io.slabs import ReadyMoves, SlabCopies
+from pencils.io.slabs import ReadyMoves, Slabs
 from pencils.io.writers import HDF5Writer, Part, ready_fields
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
@@ -184,10 +183,10 @@ def save(
         room = 1 if align is None else as_int("align", align, least=1)
         agree(attrs=sorted(given), **facts, align=room, halo=bool(halo), checksum=bool(checksum))
         agree(wait=bool(wait))
-        chunking = read_chunking(compression, chunks)
-        agree(compression=chunking.compression)
-        contents = gather_contents(fields, read_grid(grid), comm.size, chunking)
-        check_filters(contents.entries, chunking.compression)
+        filters, extents = read_compression(compression), read_chunks(chunks)
+        agree(compression=filters)
+        contents = gather_contents(fields, read_grid(grid), comm.size, filters, extents)
+        check_filters(contents.entries, filters)
         agree(**contents.agreed_values)
         of_file, notes = split_attrs(given)
         check_notes(notes, [*contents.fields, *contents.values])
@@ -212,11 +211,8 @@ def save(
 def check_target(path: str) -> None:
     """Raise OSError on every rank if `save` cannot create a file. *Collective*."""
     topology = Pencil(1).topology
-
-    def work() -> None:
-        discard(make_temporary(Path(os.path.realpath(path))))
-
-    on_root(topology.comm, "check_target", work)
+    target = Path(os.path.realpath(path))
+    on_root(topology.comm, "check_target", lambda: discard(make_temporary(target)))
     check_folder(topology, path)
 
 
@@ -250,10 +246,10 @@ class Saving(CollectiveBlock):
         self._written.set_result(None)  # as long as there is no thread
         stop = Event()
         try:
-            with closing(SlabCopies()) as slabs:
+            with closing(Slabs(writer.file.raise_error, copies=True)) as slabs:
                 for entry in writer.entries:
                     if entry.nbytes:
-                        self._parts[entry.name] = writer.take(fields[entry.name], entry, slabs)
+                        self._parts[entry.name] = Part(writer, fields[entry.name], entry, slabs)
             with agreed(comm, "save"):  # one rank may have no thread for it
                 writer.file.raise_error()
                 worker = ThreadPoolExecutor(1, "pencils-save")
@@ -295,7 +291,10 @@ class Saving(CollectiveBlock):
         with agreed(self._comm, "wait") as agree:
             agree(path=self.path, temporary=self._writer.temporary)
         try:
-            self._finish()
+            self._writer.file.attempt(self._written.result)
+            self._writer.end({name: part.finish() for name, part in self._parts.items()})
+            self._writer.close()
+            self._parts.clear()
         except BaseException as error:
             self._error = error
             self._end()
@@ -328,13 +327,6 @@ class Saving(CollectiveBlock):
         else:
             state = "written, to be waited for" if self.done else "being written"
         return f"<Saving {self.path}: {state}>"
-
-    def _finish(self) -> None:
-        self._writer.file.attempt(self._written.result)
-        sums = {name: part.finish() for name, part in self._parts.items()}
-        self._writer.end(sums)
-        self._writer.close()
-        self._parts.clear()
 
 
 def _write(parts: Iterable[Part], writer: HDF5Writer, stop: Event) -> None:

@@ -27,10 +27,10 @@ from pencils.comm.file import SharedFile
 from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.checksum import add_sums, carry_sums
 from pencils.io.commit import clean, commit, discard, made, make_temporary, set_aside
 from pencils.io.common import check_folder
 from pencils.io.contents import are_fields, whole_grid
+from pencils.io.direct import FileBlocks, add_sums, carry_sums, write_part
 from pencils.io.file_access import from_root
 from pencils.io.file_info import RESERVED, TIME, Stored
 from pencils.io.options import (
@@ -50,9 +50,8 @@ from pencils.io.series_state import (
     read_samples,
     take,
 )
-from pencils.io.slabs import FileBlocks, ReadyMoves, Slabs, moving
+from pencils.io.slabs import ReadyMoves, Slabs, moving
 from pencils.io.writer_lock import WriterLock
-from pencils.io.writers import write_part
 from pencils.layout import Selection
 from pencils.pencil import Pencil
 

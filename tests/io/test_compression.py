@@ -7,8 +7,8 @@ from mpi_helpers import numbered, random_pencil, same, spread
 
 import pencils
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io import chunked
-from pencils.io.chunked import tile
+from pencils.io import chunks
+from pencils.io.slabs import tile
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -317,7 +317,7 @@ def test_a_filter_that_fails_on_one_rank(path, lab, monkeypatch, step):
         raise OSError(msg)
 
     if lab.comm.rank == lab.comm.size - 1:
-        monkeypatch.setattr(chunked.Packer, step, fail)
+        monkeypatch.setattr(chunks.Packer, step, fail)
     kind, text = lab.raised(pencils.save, path, {"u": field}, compression="gzip", chunks=(2, 5))
     assert kind is OSError
     assert "no memory for the filter" in text
@@ -325,7 +325,7 @@ def test_a_filter_that_fails_on_one_rank(path, lab, monkeypatch, step):
     assert lab.on_root(lambda: len(list(path.parent.iterdir()))) == 1
 
 
-@pytest.mark.parametrize("step", ["_ChunkedPart._sizes", "HDF5Writer.place_chunks", "joined"])
+@pytest.mark.parametrize("step", ["Part._sizes", "HDF5Writer.place_chunks", "joined"])
 @pytest.mark.parametrize("wait", [True, False])
 def test_no_memory_on_one_rank_when_chunks_are_written(path, lab, monkeypatch, step, wait):
     field = pencils.ones(pencils.Pencil((60, 5), lab.comm))
@@ -393,7 +393,7 @@ def test_a_filter_that_fails_in_the_background(path, lab, monkeypatch):
         raise MemoryError(msg)
 
     if lab.comm.rank == lab.comm.size - 1:
-        monkeypatch.setattr(chunked.Packer, "pack", fail)
+        monkeypatch.setattr(chunks.Packer, "pack", fail)
     saving = pencils.save(path, {"u": field}, chunks=(2, 5), wait=False)
     kind, text = lab.raised(saving.wait)
     assert (kind, "no memory" in text) == (MemoryError, True)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pencils.comm import pack
 from pencils.io import direct
-from pencils.io.checksum import checksum, checksum_box
-from pencils.io.direct import Place, is_direct, read_points
+from pencils.io.direct import checksum, checksum_box
+from pencils.io.direct import is_direct, read_points
 from pencils.layout import build_layout
 
 
@@ -57,7 +57,7 @@ def test_every_block_is_read_and_summed_up(kernels, case, dtype, gap, limits):
             patch.setattr(direct, "_PIECE_BYTES", piece)
             moved = []
             options = {"summed": True, "moved": moved.append}
-            total = read_points(File(data), Place(7, shape, start), block, **options)
+            total = read_points(File(data), 7, shape, start, block, **options)
         assert block.tobytes() == wanted.tobytes()
         assert sum(moved) == wanted.nbytes
         assert total == (checksum_box(wanted, start, shape) if wanted.size else 0)
@@ -67,7 +67,7 @@ def test_every_block_is_read_and_summed_up(kernels, case, dtype, gap, limits):
 
 def test_what_need_not_be_summed_up_is_not():
     data, target = np.ones(48, np.uint8), np.zeros((2, 3))
-    assert read_points(File(data), Place(0, (2, 3), (0, 0)), target, summed=False) == 0
+    assert read_points(File(data), 0, (2, 3), (0, 0), target, summed=False) == 0
     assert target.tobytes() == data.tobytes()
 
 
@@ -85,7 +85,7 @@ def test_how_often_and_how_much_is_read(monkeypatch, start, extents, calls, fact
     read = []
     monkeypatch.setattr(direct, "copy", lambda *_: None)
     target = np.empty(extents)
-    read_points(file, Place(0, (256,) * 3, start), target, summed=False)
+    read_points(file, 0, (256,) * 3, start, target, summed=False)
     assert len(read) == calls
     assert sum(read) <= factor * target.nbytes
 

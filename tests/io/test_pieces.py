@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pencils.io.open_file import own_ranges
-from pencils.io.slabs import consecutive
+from pencils.io.direct import longest_runs
 from pencils.layout import Selection
 
 
@@ -24,12 +24,12 @@ def test_runs_cover_the_box_in_order(case):
     shape, ranges = case
     numbers = np.arange(prod(shape)).reshape(shape)
     box = numbers[np.ix_(*map(list, ranges))] if shape else numbers
-    found = np.full(box.shape, -1)
-    runs = list(consecutive(ranges, shape))
+    found = np.full((*box.shape, 1), -1)
+    runs = list(longest_runs(ranges, shape))
     for first, index in runs:
         length = found[index].size
         found[index] = np.arange(first, first + length).reshape(found[index].shape)
-    assert np.array_equal(found, box)
+    assert np.array_equal(found[..., 0], box)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_runs_cover_the_box_in_order(case):
 def test_runs_are_as_long_as_can_be(key, count):
     selection = Selection.from_key(key, (4, 5, 6))
     whole = [slice(0, extent) for extent in selection.shape]
-    assert len(list(consecutive(own_ranges(selection, whole), (4, 5, 6)))) == count
+    assert len(list(longest_runs(own_ranges(selection, whole), (4, 5, 6)))) == count
 
 
 @given(st.data())

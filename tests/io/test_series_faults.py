@@ -99,7 +99,7 @@ def test_one_rank_without_memory(lab, mpi_tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         if lab.comm.rank == 0:
-            patch.setattr(writers, "write_points", fail)
+            patch.setattr(appending, "write_part", fail)
         assert lab.raised(series.append, 1, {"u": u})[0] is MemoryError
     assert len(series) == 1
     series.append(1, {"u": u})
