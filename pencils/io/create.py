@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import metadata
 from typing import Any
+from uuid import uuid4
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.array.allocation import Array
+from pencils.errors import ArgumentError
 from pencils.io.captured_file import CapturedFile, changing
 from pencils.io.chunks import chunk_box
 from pencils.io.contents import Contents
@@ -33,6 +36,7 @@ from pencils.io.file_info import (
     Stored,
 )
 from pencils.io.vtkhdf import write_view
+from pencils.plans import Freeable
 
 Ints = NDArray[np.int64]
 
@@ -156,6 +160,64 @@ def make_chunked(file: Any, entry: DatasetInfo, compression: Mapping[str, Any]) 
     file_type(entry)  # complains if there is none
     options = {"chunks": entry.chunks, "track_times": False, **compression}
     return file.create_dataset(entry.name, entry.shape, entry.dtype, **options)
+
+
+class Packer(Freeable):
+    """Sends the chunks of one dataset through its filters, one after the other.
+
+    `compression` has the filters as keywords of h5py's ``create_dataset``.
+    """
+
+    def __init__(self, entry: DatasetInfo, compression: Mapping[str, Any]) -> None:
+        self._all = h5py.h5s.ALL
+        self._chunk = np.zeros(entry.chunks, entry.dtype)
+        # Without its cache HDF5 runs the filters in every call.
+        self._file = h5py.File(uuid4().hex, "w", driver="core", backing_store=False, rdcc_nbytes=0)
+        try:
+            one = replace(entry, shape=entry.chunks)
+            self._dataset = make_chunked(self._file, one, compression).id
+        except BaseException:
+            self._file.close()
+            raise
+        self._kind = self._dataset.get_type()  # the bytes as they are, whatever HDF5 calls them
+
+    def pack(self, values: Array) -> tuple[bytes, int]:
+        """Filter a chunk; return its bytes, and the mask of the filters that left it alone.
+
+        If it has fewer points than the others, zeros are added at its ends.
+        """
+        if values.shape != self._chunk.shape:
+            self._chunk = np.zeros_like(self._chunk)
+        self._chunk[tuple(map(slice, values.shape))] = values
+        self._dataset.write(self._all, self._all, self._chunk, self._kind)
+        mask, data = self._dataset.read_direct_chunk((0,) * self._chunk.ndim)
+        return data, mask
+
+    def unpack(self) -> Array:
+        """Return what readers will find in the chunk that was packed last; it is overwritten."""
+        self._dataset.read(self._all, self._all, self._chunk, self._kind)
+        return self._chunk
+
+    def free(self) -> None:
+        """Release the memory."""
+        self._file.close()
+
+
+def check_filters(entries: Iterable[DatasetInfo], compression: Mapping[str, Any]) -> None:
+    """Raise ArgumentError or TypeError if HDF5 cannot filter the chunks of all chunked datasets.
+
+    There may be no such filter here, or it does not take these options or elements.
+    """
+    for entry in entries:
+        if not entry.chunks:
+            continue
+        try:
+            with Packer(entry, compression):
+                pass
+        except (TypeError, ValueError, KeyError, OSError, RuntimeError) as error:
+            msg = f"fields[{entry.name!r}] cannot be stored with {dict(compression)}: {error}"
+            kind = TypeError if isinstance(error, TypeError) else ArgumentError
+            raise kind(msg) from error
 
 
 def _aligned(align: int) -> dict[str, Any]:

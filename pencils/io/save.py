@@ -24,7 +24,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
-from pencils.io.chunks import check_filters, read_chunks, read_compression
+from pencils.io.chunks import read_chunks, read_compression
 from pencils.io.commit import discard, make_temporary
 from pencils.io.common import check_folder
 from pencils.io.contents import gather_contents, whole_grid
@@ -186,7 +186,10 @@ def save(
         filters, extents = read_compression(compression), read_chunks(chunks)
         agree(compression=filters)
         contents = gather_contents(fields, read_grid(grid), comm.size, filters, extents)
-        check_filters(contents.entries, filters)
+        if any(entry.chunks for entry in contents.entries):
+            from pencils.io.create import check_filters  # most ranks never need h5py
+
+            check_filters(contents.entries, filters)
         agree(**contents.agreed_values)
         of_file, notes = split_attrs(given)
         check_notes(notes, [*contents.fields, *contents.values])

@@ -21,7 +21,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.bars import BYTES, OnProgress, ignore, shown
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.io.chunks import Packer, chunk_box, joined
+from pencils.io.chunks import chunk_box, joined
 from pencils.io.commit import allocate, clean, commit, discard, make_temporary
 from pencils.io.common import check_visible_on_all_hosts
 from pencils.io.contents import Contents
@@ -218,6 +218,8 @@ class Part:
             blocks, moved = FileBlocks((entry.offset or 0,), entry.nbytes), self._moved
             self._sum = write_part(writer.file, block, blocks, summed=writer.summed, moved=moved)
         elif block is not None and self._tiles.box().volume:
+            from pencils.io.create import Packer
+
             lead = (0,) * len(self._components)
             origin, first = (lead + box.start for box in (block.extent.box, self._tiles.box()))
             with Packer(entry, writer.compression) as packer:

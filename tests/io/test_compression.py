@@ -7,7 +7,7 @@ from mpi_helpers import numbered, random_pencil, same, spread
 
 import pencils
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io import chunks
+from pencils.io import create
 from pencils.io.slabs import tile
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -317,7 +317,7 @@ def test_a_filter_that_fails_on_one_rank(path, lab, monkeypatch, step):
         raise OSError(msg)
 
     if lab.comm.rank == lab.comm.size - 1:
-        monkeypatch.setattr(chunks.Packer, step, fail)
+        monkeypatch.setattr(create.Packer, step, fail)
     kind, text = lab.raised(pencils.save, path, {"u": field}, compression="gzip", chunks=(2, 5))
     assert kind is OSError
     assert "no memory for the filter" in text
@@ -393,7 +393,7 @@ def test_a_filter_that_fails_in_the_background(path, lab, monkeypatch):
         raise MemoryError(msg)
 
     if lab.comm.rank == lab.comm.size - 1:
-        monkeypatch.setattr(chunks.Packer, "pack", fail)
+        monkeypatch.setattr(create.Packer, "pack", fail)
     saving = pencils.save(path, {"u": field}, chunks=(2, 5), wait=False)
     kind, text = lab.raised(saving.wait)
     assert (kind, "no memory" in text) == (MemoryError, True)

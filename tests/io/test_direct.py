@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from pencils.comm import pack
 from pencils.io import direct
-from pencils.io.direct import checksum, checksum_box
-from pencils.io.direct import is_direct, read_points
+from pencils.io.direct import checksum, checksum_box, is_direct, read_points
 from pencils.layout import build_layout
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.chunks import Packer, check_filters
-from pencils.io.create import lay_out, place_chunks
+from pencils.io.create import Packer, check_filters, lay_out, place_chunks
 from pencils.io.file_info import DatasetInfo
 from pencils.io.objects import read_part
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.io.open_file import own_ranges
 from pencils.io.direct import longest_runs
+from pencils.io.open_file import own_ranges
 from pencils.layout import Selection
 
 
