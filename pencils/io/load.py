@@ -197,12 +197,13 @@ def load(
             if comm is not None:
                 raise ArgumentError("leave out comm: template and into have their own processes")
         agree(template=targets, halo=halo if targets is None else None)
+    # Fields that have a target; None if all have.
+    among = None if targets is None or None in targets else list(targets)
     file = describe_seen(
-        topology,
-        given,
-        lambda real: _hdf5().describe(real, wanted, targets and targets.names, access),
+        topology, given, lambda real: _hdf5().describe(real, wanted, among, access)
     )
-    targets = targets or default_targets(file, halo, comm)
+    if targets is None:
+        targets = default_targets(file, halo, comm)
     contents = read_contents(private, file, targets, new_dtype)
     return Checkpoint(given, contents, file.attrs, step=file.step, time=file.time)
 

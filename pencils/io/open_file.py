@@ -26,7 +26,7 @@ from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.options import as_path
 from pencils.io.reading import Target
 from pencils.io.seal import reseal
-from pencils.io.slabs import ReadyMoves, Slabs, moving
+from pencils.io.slabs import Slabs
 from pencils.io.writer_lock import WriterLock
 from pencils.layout import Selection
 from pencils.pencil import Pencil
@@ -203,8 +203,9 @@ class StoredField:
             selection = self._check(u, key)
             writer = self._file.writer()
             agree(name=self.dataset.name, key=selection, pencil=u.pencil, dtype=u.dtype)
-            ready = ReadyMoves.within(agree, moving([u]))
-        with closing(Slabs(ready=ready)) as slabs:
+            slabs = Slabs()
+            slabs.prepare(agree, [(u, ())])
+        with closing(slabs):
             slab = slabs.of(u)
             self.written = True
             with agreed(self._file.comm, "write"):  # one rank may have no memory for it

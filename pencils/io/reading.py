@@ -17,7 +17,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -97,25 +97,18 @@ class Target:
         return f"{text} like {kind} {boundary_widths(self.like)} into={self.filled}"
 
 
-class Targets(NamedTuple):
-    """Targets by name, sorted, and one for all other fields, or None."""
+# By name of the field, sorted, and by None for all other fields.
+Targets = dict[str | None, Target]
 
-    named: Mapping[str, Target]
-    default: Target | None
 
-    @property
-    def names(self) -> list[str] | None:
-        """Fields that have a target; None if all have."""
-        return None if self.default else list(self.named)
-
-    def find(self, name: str) -> Target:
-        """Return the target of a field; raise ArgumentError if it has none."""
-        target = self.named.get(name, self.default)
-        if target is None:
-            raise ArgumentError(
-                f"there is no place for {name!r}: it is neither in template nor in into; add it"
-            )
-        return target
+def find_target(targets: Targets, name: str) -> Target:
+    """Return the target of a field; raise ArgumentError if it has none."""
+    target = targets.get(name) or targets.get(None)
+    if target is None:
+        raise ArgumentError(
+            f"there is no place for {name!r}: it is neither in template nor in into; add it"
+        )
+    return target
 
 
 def read_targets(
@@ -127,7 +120,7 @@ def read_targets(
         return Target(pencil, as_halo(0 if halo is None else halo, pencil.ndim))
 
     named: dict[str, Target] = {}
-    default = onto(template) if isinstance(template, Pencil) else None
+    default: Targets = {None: onto(template)} if isinstance(template, Pencil) else {}
     if isinstance(template, Mapping):
         for name, thing in template.items():
             read_name(name)
@@ -138,21 +131,23 @@ def read_targets(
                 named[name] = Target(thing.pencil, widths, thing)
             else:
                 encode(thing)  # raises TypeError unless it is a value, which needs no target
-    elif default is None and (template is not None or into is None):
+    elif not default and (template is not None or into is None):
         raise TypeError(
             "template must be a Pencil, or a mapping like {'u': u} of fields like those to load, "
             f"not {type(template).__name__}"
         )
     for name, u in _read_into(into, names).items():
         named[name] = Target(u.pencil, u.halo, u, filled=True)
-    pencils = [target.pencil for target in (*named.values(), default) if target]
+    targets: Targets = {name: named[name] for name in sorted(named)}
+    targets |= default
+    pencils = [target.pencil for target in targets.values()]
     for pencil in pencils:
         if pencil.size != size or not pencil.same_ranks(pencils[0]):
             raise PencilMismatchError(
                 f"template and into are on different processes:\n{pencil!r}\n{pencils[0]!r}\n"
                 "load them in calls of their own"
             )
-    return Targets(dict(sorted(named.items())), default)
+    return targets
 
 
 def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:
@@ -182,7 +177,7 @@ def default_targets(file: FileInfo, halo: HaloLike | None, comm: MPI.Intracomm |
     grids = {one.name: (one.points[one.components or 0 :], one.periodic) for one in file.datasets}
     whole = {grids[one.name] for one in file.datasets if not any(one.singletons)}
     pencils: dict[object, Pencil] = {}
-    named = {}
+    targets: Targets = {}
     for one in file.datasets:
         shape, periodic = grids[one.name]
         if any(one.singletons):
@@ -197,8 +192,8 @@ def default_targets(file: FileInfo, halo: HaloLike | None, comm: MPI.Intracomm |
             pencils[shape, periodic] = Pencil(shape, comm, periodic=periodic or False)
         pencil = pencils[shape, periodic]
         widths = as_halo(one.boundary or 0 if halo is None else halo, pencil.ndim)
-        named[one.name] = Target(pencil, widths)
-    return Targets(named, None)
+        targets[one.name] = Target(pencil, widths)
+    return targets
 
 
 def _match(pencil: Pencil, dataset: DatasetInfo, path: str) -> frozenset[int]:
@@ -238,33 +233,57 @@ def read_contents(
     """
 
     def make() -> list[PencilArray]:
-        return [targets.find(one.name).make(one, dtype, file.path) for one in file.datasets]
+        pairs = [(find_target(targets, one.name), one) for one in file.datasets]
+        return [target.make(one, dtype, file.path) for target, one in pairs]
 
     fields: list[PencilArray] = []
-    if any(target.filled for target in targets.named.values()):
+    wide: list[Pencil] = []
+    if any(one.filled for one in targets.values()) or any(one.boundary for one in file.datasets):
         with agreed(comm, "load"):  # they keep their values if anything else does not fit
             fields = make()
+        pairs = zip(file.datasets, fields, strict=True)
+        wide = [widened(u.pencil, one.boundary) if one.boundary else u.pencil for one, u in pairs]
+    raws: list[PencilArray] = []
+    values: dict[str, Any] = {}
     with ExitStack() as stack:
-        reading = _Reading(comm, file, stack)
+        reader = _Reader(comm, file, stack)
 
         def read() -> dict[str, int]:
             nonlocal fields
             fields = fields or make()
-            reading.read(fields)
+            pencils = wide or [u.pencil for u in fields]
+            raws.extend(map(_raw_of, file.datasets, fields, pencils))
+            reader.read(raws)
             values.update({name: decode(value) for name, value in file.values.items()})
-            return reading.sums
+            return reader.sums
 
-        values: dict[str, Any] = {}
         agree, sums = _sum_together(comm, "load", file, read)
-        reading.read_rest()
-    if reading.rest or any(one.checksum is None for one in file.datasets):
-        agree, sums = _sum_together(comm, "load", file, lambda: reading.sums)
+        with closing(Slabs()) as slabs:
+            for one, raw in reader.rest:
+                slabs.fill(raw, partial(reader.read_bytes, one))
+    if reader.rest or any(one.checksum is None for one in file.datasets):
+        agree, sums = _sum_together(comm, "load", file, lambda: reader.sums)
     # Else all was summed up before that agreement: checksums show if the file changes later, too.
     _check_sums(comm, "load", file, sums, agree)
-    for one in reading.done:
-        one.convert()
+    for one, raw, u in zip(file.datasets, raws, fields, strict=True):
+        if raw is not u and not np.may_share_memory(raw.local, u.padded):
+            if one.boundary:
+                copy_common(raw, u, one.boundary)
+            else:
+                np.copyto(u.local, raw.local, casting="same_kind")
+        if checks.on:
+            u.mark_written()
     names = (one.name for one in file.datasets)
     return dict(zip(names, fields, strict=True)) | values
+
+
+def _raw_of(one: DatasetInfo, u: PencilArray, pencil: Pencil) -> PencilArray:
+    """Return the field that is read: `u`, or one with the points and dtype of the file."""
+    if one.dtype == u.dtype and not one.boundary:
+        return u
+    if one.dtype == u.dtype and has_room(u, one.boundary):
+        return with_boundary(u, pencil, one.boundary)
+    return PencilArray.allocated(pencil, one.dtype, u.components, u.singletons)
 
 
 def compare(
@@ -309,85 +328,50 @@ def _check_sums(
         raise damaged(file.path, bad)
 
 
-class _Reading:
-    """The part of one rank: the open file, what was read, and the checksums of that."""
+class _Reader:
+    """The part of one rank: the open file, the checksums of what was read, and the rest."""
 
     def __init__(self, comm: MPI.Intracomm, file: FileInfo, stack: ExitStack) -> None:
-        self._comm, self._info, self._stack = comm, file, stack
+        self._info = file
         self._moved: OnProgress = ignore
-        self._file: SharedFile | None = None
         self.rest: list[tuple[DatasetInfo, PencilArray]] = []  # what ranks have to exchange
-        self.done: list[_ReadField] = []
         self.sums: dict[str, int] = {}
-
-    def read(self, fields: Sequence[PencilArray]) -> None:
-        """Read what needs no other rank. Local, as are its errors."""
-        info, comm, boxes = self._info, self._comm, []
-        if any(one.offset is not None for one in info.datasets):
-            share = sum(one.nbytes for one in info.datasets) // comm.size
-            title = f"load {Path(info.path).name}"
+        if any(one.offset is not None for one in file.datasets):
+            share = sum(one.nbytes for one in file.datasets) // comm.size
+            title = f"load {Path(file.path).name}"
             bar = shown(title, share, rank=comm.rank, unit=BYTES)
-            self._moved = self._stack.enter_context(bar)
-            self._file = SharedFile(info.path)
-            self._stack.callback(self._file.close)
-            self._file.raise_error()
-        for one, u in zip(info.datasets, fields, strict=True):
-            if one.boundary or not _is_read_directly(one, u):
-                self.rest.append((one, u))
-                continue
-            raw = u
-            if one.dtype != u.dtype:
-                raw = PencilArray.allocated(u.pencil, one.dtype, u.components, u.singletons)
-            self.done.append(_ReadField(one, raw, u))
+            self._moved = stack.enter_context(bar)
+            self._file = SharedFile(file.path)
+            stack.callback(self._file.close)
+
+    def read(self, raws: Sequence[PencilArray]) -> None:
+        """Read what needs no other rank. Local, as are its errors."""
+        boxes = []
+        for one, raw in zip(self._info.datasets, raws, strict=True):
             if one.offset is None:
-                boxes.append(self.done[-1])
+                boxes.append((one, raw))
+            elif is_direct(raw.extent.layout, raw.components, one.dtype.itemsize):
+                self.read_bytes(one, raw)
             else:
-                self._read_bytes(one, raw)
-        self._read_boxes(boxes)
+                self.rest.append((one, raw))
+        if any(one.nbytes for one, _ in boxes):
+            self._read_boxes(boxes)
 
-    def read_rest(self) -> None:
-        """Read what ranks have to exchange. *Collective*."""
-        with closing(Slabs()) as slabs:
-            for one, u in self.rest:
-                raw = self._make_raw(one, u)
-                self.done.append(_ReadField(one, raw, u))
-                if _is_read_directly(one, raw):
-                    with agreed(self._comm, "load"):  # one rank may have no memory for it
-                        if one.offset is None:
-                            self._read_boxes([self.done[-1]])
-                        else:
-                            self._read_bytes(one, raw)
-                else:
-                    slabs.fill(raw, partial(self._read_bytes, one))
-
-    def _make_raw(self, one: DatasetInfo, u: PencilArray) -> PencilArray:
-        """Return the field that is read: `u`, if it has the points and dtype. *Collective*."""
-        pencil = widened(u.pencil, one.boundary) if one.boundary else u.pencil
-        if one.dtype == u.dtype and not one.boundary:
-            return u
-        if one.dtype == u.dtype and has_room(u, one.boundary):
-            return with_boundary(u, pencil, one.boundary)
-        with agreed(self._comm, "load"):  # one rank may have no memory for it
-            return PencilArray.allocated(pencil, one.dtype, u.components, u.singletons)
-
-    def _read_bytes(self, one: DatasetInfo, raw: PencilArray) -> None:
+    def read_bytes(self, one: DatasetInfo, raw: PencilArray) -> None:
         """Read this rank's points of plain bytes, and add up their checksum."""
-        if self._file is not None:
-            start = (0,) * len(raw.components) + raw.extent.box.start
-            place = one.offset or 0, one.shape, start
-            self.sums[one.name] = read_points(
-                self._file, *place, raw.local, summed=_is_summed(one, raw), moved=self._moved
-            )
-            self._file.raise_error()
+        start = (0,) * len(raw.components) + raw.extent.box.start
+        place = one.offset or 0, one.shape, start
+        self.sums[one.name] = read_points(
+            self._file, *place, raw.local, summed=_is_summed(one, raw), moved=self._moved
+        )
+        self._file.raise_error()
 
-    def _read_boxes(self, fields: Sequence[_ReadField]) -> None:
+    def _read_boxes(self, boxes: Sequence[tuple[DatasetInfo, PencilArray]]) -> None:
         """Read this rank's box of datasets that have no plain bytes."""
-        if not any(field.dataset.nbytes for field in fields):
-            return
         from pencils.io import hdf5  # most ranks never need h5py
 
         with hdf5.opened(self._info.path) as opened:
-            for one, raw, _ in fields:
+            for one, raw in boxes:
                 where, is_known = raw.local_slices, one.checksum is not None
                 if raw.local.size:
                     read = partial(hdf5.read_box, summed=is_known)
@@ -397,33 +381,6 @@ class _Reading:
                         # Not of `raw.local`: gaps between members of records were not copied.
                         start = [part.start for part in where]
                         self.sums[one.name] = checksum_box(box, start, one.shape)
-
-
-class _ReadField(NamedTuple):
-    """A field that was read: `raw` has the points and dtype of the file, `u` is the user's.
-
-    Both are the same array, unless points or elements have to be converted.
-    """
-
-    dataset: DatasetInfo
-    raw: PencilArray
-    u: PencilArray
-
-    def convert(self) -> None:
-        """Convert points and elements, if they were not read into place."""
-        dataset, raw, u = self
-        if raw is not u and not np.may_share_memory(raw.local, u.padded):
-            if dataset.boundary:
-                copy_common(raw, u, dataset.boundary)
-            else:
-                np.copyto(u.local, raw.local, casting="same_kind")
-        if checks.on:
-            u.mark_written()
-
-
-def _is_read_directly(one: DatasetInfo, u: PencilArray) -> bool:
-    size = one.dtype.itemsize
-    return one.offset is None or is_direct(u.extent.layout, u.components, size)
 
 
 def _is_summed(one: DatasetInfo, raw: PencilArray) -> bool:

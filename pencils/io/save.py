@@ -38,8 +38,8 @@ from pencils.io.options import (
     read_grid,
     split_attrs,
 )
-from pencils.io.slabs import ReadyMoves, Slabs
-from pencils.io.writers import HDF5Writer, Part, ready_fields
+from pencils.io.slabs import Slabs
+from pencils.io.writers import HDF5Writer, Part
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
@@ -174,7 +174,7 @@ def save(
     """
     things: Any = fields  # before it is checked
     topology = topology_among(*(things.values() if isinstance(things, Mapping) else ()))
-    comm = topology.comm
+    comm, slabs = topology.comm, Slabs(direct=True)
     grid = whole_grid(comm, "save", grid)
     with agreed(comm, "save") as agree:
         target = as_path(path)
@@ -193,7 +193,10 @@ def save(
         agree(**contents.agreed_values)
         of_file, notes = split_attrs(given)
         check_notes(notes, [*contents.fields, *contents.values])
-        ready = ready_fields(agree, contents) if wait and not halo else ReadyMoves()
+        if wait and not halo:
+            moving = (entry for entry in contents.entries if entry.nbytes)
+            pairs = ((contents.fields[one.name], one.chunks[one.components :]) for one in moving)
+            slabs.prepare(agree, pairs)
     contents = replace(
         contents,
         attrs=of_file,
@@ -207,7 +210,7 @@ def save(
     writer = HDF5Writer(topology, target, contents)
     if not wait:
         return Saving(comm, writer, contents.fields)
-    writer.write(contents.fields, ready)
+    writer.write(contents.fields, slabs)
     return None
 
 
@@ -249,7 +252,7 @@ class Saving(CollectiveBlock):
         self._written.set_result(None)  # as long as there is no thread
         stop = Event()
         try:
-            with closing(Slabs(writer.file.raise_error, copies=True)) as slabs:
+            with closing(Slabs(copies=True)) as slabs:
                 for entry in writer.entries:
                     if entry.nbytes:
                         self._parts[entry.name] = Part(writer, fields[entry.name], entry, slabs)

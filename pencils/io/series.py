@@ -50,7 +50,7 @@ from pencils.io.series_state import (
     read_samples,
     take,
 )
-from pencils.io.slabs import ReadyMoves, Slabs, moving
+from pencils.io.slabs import Slabs
 from pencils.io.writer_lock import WriterLock
 from pencils.layout import Selection
 from pencils.pencil import Pencil
@@ -211,10 +211,11 @@ class TimeSeries(CollectiveBlock):
             taken = {name: take(*pair) for name, pair in selected.items()}
             if self._file is not None:
                 self._compare(self._file, *describe_columns(selected, taken, values, self._grid))
-            ready = ReadyMoves.within(agree, moving(taken[name] for name in sorted(taken)))
+            slabs = Slabs()
+            slabs.prepare(agree, ((taken[name], ()) for name in sorted(taken)))
         self._failed = True
         with self._releasing():
-            self._append(now, taken, values, ready)
+            self._append(now, taken, values, slabs)
         self._failed = False
         self._times.append(now)
 
@@ -329,9 +330,9 @@ class TimeSeries(CollectiveBlock):
         time: float,
         fields: Mapping[str, PencilArray],
         values: Mapping[str, Stored],
-        ready: ReadyMoves,
+        slabs: Slabs,
     ) -> None:
-        """Add a snapshot, for which all ranks have agreed on what is `ready`. *Collective*."""
+        """Add a snapshot, for which all ranks have agreed on what is ready. *Collective*."""
 
         def place() -> tuple[str, dict[str, FileBlocks]]:
             assert self._file is not None
@@ -339,7 +340,7 @@ class TimeSeries(CollectiveBlock):
 
         path, places = from_root(self._comm, place)
         targets = {name: (fields[name], places[name]) for name in sorted(places)}
-        sums = _write(self._comm, path, len(self._times), targets, ready)
+        sums = _write(self._comm, path, len(self._times), targets, slabs)
         with agreed(self._comm, "append"):
             if self._file is not None:
                 row: dict[str, Any] = {name: value.data for name, value in values.items()}
@@ -442,13 +443,13 @@ def _write(
     path: str,
     step: int,
     targets: Mapping[str, tuple[PencilArray, FileBlocks]],
-    ready: ReadyMoves,
+    slabs: Slabs,
 ) -> dict[str, int]:
     """Write fields at new places; return their checksums, as part of all snapshots."""
     file, sums = SharedFile(path, write=True), dict.fromkeys(targets, 0)
-    with closing(file), closing(Slabs(file.raise_error, ready=ready)) as slabs:
+    with closing(file), closing(slabs):
         for name, (u, place) in targets.items():
-            slab = slabs.of(u)
+            slab = slabs.of(u, check=file.raise_error)
             write = partial(write_part, file, slab, place, first=step * slab.size)
             sums[name] = file.attempt(write) or 0
         file.sync()

@@ -8,9 +8,9 @@ is on one rank. `FilePlan` is the one plan from fields to both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pencils.array.allocation import Widths, padded_slices
 from pencils.array.operands import FieldSpec
@@ -53,17 +53,6 @@ def run_bytes(layout: Layout, itemsize: int) -> int:
     cut = [dim for dim, split in enumerate(layout.splits) if split.parts > 1 and split.points > 1]
     first = cut[-1] if cut else 0
     return prod(layout.shape[first:]) * itemsize // layout.process_shape[first]
-
-
-def is_written_directly(u: PencilArray, nodes: int) -> bool:
-    """Whether ranks write their own points: each has one run, or long ones.
-
-    Several nodes that write into each other's pages or stripes wait for each other, so that their
-    runs must be longer. No node: each must have one run. The answer is the same on all ranks.
-    """
-    layout = u.extent.layout
-    least = DIRECT_BYTES if nodes == 1 else _STRIPE_BYTES
-    return is_slab(layout) or (nodes > 0 and run_bytes(layout, u.dtype.itemsize) >= least)
 
 
 def tile(u: PencilArray, extents: Extents) -> Pencil:
@@ -112,111 +101,79 @@ class FilePlan(Freeable):
         self.plan.free()
 
 
+def find_plan(u: PencilArray, extents: Extents = (), *, back: bool = False) -> FilePlan:
+    """Find the plan that was used before, or make it. *Collective*."""
+    key = _key(u, extents, back=back)
+    found: FilePlan = kept_plan(u.pencil.topology, key, lambda: FilePlan(u, extents, back=back))
+    return found
+
+
 def _key(u: PencilArray, extents: Extents, *, back: bool = False) -> object:
     return "file", u.pencil, FieldSpec.of(u), extents, back
 
 
-def find_plan(u: PencilArray, extents: Extents = (), *, back: bool = False) -> FilePlan:
-    """Find the plan that was used before, or make it. *Collective*."""
-    key, topology = _key(u, extents, back=back), u.pencil.topology
-    found: FilePlan = kept_plan(topology, key, lambda: FilePlan(u, extents, back=back))
-    return found
-
-
-Moving = Iterable[tuple[PencilArray, FilePlan | None]]
-
-
-def known_plan(u: PencilArray, extents: Extents = ()) -> FilePlan | None:
-    """Return the plan by which `Slabs.of` moves a field, if it is there; local."""
-    found: FilePlan | None = kept_plans(u.pencil.topology).get(_key(u, extents))
-    return found
-
-
-def moving(fields: Iterable[PencilArray]) -> Iterator[tuple[PencilArray, FilePlan | None]]:
-    """Yield the fields that are not in slabs, and the plans that move them, if they are there."""
-    return ((u, known_plan(u)) for u in fields if not is_slab(u.extent.layout))
-
-
-class ReadyMoves(NamedTuple):
-    """The first fields of a call that move by one plan, one after the other, to one block.
-
-    A call that finds the plan, because an earlier one has made it, needs no agreement of its own
-    about the memory for these fields. After a field that is not ready, no other one is.
-    """
-
-    agree: agreed | None = None
-    plan: FilePlan | None = None
-    block: PencilArray | None = None
-    moves: dict[int, Move] | None = None  # by identity of the field
-
-    @classmethod
-    def within(cls, agree: agreed, moving: Moving) -> ReadyMoves:
-        """Allocate memory within an agreement about the fields that move, in this order; local.
-
-        Each has its plan, if there is one. The agreement is deferred if the first plan is missing
-        on a rank: no field is ready then.
-        """
-        pairs = list(moving)
-        first = pairs[0][1] if pairs else None
-        agree.defer(up=bool(pairs) and first is None)
-        if first is None:
-            return cls(agree)
-        block, moves = PencilArray.allocated(first.there, *FieldSpec.of(pairs[0][0])), {}
-        for u, plan in pairs:
-            if plan is not first:
-                break
-            moves[id(u)] = first.plan.prepared_one(u, block)
-        return cls(agree, first, block, moves)
-
-
 class Slabs:
-    """Brings fields to slabs or chunks, and back. All but `close` is *Collective*.
+    """Brings fields to slabs or chunks, and back. All but `prepare` and `close` is *Collective*.
 
     The block is kept for the next field, if that has the same type: of a checkpoint, one field at a
     time exists twice. Plans are kept for later calls, and pack in memory that all transposes share.
-    All ranks agree once on each field that moves and is not ready, when they have memory for it.
 
     Parameters
     ----------
-    check : callable, optional
-        Called before a field moves that is not ready; what it raises on one rank, all raise.
-    ready : ReadyMoves, optional
-        Fields that are prepared to move.
-    nodes : int, optional
-        Number of nodes that write: then fields stay of which ranks have long runs.
+    direct : bool, optional
+        Whether fields stay if ranks have long runs of the file.
     copies : bool, optional
         Whether each field gets a block of its own, which keeps the values.
     """
 
-    def __init__(
-        self,
-        check: Callable[[], object] = no_op,
-        ready: ReadyMoves | None = None,
-        *,
-        nodes: int = 0,
-        copies: bool = False,
-    ) -> None:
-        self._check, self._ready = check, ready or ReadyMoves()
-        self._nodes, self._copies = nodes, copies
-        self._block = self._ready.block
+    def __init__(self, *, direct: bool = False, copies: bool = False) -> None:
+        self._direct, self._copies = direct, copies
+        self._block: PencilArray | None = None
+        self._agree: agreed | None = None
+        self._ready: dict[int, tuple[FilePlan, Move]] = {}  # by identity of the field
 
-    def of(self, u: PencilArray, extents: Extents = ()) -> PencilArray:
-        """Return `u` in slabs, or chunks of these extents: itself if it may stay."""
+    def prepare(self, agree: agreed, fields: Iterable[tuple[PencilArray, Extents]]) -> None:
+        """Allocate memory within an agreement about fields that `of` will get in this order; local.
+
+        The first ones that move by one plan are then ready: a call that finds the plan, because an
+        earlier one has made it, needs no agreement of its own about the memory for these fields.
+        The agreement is deferred if the plan is missing on a rank: no field is ready then.
+        """
+        self._agree, first = agree, None
+        for u, extents in fields:
+            if not extents and self._stays(u, local=True):
+                continue
+            found: FilePlan | None = kept_plans(u.pencil.topology).get(_key(u, extents))
+            if first is None:
+                agree.defer(up=found is None)
+                first = found
+            if found is None or found is not first:
+                break
+            block = self._allocate(found.there, u)
+            self._ready[id(u)] = found, found.plan.prepared_one(u, block)
+
+    def of(
+        self, u: PencilArray, extents: Extents = (), check: Callable[[], object] = no_op
+    ) -> PencilArray:
+        """Return `u` in slabs, or in chunks of these extents: itself if it may stay.
+
+        All ranks agree once on a field that moves and is not ready, when they have memory for it;
+        what `check` raises on one rank then, all raise. After such a field no other one is ready.
+        """
         comm = u.pencil.topology.comm
-        if not extents and is_written_directly(u, self._nodes):
+        if not extents and self._stays(u):
             if not self._copies:
                 return u
             with agreed(comm, "Slabs"):  # one rank may have no memory for it
                 copy = u.local.copy()
             return PencilArray.from_block(u.pencil, copy, u.singletons)
-        found, ready = find_plan(u, extents), self._ready
-        move, block = None, self._block
-        if ready.agree is not None and not ready.agree.deferred and found is ready.plan:
-            move = (ready.moves or {}).get(id(u))
-        if move is None or block is None:
-            self._ready = ReadyMoves()
+        found, block = find_plan(u, extents), self._block
+        plan, move = self._ready.get(id(u), (None, None))
+        is_ready = plan is found and self._agree is not None and not self._agree.deferred
+        if move is None or block is None or not is_ready:
+            self._ready.clear()
             with agreed(comm, "Slabs"):
-                self._check()
+                check()
                 block = self._allocate(found.there, u)
                 move = found.plan.prepared_one(u, block)
         move.run()
@@ -228,7 +185,6 @@ class Slabs:
         """Let `read` fill a slab, which may fail on one rank, and move it to `u`."""
         found = find_plan(u, back=True)
         with agreed(u.pencil.topology.comm, "Slabs"):
-            self._check()
             slab = self._allocate(found.there, u)
             read(slab)
             move = found.plan.prepared_one(slab, u)
@@ -236,7 +192,21 @@ class Slabs:
 
     def close(self) -> None:
         """Give back the block."""
-        self._block, self._ready = None, ReadyMoves()
+        self._block = None
+        self._ready.clear()
+
+    def _stays(self, u: PencilArray, *, local: bool = False) -> bool:
+        """Whether ranks write their own points: each has one run, or long ones.
+
+        Several nodes that write into each other's pages or stripes wait for each other, so that
+        their runs must be longer. *Collective*, unless `local`, and the same on all ranks.
+        """
+        layout, topology = u.extent.layout, u.pencil.topology
+        if is_slab(layout) or not self._direct:
+            return is_slab(layout)
+        nodes = topology.known_nodes if local else topology.nodes
+        least = DIRECT_BYTES if nodes == 1 else _STRIPE_BYTES
+        return nodes is not None and run_bytes(layout, u.dtype.itemsize) >= least
 
     def _allocate(self, pencil: Pencil, u: PencilArray) -> PencilArray:
         spec, block = FieldSpec.of(u), self._block

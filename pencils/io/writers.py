@@ -8,7 +8,7 @@ their parts in a thread, and finishes them in `wait`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -30,15 +30,7 @@ from pencils.io.file_access import from_root, system, through_root
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent
 from pencils.io.seal import seal_new
-from pencils.io.slabs import (
-    FilePlan,
-    ReadyMoves,
-    Slabs,
-    find_plan,
-    is_slab,
-    is_written_directly,
-    known_plan,
-)
+from pencils.io.slabs import Slabs, find_plan
 from pencils.io.writer_lock import check_unlocked
 
 if TYPE_CHECKING:
@@ -92,18 +84,14 @@ class HDF5Writer:
                 raise
         return target, temporary, fields, values, self.file.place()
 
-    def write(self, fields: Mapping[str, PencilArray], ready: ReadyMoves) -> None:
+    def write(self, fields: Mapping[str, PencilArray], slabs: Slabs) -> None:
         """Write one field after the other, and give the file its name. *Collective*.
 
-        `ready` is what `ready_fields` has made for these fields, or nothing. Raises OSError on
-        every rank, if writing has failed on any; then the file is removed.
+        Raises OSError on every rank, if writing has failed on any; then the file is removed.
         """
         share = sum(entry.nbytes for entry in self.entries) // self._comm.size
         sums = dict.fromkeys((entry.name for entry in self.entries), 0)
         try:
-            cut = (u for u in fields.values() if not is_slab(u.extent.layout))
-            nodes = next((u.pencil.topology.nodes for u in cut), 1)
-            slabs = Slabs(self.file.raise_error, ready, nodes=nodes)
             bar = shown(f"save {self.target.name}", share, rank=self._rank, unit=BYTES)
             with bar as moved, closing(slabs):
                 for entry in self.entries:
@@ -202,7 +190,8 @@ class Part:
         self._writer, self._entry, self._moved = writer, entry, moved
         self._components = u.components
         extents = entry.chunks[len(u.components) :]
-        self._block: PencilArray | None = slabs.of(u, extents)  # until it is written or packed
+        # Until it is written or packed.
+        self._block: PencilArray | None = slabs.of(u, extents, writer.file.raise_error)
         self._tiles = find_plan(u, extents).tiles if extents else u.pencil
         self._packed: list[tuple[bytes, int]] = []
         self._sum = 0
@@ -262,22 +251,3 @@ class Part:
         for start, run in joined(zip(starts.ravel().tolist(), chunks, strict=True)):
             file.write(start, np.frombuffer(run, np.uint8))
         file.raise_error()
-
-
-def ready_fields(agree: agreed, contents: Contents) -> ReadyMoves:
-    """Prepare the fields that `HDF5Writer.write` will move first, within an agreement; local."""
-
-    def moving() -> Iterator[tuple[PencilArray, FilePlan | None]]:
-        for entry in contents.entries:
-            u = contents.fields[entry.name]
-            nodes = u.pencil.topology.known_nodes
-            if not entry.nbytes:
-                continue
-            if entry.chunks:
-                yield u, known_plan(u, entry.chunks[len(u.components) :])
-            elif nodes is None and not is_slab(u.extent.layout):
-                yield u, None
-            elif not is_written_directly(u, nodes or 1):
-                yield u, known_plan(u)
-
-    return ReadyMoves.within(agree, moving())
