@@ -36,10 +36,7 @@ def chunk_box(index: Sequence[int], chunk: Sequence[int], shape: Sequence[int]) 
 
 
 def choose_chunk(shape: Sequence[int], itemsize: int) -> Extents:
-    """Choose extents of about `GOOD_BYTES`, as nearly cubes as `shape` allows.
-
-    Dimensions are halved, so that powers of two of ranks have the same number of chunks.
-    """
+    """Choose extents of about `GOOD_BYTES`, as nearly cubes as halving of dimensions gives."""
     chunk, parts = list(shape), [1] * len(shape)
     while prod(chunk) * itemsize > GOOD_BYTES and max(chunk) > 1:
         dim = chunk.index(max(chunk))
@@ -139,11 +136,7 @@ def _read_extents(chunks: object) -> Extents:
 
 
 def chunks_of(entry: DatasetInfo, extents: Extents, *, filtered: bool) -> Extents:
-    """Extents of the chunks of a field, components included; empty if it has none.
-
-    `extents` are those given by the user. Raises ArgumentError or TypeError if its elements or
-    dimensions cannot be chunked so.
-    """
+    """Extents of a field's chunks, components included, of those given; empty if it has none."""
     lead = entry.components or 0
     points = entry.shape[lead:]
     if extents and len(extents) != len(points):

@@ -96,11 +96,7 @@ def gather_contents(
     compression: Mapping[str, Any],
     chunks: Extents | Mapping[str, Extents],
 ) -> Contents:
-    """Check what to store, on `size` processes.
-
-    Raises an error if names are not allowed or used twice, a value cannot be stored, or fields are
-    on different processes.
-    """
+    """Check names, values and processes of what to store, on `size` processes."""
     names = read_fields(fields)
     found = {name: fields[name] for name in names if isinstance(fields[name], PencilArray)}
     first = next(iter(found), "")
@@ -163,10 +159,7 @@ def are_fields(grid: object) -> TypeGuard[Sequence[PencilArray]]:
 
 
 def whole_grid(comm: MPI.Intracomm, call: str, grid: Any) -> LocalGrid | None:
-    """Make a LocalGrid of coordinates that are fields; return anything else as it is. *Collective*.
-
-    Raises an error on every rank if they are not coordinates along each dimension of one pencil.
-    """
+    """Make a LocalGrid of coordinates that are fields; return others as they are. *Collective*."""
     if not are_fields(grid):
         given: LocalGrid | None = grid  # `read_grid` raises for anything else
         return given

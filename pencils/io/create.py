@@ -1,8 +1,4 @@
-"""Make HDF5 files with room for fields. No communication.
-
-Space for every field is reserved in one piece and never filled; the bytes come afterwards, from
-all ranks. What is small is written here.
-"""
+"""Make HDF5 files with room for fields, whose bytes come afterwards, from all ranks: on rank 0."""
 
 from __future__ import annotations
 
@@ -49,12 +45,9 @@ _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
 def lay_out(
     path: str, contents: Contents
 ) -> tuple[list[DatasetInfo], list[DatasetInfo], dict[str, int] | None]:
-    """Overwrite `path` with an HDF5 file that has room for all fields.
+    """Overwrite `path` with a file that has room for fields; return these, values, and offsets.
 
-    Returns the fields and the values with their offsets, which are None for those without points,
-    and for chunked fields, which get room later by `place_chunks`. The third result is where
-    `note_complete` writes, or None. Raises TypeError if HDF5 has no such element type or attribute,
-    OSError if the file cannot be written.
+    Chunks get room later, by `place_chunks`. The offsets are where `note_complete` writes, or None.
     """
     # Random numbers, by which their places in the file are found: h5py does not tell these, and to
     # open the file again by it in `seal` makes a small save take a seventh longer. By the field of
@@ -113,11 +106,7 @@ def note_complete(
     sums: Mapping[str, int],
     attribute_offsets: Mapping[str, int] | None = None,
 ) -> None:
-    """Note that a file is complete, and the checksums of its fields, where room was made for them.
-
-    A `CapturedFile` is changed in memory only. `attribute_offsets` are of `lay_out`, if
-    nothing else has been changed through HDF5 since: then it need not be read again.
-    """
+    """Note that a file is complete, and its checksums; `attribute_offsets` are of `lay_out`."""
     numbers = {**sums, "": 1}
     if attribute_offsets is None or isinstance(path, CapturedFile):
         _note(path, numbers)
@@ -138,11 +127,7 @@ def _note(path: str | CapturedFile, numbers: Mapping[str, int]) -> None:
 
 
 def place_chunks(path: str, entry: DatasetInfo, table: Ints, *, align: int) -> Ints:
-    """Find room for all chunks of a field, and note in the file where they will be.
-
-    `table` has for each chunk the number of its bytes, and the mask of the filters that were left
-    out: two arrays with an element for each chunk. Returns where each chunk begins.
-    """
+    """Note in a file where its chunks will be, by numbers of bytes and masks of skipped filters."""
     sizes, masks = table
     dummy = np.zeros(sizes.max(), np.uint8)
     with CapturedFile(path, dummy) as captured:
@@ -163,10 +148,7 @@ def make_chunked(file: Any, entry: DatasetInfo, compression: Mapping[str, Any]) 
 
 
 class Packer(Freeable):
-    """Sends the chunks of one dataset through its filters, one after the other.
-
-    `compression` has the filters as keywords of h5py's ``create_dataset``.
-    """
+    """Sends the chunks of one dataset through its filters, one after the other."""
 
     def __init__(self, entry: DatasetInfo, compression: Mapping[str, Any]) -> None:
         self._all = h5py.h5s.ALL
@@ -182,10 +164,7 @@ class Packer(Freeable):
         self._kind = self._dataset.get_type()  # the bytes as they are, whatever HDF5 calls them
 
     def pack(self, values: Array) -> tuple[bytes, int]:
-        """Filter a chunk; return its bytes, and the mask of the filters that left it alone.
-
-        If it has fewer points than the others, zeros are added at its ends.
-        """
+        """Filter a chunk, filled up by zeros; return its bytes, and the mask of skipped filters."""
         if values.shape != self._chunk.shape:
             self._chunk = np.zeros_like(self._chunk)
         self._chunk[tuple(map(slice, values.shape))] = values
@@ -204,10 +183,7 @@ class Packer(Freeable):
 
 
 def check_filters(entries: Iterable[DatasetInfo], compression: Mapping[str, Any]) -> None:
-    """Raise ArgumentError or TypeError if HDF5 cannot filter the chunks of all chunked datasets.
-
-    There may be no such filter here, or it does not take these options or elements.
-    """
+    """Raise ArgumentError or TypeError if HDF5 cannot filter the chunks of chunked datasets."""
     for entry in entries:
         if not entry.chunks:
             continue
@@ -274,10 +250,7 @@ def label(file: Any, dataset: Any, scales: Sequence[str]) -> None:
 
 
 def reserve(file: Any, entry: DatasetInfo, chunk: Sequence[int] = (), *, early: bool = True) -> Any:
-    """Make a dataset of one piece, or one of chunks that can be extended along its first axis.
-
-    HDF5 allocates its bytes at once if `early`, and never fills them.
-    """
+    """Make a dataset of one piece, or of chunks, which can grow; if `early`, with its bytes."""
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_obj_track_times(False)
     if chunk:

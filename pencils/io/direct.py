@@ -1,14 +1,11 @@
 """Points of a block in the bytes of a file: their runs and checksum, reading and writing them.
 
-Points that follow each other in the file are a *run*. Long runs are read to where they belong. Of
-short ones several are read together, with the bytes of other ranks between them, and then copied.
-What is read or written is summed up at the same time, while it is in the cache of the processor.
+Long runs are read to where they belong. Of short ones several are read together, with the bytes of
+other ranks between them, and then copied. All is summed up while it is in the cache.
 
-The checksum of an array can be computed in parts, in any order, by any number of processes. It is
-the sum over all words of ``mix(word + K * position)``, modulo 2**64. A part needs only its
-position, and the sums of all parts add up to the sum of the whole. A word that changes, moves or is
-lost changes the sum. Because `mix` is not linear, several such changes do not cancel, as two
-flipped signs do in a plain sum. No communication, but for `add_sums`.
+The checksum is the sum over all words of ``mix(word + K * position)``, modulo 2**64: parts can be
+computed in any order by any process. A word that changes, moves or is lost changes the sum; `mix`
+is not linear, so that several such changes do not cancel, as two flipped signs in a plain sum.
 """
 
 from __future__ import annotations
@@ -74,8 +71,7 @@ def runs(
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """Cut a box of an array, which may have strides before `axis`, at that axis.
 
-    Yields the position of each piece in the array, and its key in the box: at most `most` indices
-    along the axis, and one along each axis before.
+    Yields the position of each piece in the array, and its key in the box: `most` indices.
     """
     steps = strides(shape)
     origin = sum(kept.start * step for kept, step in zip(ranges, steps, strict=True))
@@ -104,10 +100,7 @@ def longest_runs(
 def _cut_axes(
     shape: Sequence[int], counts: Sequence[int], itemsize: int, *, alone: bool = False
 ) -> tuple[int, int]:
-    """Return the last axis of which a block has only a part, and the axis where pieces are cut.
-
-    With `alone`, no piece spans bytes of other ranks.
-    """
+    """Return the last axis that is cut, and that where pieces, or runs `alone`, begin."""
     steps = strides(shape)
     cut = [axis for axis, count in enumerate(counts) if count < shape[axis]]
     run = piece = cut[-1] if cut else 0
@@ -302,10 +295,7 @@ def carry_sums(agree: agreed, sums: Mapping[str, int]) -> None:
 def add_sums(
     comm: MPI.Intracomm, sums: Mapping[str, int], agree: agreed | None = None
 ) -> dict[str, int]:
-    """Add the parts of checksums that all ranks have, which have the same names.
-
-    *Collective*, unless `agree` carried them, or there are none.
-    """
+    """Add checksums of all ranks. *Collective*, unless `agree` carried them, or there are none."""
     if not sums:
         return {}
     totals = carried_total(comm, agree, np.array(list(sums.values()), np.uint64), np.add)

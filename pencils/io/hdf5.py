@@ -1,8 +1,6 @@
-"""Describe HDF5 files, and read of them what is no plain bytes. No communication.
+"""Describe HDF5 files, and read of them what is no plain bytes, by serial h5py. No communication.
 
-Serial h5py is all that is used of HDF5. Most bytes are read without it, by all ranks. Paths are
-real paths. All functions raise CheckpointError if the file is damaged or of another format, OSError
-if the system cannot read it.
+CheckpointError: a file is damaged or of another format; OSError: the system cannot read it.
 """
 
 from __future__ import annotations
@@ -79,10 +77,7 @@ class HDF5File(NamedTuple):
         return found
 
     def everything(self, among: Collection[str] | None) -> list[str]:
-        """Return the names of all values, and of the fields in `among`; None means all fields.
-
-        Coordinates, and what other tools have added to a file of pencils, are neither.
-        """
+        """Return the names of all values, and of the fields in `among`; None means all fields."""
         if self.listed is not None:
             self.compare()
             found = {name: listed.kind for name, listed in self.listed.items()}
@@ -185,19 +180,12 @@ class HDF5File(NamedTuple):
 
 
 def list_datasets(file: Any) -> list[str]:
-    """Return the names of all datasets of a file or group.
-
-    Of a file of pencils, without those that only show others to VTK.
-    """
+    """Return the names of all datasets of a file or group, but not of those in the view for VTK."""
     return _walk(file)[0]
 
 
 def _walk(top: Any) -> tuple[list[str], list[str]]:
-    """Return the names of all datasets of a file or group, and of all links to other files.
-
-    Soft links are not followed, and objects with several names have the first. Raises
-    CheckpointError if groups are nested too deep.
-    """
+    """Return the names of all datasets, the first of each, and of all links to other files."""
     datasets: list[str] = []
     others: list[str] = []
     hidden = VIEW if RESERVED + "format" in top.attrs else None
@@ -315,10 +303,7 @@ def describe_summed(path: str, access: Access) -> FileInfo:
 
 
 def read_box(file: Any, name: str, key: tuple[Any, ...], *, summed: bool) -> Array:
-    """Read a box of a dataset; raise CheckpointError if HDF5 cannot decode the data.
-
-    Unless its checksum will be compared, chunks that unpack to a wrong size are found here.
-    """
+    """Read a box; unless the caller sums it up, chunks that unpack to a wrong size are found."""
     try:
         return np.asarray(file[name][key]) if summed else read_part(file[name], key)
     except (KeyError, OSError, RuntimeError) as error:
@@ -328,10 +313,7 @@ def read_box(file: Any, name: str, key: tuple[Any, ...], *, summed: bool) -> Arr
 
 
 def open_dataset(path: str, name: str) -> ArrayLike:
-    """Open a dataset, to be read piece by piece; the name is optional if there is only one.
-
-    The file is open as long as the dataset is in use.
-    """
+    """Open a dataset, to be read piece by piece; the name is optional if there is only one."""
     with open_whole(path) as file:
         names = file.names()
         if name not in names and len(names) == 1:

@@ -1,7 +1,4 @@
-"""Read fields from a file onto any pencil, all ranks together; compare data with their checksums.
-
-Rank 0 describes the file (`pencils.io.hdf5`); all ranks read it (`read_contents`).
-"""
+"""Read fields from a file that rank 0 describes; compare data with their checksums."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.common import describe_seen
 from pencils.io.direct import checksum, checksum_box
 from pencils.io.file_access import on_root, open_regular
-from pencils.io.file_info import Access, DatasetInfo, FileInfo
+from pencils.io.file_info import Access, FileInfo
 from pencils.io.options import as_path, read_names
 from pencils.io.reading import compare, default_targets, read_contents, read_targets
 from pencils.pencil import Pencil
@@ -293,40 +290,28 @@ def _sum_shares(comm: MPI.Intracomm, file: FileInfo) -> dict[str, int]:
     sums = {}
     with closing(SharedFile(file.path)) as shared:
         shared.raise_error()
-        for number, dataset in enumerate(file.datasets):
-            if dataset.offset is not None:
-                sums[dataset.name] = _sum_bytes(shared, dataset, comm.rank, comm.size)
-            elif dataset.nbytes:
+        for number, one in enumerate(file.datasets):
+            most, total = max(1, _PIECE_BYTES // one.dtype.itemsize), 0
+            if one.offset is not None:
+                first, last = (prod(one.shape) * (comm.rank + n) // comm.size for n in (0, 1))
+                for at in range(first, last, most):
+                    piece = np.empty(min(most, last - at), one.dtype)
+                    shared.read(one.offset + at * one.dtype.itemsize, piece)
+                    total += checksum(piece, at)
+            elif one.nbytes:
                 turn = (comm.rank + number) % comm.size
-                sums[dataset.name] = _sum_boxes(file.path, dataset, turn, comm.size)
+                extents = enlarge(one.chunks or (1,) * len(one.shape), one.shape, most)
+                counts = count_chunks(one.shape, extents)
+                first, last = (prod(counts) * (turn + n) // comm.size for n in (0, 1))
+                with _hdf5().opened(file.path) as opened:
+                    for index in islice(np.ndindex(*counts), first, last):
+                        box = chunk_box(index, extents, one.shape)
+                        key = (*box.slices(), ...)
+                        data = _hdf5().read_box(opened, one.name, key, summed=True)
+                        total += checksum_box(data, box.start, one.shape)
+            sums[one.name] = total % 2**64
         shared.raise_error()
     return sums
-
-
-def _sum_bytes(file: SharedFile, dataset: DatasetInfo, rank: int, size: int) -> int:
-    """Compute the checksum of one rank's share of a dataset of plain bytes."""
-    itemsize, total = dataset.dtype.itemsize, 0
-    first, last = (prod(dataset.shape) * part // size for part in (rank, rank + 1))
-    most = max(1, _PIECE_BYTES // itemsize)
-    for at in range(first, last, most):
-        piece = np.empty(min(most, last - at), dataset.dtype)
-        file.read((dataset.offset or 0) + at * itemsize, piece)
-        total += checksum(piece, at)
-    return total % 2**64
-
-
-def _sum_boxes(path: str, dataset: DatasetInfo, turn: int, size: int) -> int:
-    """Compute the checksum of share number `turn` of a dataset that is no plain bytes."""
-    most = max(1, _PIECE_BYTES // dataset.dtype.itemsize)
-    extents = enlarge(dataset.chunks or (1,) * len(dataset.shape), dataset.shape, most)
-    counts, total = count_chunks(dataset.shape, extents), 0
-    first, last = (prod(counts) * part // size for part in (turn, turn + 1))
-    with _hdf5().opened(path) as file:
-        for index in islice(np.ndindex(*counts), first, last):
-            box = chunk_box(index, extents, dataset.shape)
-            data = _hdf5().read_box(file, dataset.name, (*box.slices(), ...), summed=True)
-            total += checksum_box(data, box.start, dataset.shape)
-    return total % 2**64
 
 
 def _hdf5() -> Any:
@@ -335,9 +320,7 @@ def _hdf5() -> Any:
     return hdf5
 
 
-def open_on_root(
-    path: str, name: str
-) -> tuple[ArrayLike | None, tuple[int, ...], np.dtype[np.generic]]:
+def open_on_root(path: str, name: str) -> tuple[ArrayLike | None, tuple[int, ...], np.dtype[Any]]:
     """Open an array on rank 0, for `partition`; return it, its shape and dtype. *Collective*.
 
     The file is an .npy file, or an HDF5 file with one dataset or the dataset `name`. The array is
@@ -345,7 +328,7 @@ def open_on_root(
     """
     opened: list[ArrayLike] = []
 
-    def work() -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+    def work() -> tuple[tuple[int, ...], np.dtype[Any]]:
         if path.endswith(".npy"):
             os.close(open_regular(path))
             try:

@@ -1,12 +1,9 @@
 """Find objects of an open HDF5 file by name, check where their data are, and read them.
 
-A file may refer to any other file of the system as the place of its data: by external links,
-external storage and virtual datasets. Unless the user allows that, it is refused before HDF5 opens
-the other file. A virtual dataset that shows itself is always refused: HDF5 would end the process.
-
-HDF5 does not compare the number of bytes that a filter returns with the size of the chunk. If a
-chunk unpacks to fewer bytes, the rest of its points has whatever is in memory. So each chunk is
-unpacked here, in a file in memory whose first filter compares the number. No communication.
+Data may be in any other file: unless the user allows that, they are refused before HDF5 opens it.
+A virtual dataset that shows itself is always refused: HDF5 would end the process. HDF5 does not
+compare what a filter returns with the size of a chunk: if that is less, points have whatever is in
+memory. So chunks are unpacked here, in a file in memory whose first filter compares the number.
 """
 
 from __future__ import annotations
@@ -50,11 +47,7 @@ class Objects(NamedTuple):
     external: bool  # whether data may be in other files
 
     def find(self, name: str) -> Any:
-        """Return the object with a name; None if there is none.
-
-        Raises CheckpointError if it, or data that it shows, are in another file, unless that is
-        allowed.
-        """
+        """Return the object with a name, or None; CheckpointError if data are elsewhere."""
         return self.look_up(name, {})[0]
 
     def outside(self, name: str, how: str) -> CheckpointError:
@@ -196,10 +189,7 @@ class _Filter(ctypes.Structure):
 
 
 def read_part(dataset: Any, key: Any) -> Array:
-    """Read what a key selects of a dataset of h5py.
-
-    Raises CheckpointError for a chunk that does not unpack to its size.
-    """
+    """Read what a key selects; raise CheckpointError for a chunk that unpacks to a wrong size."""
     layout = dataset.id.get_create_plist()
     is_filtered = layout.get_layout() == h5py.h5d.CHUNKED and layout.get_nfilters()
     if not is_filtered or not dataset.id.get_storage_size():
@@ -220,10 +210,7 @@ def read_part(dataset: Any, key: Any) -> Array:
 
 
 def read_checked(dataset: Any, key: Any = ...) -> Array:
-    """Read what a key selects of a dataset that nothing is known of, in whatever file.
-
-    Raises CheckpointError as `read_part` does, and for one that shows itself.
-    """
+    """Do what `read_part` does with any dataset; CheckpointError if one shows itself."""
     if dataset.is_virtual:
         path = os.path.realpath(dataset.file.filename)
         Objects(path, dataset.file, external=True).find(dataset.name)

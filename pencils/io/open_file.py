@@ -337,17 +337,18 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
 
     def _correct(self) -> None:
         """Correct the checksums of what was written. *Collective*."""
-        fields = [one for one in self.values() if one.written and one.dataset.checksum is not None]
-        changes = {one.dataset.name: one.change for one in fields}
+        written = [one for one in self.values() if one.written]
+        old = {one.dataset.name: one.dataset.checksum for one in written}
+        known = {name: total for name, total in old.items() if total is not None}
+        changes = {name: self[name].change for name in known}
         with agreed(self.comm, "close") as agree:
             self._shared.raise_error()
             carry_sums(agree, changes)
         changes = add_sums(self.comm, changes, agree)
-        old = {one.dataset.name: one.dataset.checksum or 0 for one in fields}
-        sums = {name: (old[name] + changes[name]) % 2**64 for name in old}
         with agreed(self.comm, "close"):
-            if fields and self.comm.rank == 0:
+            if known and self.comm.rank == 0:
                 self.info.identity.check_in_place(self.path)
+                sums = {name: (known[name] + changes[name]) % 2**64 for name in known}
                 reseal(self.path, sums)
 
     def _block_comm(self) -> MPI.Intracomm | None:
@@ -356,8 +357,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
     def _end_block(self) -> None:
         self.close()
 
-    def _give_up(self, _error: BaseException, /) -> None:
-        """Leave the file open and locked, so that `close` can be called."""
+    def _give_up(self, _error: BaseException, /) -> None: ...  # `close` can still be called
 
     def __getitem__(self, name: str) -> StoredField:
         if name not in self._fields:
@@ -378,10 +378,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
 
 
 def own_ranges(selection: Selection, part: Sequence[slice]) -> list[range]:
-    """Return the indices along every axis of the array that a part of a selection takes.
-
-    The part is one slice for each axis that the selection keeps.
-    """
+    """Return the indices along every axis of the array that a part of a selection takes."""
     left = iter(part)
     pairs = zip(selection.ranges, selection.dropped, strict=True)
     return [kept if drop else kept[next(left)] for kept, drop in pairs]

@@ -18,10 +18,7 @@ from pencils.pencil import Pencil
 
 
 class Truncatable(Protocol):
-    """Output that can be truncated at a time of the run, like a `TimeSeries`.
-
-    Its attributes `closed` and `mode`, and its method `set_aside`, count if it has them.
-    """
+    """Output like a `TimeSeries`; it may have `closed`, `mode`, and `set_aside`."""
 
     def truncate(self, time: float) -> object:
         """Drop what is later than `time`. *Collective*."""
@@ -92,10 +89,7 @@ def read_names(names: object) -> list[str] | None:
 
 
 def as_attrs(attrs: object, reserved: str) -> dict[str, Any]:
-    """Return attributes, those of datasets in mappings by the name of the dataset.
-
-    Raises TypeError or ArgumentError for empty or reserved names.
-    """
+    """Return attributes, those of datasets in mappings; raise for empty or reserved names."""
     if attrs is None:
         return {}
     if not isinstance(attrs, Mapping) or not all(isinstance(name, str) for name in attrs):
@@ -195,10 +189,7 @@ def read_outputs(outputs: object) -> list[Truncatable]:
 
 
 def set_back(outputs: Iterable[Truncatable], time: float | None) -> None:
-    """Drop what is later than a time; None means everything, which is kept if it can be.
-
-    *Collective*.
-    """
+    """Drop what is later than a time; None: everything, which is kept if possible. *Collective*."""
     for output in outputs:
         if time is None and hasattr(output, "set_aside"):
             output.set_aside()

@@ -1,13 +1,6 @@
 """Read the fields of a file that rank 0 has described onto pencils, all ranks together.
 
-1. `read_targets` makes targets of the arguments of `load`; `Target.make` checks that a dataset
-   fits, and allocates its field.
-2. Each rank reads its own points: plain bytes by `read_points`, other datasets box by box. It sums
-   them up at the same time. Then all ranks agree.
-3. Plain bytes of which a rank would have to read too many are read as slabs, which are exchanged;
-   boundary points are read into pencils that have room for them.
-4. All ranks compare the checksums, and rank 0 looks whether the file is still the same one.
-5. Points and elements are converted.
+Each rank reads and sums up its own points; slabs are exchanged where that would be too many bytes.
 """
 
 from __future__ import annotations
@@ -51,10 +44,7 @@ class Target:
     filled: bool = False  # whether to fill `like` instead of a new field
 
     def make(self, dataset: DatasetInfo, dtype: np.dtype[Any] | None, path: str) -> PencilArray:
-        """Return the field that a dataset is read into. Local.
-
-        Raises CheckpointError if the dataset does not fit.
-        """
+        """Return the field that a dataset is read into; CheckpointError if it does not fit."""
         singletons = _match(self.pencil, dataset, path)
         dtype = dataset.dtype if dtype is None else dtype
         numbers = dataset.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS
@@ -170,10 +160,7 @@ def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:
 
 
 def default_targets(file: FileInfo, halo: HaloLike | None, comm: MPI.Intracomm | None) -> Targets:
-    """Make targets for all fields of a file: pencils of the stored shapes. *Collective*.
-
-    Singletons are on the pencil of the fields that have all their other dimensions, if that is one.
-    """
+    """Make pencils of the stored shapes; singletons are on that of fitting fields. *Collective*."""
     grids = {one.name: (one.points[one.components or 0 :], one.periodic) for one in file.datasets}
     whole = {grids[one.name] for one in file.datasets if not any(one.singletons)}
     pencils: dict[object, Pencil] = {}
@@ -226,11 +213,7 @@ def _match(pencil: Pencil, dataset: DatasetInfo, path: str) -> frozenset[int]:
 def read_contents(
     comm: MPI.Intracomm, file: FileInfo, targets: Targets, dtype: np.dtype[Any] | None
 ) -> dict[str, Any]:
-    """Read the fields and values of a file by name. *Collective*.
-
-    Elements of fields are converted to `dtype`, unless it is None. Raises CheckpointError on every
-    rank, if a field does not fit or is damaged, and OSError.
-    """
+    """Read the fields, converted to `dtype` if there is one, and values of a file. *Collective*."""
 
     def make() -> list[PencilArray]:
         pairs = [(find_target(targets, one.name), one) for one in file.datasets]
@@ -289,11 +272,7 @@ def _raw_of(one: DatasetInfo, u: PencilArray, pencil: Pencil) -> PencilArray:
 def compare(
     comm: MPI.Intracomm, call: str, file: FileInfo, read: Callable[[], Mapping[str, int]]
 ) -> None:
-    """Compare checksums with those in the file, which must be the same still. *Collective*.
-
-    `read` returns those of the points that this rank reads; it does not communicate. Raises
-    CheckpointError on every rank.
-    """
+    """Compare checksums that ranks `read` locally with those in the file. *Collective*."""
     agree, sums = _sum_together(comm, call, file, read)
     _check_sums(comm, call, file, sums, agree)
 

@@ -1,10 +1,4 @@
-"""Write fields to one HDF5 file, all ranks together.
-
-`save` checks its arguments on all ranks. `HDF5Writer` lets rank 0 lay the file out under a
-temporary name (`create`). All ranks write their points (`HDF5Writer.write`). Rank 0 adds the
-checksums and the list of contents and gives the file its name (`HDF5Writer.end`, `seal`,
-`commit`). With ``wait=False`` the last two steps are those of `Saving`.
-"""
+"""Write fields to one HDF5 file, all ranks together: at once, or in the background (`Saving`)."""
 
 from __future__ import annotations
 
@@ -308,10 +302,7 @@ class Saving(CollectiveBlock):
         self._end.detach()
 
     def give_up(self, error: BaseException) -> None:
-        """Remove what was written, because of an error somewhere else. Local.
-
-        Other ranks may never get to a `wait`, and must not.
-        """
+        """Remove what was written, because of an error on a rank that may never `wait`. Local."""
         if self._end() is not None:
             msg = f"the saving of {self.path} was given up, because of {error!r}"
             self._error = ArgumentError(msg)

@@ -1,9 +1,8 @@
 """Fields as the ranks have them that write or read files: in slabs, in chunks, with boundaries.
 
-Files hold fields in C order. A slab is cut along its slowest dimension only, so that each rank's
-part of a component is contiguous there: one long write instead of many short ones, or of strided
-file views of MPI, which are slow and, in some MPIs, wrong. Chunks are filtered as a whole, so each
-is on one rank. `FilePlan` is the one plan from fields to both.
+A slab is cut along its slowest dimension only, so that each rank's part of a component is one run
+of the file: one long write instead of many, or of strided views of MPI, which are slow. Chunks are
+filtered as a whole, so each is on one rank. `FilePlan` is the one plan from fields to both.
 """
 
 from __future__ import annotations
@@ -224,10 +223,7 @@ def boundary_widths(u: PencilArray) -> Widths:
 
 
 def widened(pencil: Pencil, widths: Widths) -> Pencil:
-    """Make a pencil that has these boundary points, too. *Collective*.
-
-    They belong to the ranks with the first and the last points.
-    """
+    """Make a pencil that has boundary points, too, on the first and last ranks. *Collective*."""
     specs = pencil.layout.split_specs
     points = [n + lo + hi for n, (lo, hi) in zip(pencil.shape, widths, strict=True)]
     for dim, (lo, hi) in enumerate(widths):

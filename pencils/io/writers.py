@@ -1,8 +1,7 @@
 """Write fields to a new file: rank 0 lays it out, all ranks write, rank 0 gives it its name.
 
-`HDF5Writer.write`, of `save`, completes the `Part` of one field before it takes the next field:
-only one field at a time exists twice. `pencils.io.save.Saving` takes all fields first, works on
-their parts in a thread, and finishes them in `wait`.
+`save` completes the `Part` of one field before it takes the next one, so that one at a time exists
+twice; `Saving` takes all fields first, and works on their parts in a thread.
 """
 
 from __future__ import annotations
@@ -40,13 +39,7 @@ Ints = NDArray[np.int64]
 
 
 class HDF5Writer:
-    """A new HDF5 file under a temporary name, open on all ranks. *Collective*.
-
-    HDF5 makes room for the fields; the bytes are written by plain system calls. Parameters are the
-    topology of all ranks, the name that the file is to have (that on rank 0 counts), and what it
-    contains. Raises TypeError if HDF5 has no such element type or attribute, OSError if the file
-    cannot be written, on every rank.
-    """
+    """A new HDF5 file under a temporary name, laid out by rank 0 and open on all. *Collective*."""
 
     def __init__(self, topology: Topology, path: str, contents: Contents) -> None:
         self.summed, self.align = contents.summed, contents.align
@@ -85,10 +78,7 @@ class HDF5Writer:
         return target, temporary, fields, values, self.file.place()
 
     def write(self, fields: Mapping[str, PencilArray], slabs: Slabs) -> None:
-        """Write one field after the other, and give the file its name. *Collective*.
-
-        Raises OSError on every rank, if writing has failed on any; then the file is removed.
-        """
+        """Write the fields, and give the file its name, or remove it. *Collective*."""
         share = sum(entry.nbytes for entry in self.entries) // self._comm.size
         sums = dict.fromkeys((entry.name for entry in self.entries), 0)
         try:
@@ -116,10 +106,7 @@ class HDF5Writer:
         return places
 
     def end(self, sums: Mapping[str, int]) -> None:
-        """Seal the file, which is whole, and give it its name. *Collective*.
-
-        `sums` are this rank's parts of the checksums of fields.
-        """
+        """Add checksums, seal the file, which is whole, and give it its name. *Collective*."""
         sums = sums if self.summed else {}
         with agreed(self._comm, "save") as agree:
             self.file.raise_error()
@@ -171,12 +158,10 @@ class HDF5Writer:
 
 
 class Part:
-    """The points of one field that this rank writes. Making it is *Collective*: they move there.
+    """The points of a field that this rank writes. Making it is *Collective*: they move.
 
-    Chunks are filtered, and then written where HDF5 wants them. HDF5 assigns the place of a chunk
-    when it knows its size. So rank 0 lets HDF5 write as many bytes into a `CapturedFile`, which
-    drops them, and all ranks write theirs to the places that result. Meanwhile nothing else may
-    change the file through HDF5.
+    HDF5 assigns the place of a chunk when it knows its size. So rank 0 lets HDF5 write as
+    many bytes into a `CapturedFile`, which drops them, and all ranks write to the places it finds.
     """
 
     def __init__(
@@ -197,10 +182,7 @@ class Part:
         self._sum = 0
 
     def work(self) -> None:
-        """Compute, and write what already has its place in the file. Local, as are its errors.
-
-        It never waits for another rank, so it may run in a thread.
-        """
+        """Compute, and write what has its place. Local: it may run in a thread."""
         block, self._block = self._block, None
         entry, writer = self._entry, self._writer
         if block is not None and not entry.chunks:
@@ -222,10 +204,7 @@ class Part:
                     self._moved(box.volume * entry.dtype.itemsize)
 
     def finish(self) -> int:
-        """Write the rest; return this rank's part of the checksum, modulo ``2**64``. *Collective*.
-
-        Errors of writing are kept by the file.
-        """
+        """Write the rest; return this rank's part of the checksum. *Collective*."""
         if self._entry.chunks:
             starts = through_root(self._tiles.topology.comm, self._sizes, self._place)
             self._writer.file.attempt(lambda: self._write(starts))
