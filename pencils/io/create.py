@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
 from pencils.io.captured_file import CapturedFile, changing
-from pencils.io.chunks import chunk_box
-from pencils.io.contents import Contents
 from pencils.io.direct import checksum
 from pencils.io.file_access import open_to_write, write
 from pencils.io.file_info import (
@@ -31,6 +29,8 @@ from pencils.io.file_info import (
     DatasetInfo,
     Stored,
 )
+from pencils.io.options import Contents
+from pencils.io.slabs import chunk_box
 from pencils.io.vtkhdf import write_view
 from pencils.plans import Freeable
 

@@ -22,13 +22,13 @@ from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, topology_of
 from pencils.distribute.placement import ArrayLike
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.common import describe_seen
 from pencils.io.direct import checksum, checksum_box
 from pencils.io.file_access import on_root, open_regular
 from pencils.io.file_info import Access, FileInfo
 from pencils.io.options import as_path, read_names
 from pencils.io.reading import compare, default_targets, read_contents, read_targets
+from pencils.io.slabs import chunk_box, count_chunks, enlarge
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.errors import CheckpointError
-from pencils.io.chunks import chunk_box
 from pencils.io.file_access import open_to_read
 from pencils.io.file_info import MOST_GROUPS
+from pencils.io.slabs import chunk_box
 from pencils.layout import Box, Selection
 from pencils.plans import Freeable
 

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -18,21 +17,21 @@ from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
-from pencils.io.chunks import read_chunks, read_compression
 from pencils.io.commit import discard, make_temporary
 from pencils.io.common import check_folder
-from pencils.io.contents import gather_contents, whole_grid
 from pencils.io.file_access import on_root
 from pencils.io.file_info import RESERVED
 from pencils.io.options import (
     as_attrs,
     as_path,
     check_notes,
+    gather_contents,
     read_facts,
     read_grid,
     split_attrs,
+    whole_grid,
 )
-from pencils.io.slabs import Slabs
+from pencils.io.slabs import Slabs, read_chunks, read_compression
 from pencils.io.writers import HDF5Writer, Part
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
@@ -176,29 +175,31 @@ def save(
         given, facts = as_attrs(attrs, RESERVED), read_facts(step, time)
         room = 1 if align is None else as_int("align", align, least=1)
         agree(attrs=sorted(given), **facts, align=room, halo=bool(halo), checksum=bool(checksum))
-        agree(wait=bool(wait))
-        filters, extents = read_compression(compression), read_chunks(chunks)
-        agree(compression=filters)
-        contents = gather_contents(fields, read_grid(grid), comm.size, filters, extents)
-        if any(entry.chunks for entry in contents.entries):
+        filters = read_compression(compression)
+        agree(wait=bool(wait), compression=filters)
+        of_file, notes = split_attrs(given)
+        contents = gather_contents(
+            fields,
+            read_grid(grid),
+            comm.size,
+            compression=filters,
+            chunks=read_chunks(chunks),
+            attrs=of_file,
+            dataset_attrs=notes,
+            step_and_time=facts,
+            align=room,
+            summed=bool(checksum),
+        )
+        entries = [entry for entry in contents.entries if entry.nbytes]
+        if any(entry.chunks for entry in entries):
             from pencils.io.create import check_filters  # most ranks never need h5py
 
-            check_filters(contents.entries, filters)
+            check_filters(entries, filters)
         agree(**contents.agreed_values)
-        of_file, notes = split_attrs(given)
         check_notes(notes, [*contents.fields, *contents.values])
         if wait and not halo:
-            moving = (entry for entry in contents.entries if entry.nbytes)
-            pairs = ((contents.fields[one.name], one.chunks[one.components :]) for one in moving)
-            slabs.prepare(agree, pairs)
-    contents = replace(
-        contents,
-        attrs=of_file,
-        dataset_attrs=notes,
-        step_and_time=facts,
-        align=room,
-        summed=bool(checksum),
-    )
+            moving = ((contents.fields[one.name], one.chunks[one.components :]) for one in entries)
+            slabs.prepare(agree, moving)
     if halo:
         contents = contents.with_boundary()
     writer = HDF5Writer(topology, target, contents)

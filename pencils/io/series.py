@@ -29,18 +29,19 @@ from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.commit import clean, commit, discard, made, make_temporary, set_aside
 from pencils.io.common import check_folder
-from pencils.io.contents import are_fields, whole_grid
 from pencils.io.direct import FileBlocks, add_sums, carry_sums, write_part
 from pencils.io.file_access import from_root
 from pencils.io.file_info import RESERVED, TIME, Stored
 from pencils.io.options import (
     already_there,
+    are_fields,
     as_attrs,
     as_path,
     read_facts,
     read_grid,
     read_mode,
     split_attrs,
+    whole_grid,
 )
 from pencils.io.series_state import (
     SUMS,

@@ -21,7 +21,6 @@ import numpy as np
 from pencils.errors import CheckpointError
 from pencils.io import hdf5
 from pencils.io.captured_file import CapturedFile, Change, changing
-from pencils.io.chunks import chunk_in_order, count_chunks
 from pencils.io.create import describe_all, label, reserve, store_attribute, store_value
 from pencils.io.direct import FileBlocks
 from pencils.io.file_access import open_to_read, open_to_write
@@ -53,6 +52,7 @@ from pencils.io.manifest import (
 from pencils.io.objects import read_checked
 from pencils.io.seal import END_FIELD, differences, repair, seal_again, seal_new, switch
 from pencils.io.series_state import SUMS, Column, SeriesState
+from pencils.io.slabs import chunk_in_order, count_chunks
 from pencils.io.vtkhdf import update_view, write_view
 
 # A record lists that many extents outside its sum, and refers to an earlier record for others.

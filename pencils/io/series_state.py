@@ -20,9 +20,8 @@ from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.io.contents import check_groups, known_extents
 from pencils.io.file_info import COORDINATE, RESERVED, TIME, DatasetInfo, Stored, encode
-from pencils.io.options import check_notes, read_fields
+from pencils.io.options import check_groups, check_notes, known_extents, read_fields
 from pencils.layout import Selection
 from pencils.layout.box import as_slice
 from pencils.pencil import Pencil

@@ -20,16 +20,15 @@ from pencils.array.pencil_array import PencilArray
 from pencils.bars import BYTES, OnProgress, ignore, shown
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.io.chunks import chunk_box, joined
 from pencils.io.commit import allocate, clean, commit, discard, make_temporary
 from pencils.io.common import check_visible_on_all_hosts
-from pencils.io.contents import Contents
 from pencils.io.direct import FileBlocks, add_sums, carry_sums, checksum_box, write_part
 from pencils.io.file_access import from_root, system, through_root
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent
+from pencils.io.options import Contents
 from pencils.io.seal import seal_new
-from pencils.io.slabs import Slabs, find_plan
+from pencils.io.slabs import Slabs, chunk_box, find_plan, joined
 from pencils.io.writer_lock import check_unlocked
 
 if TYPE_CHECKING:

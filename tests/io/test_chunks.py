@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.io.chunks import (
+from pencils.io.slabs import (
     GOOD_BYTES,
     MOST_BYTES,
     choose_chunk,

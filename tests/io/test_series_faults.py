@@ -14,8 +14,8 @@ from pencils.comm.file import SharedFile
 from pencils.errors import CheckpointError
 from pencils.io import seal, series_file, writers
 from pencils.io import series as appending
-from pencils.io.chunks import chunk_in_order
 from pencils.io.manifest import check_manifest
+from pencils.io.slabs import chunk_in_order
 from pencils.io.writer_lock import WriterLock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
