@@ -64,15 +64,18 @@ class Lab:
         assert fault is None, fault
         return result
 
+    def look(self, path, function, mode="r"):
+        """Return what a function finds, or changes, in the open file on rank 0, for all."""
+
+        def run():
+            with h5py.File(path, mode) as file:
+                return function(file)
+
+        return self.on_root(run)
+
     def stored(self, path):
         """Read all datasets by plain h5py on rank 0, for all."""
-
-        def read():
-            with h5py.File(path) as file:
-                things = {name: file[name] for name in file if name != "VTKHDF"}
-                return {name: thing[...] for name, thing in things.items()}
-
-        return self.on_root(read)
+        return self.look(path, lambda f: {name: f[name][...] for name in f if name != "VTKHDF"})
 
     def everywhere(self, condition):
         """Whether it is true on every rank."""
@@ -97,6 +100,12 @@ class Lab:
         assert None not in found, f"not raised on ranks {[r for r, f in enumerate(found) if not f]}"
         assert len({kind for kind, _ in found}) == 1, found
         return mine
+
+    def refuses(self, kind, texts, function, *args, **kwargs):
+        """Call a function that has to raise this error on every rank, with these texts in it."""
+        found, said = self.raised(function, *args, **kwargs)
+        assert found is kind
+        assert all(text in said for text in ([texts] if isinstance(texts, str) else texts)), said
 
     def some_pencils(self, shape, count=4, seed=0):
         """Pencils of one shape that differ in all that a pencil may differ in."""
