@@ -208,16 +208,17 @@ def checksum(data: NDArray[Any], first: int = 0) -> int:
     The elements are in C order, and of any type without Python objects; their bytes count. The sum
     is to be added modulo ``2**64`` to those of other parts.
     """
-    flat = np.ascontiguousarray(data).reshape(-1)
-    return checksum_box(flat, (first,), (first + flat.size,))
+    flat, kernels = np.ascontiguousarray(data).reshape(-1), _kernels()
+    if kernels is None:
+        return checksum_box(flat, (first,), (first + flat.size,))
+    width = gcd(data.itemsize, _WORD_BYTES)
+    return int(kernels.mixed_sum(flat.view(np.uint8), width, first * _words_each(data.dtype)))
 
 
 def checksum_box(data: NDArray[Any], start: Sequence[int], shape: Sequence[int]) -> int:
     """Compute the checksum of a box that begins at index `start` of an array of this `shape`."""
     steps, total = strides(shape), 0
-    at_once = _kernels() is not None and data.flags.c_contiguous
-    most = data.size if at_once else _PIECE // _words_each(data.dtype)
-    for piece in Box.of_shape(data.shape).pieces(max(1, most)):
+    for piece in Box.of_shape(data.shape).pieces(max(1, _PIECE // _words_each(data.dtype))):
         index = (at + lo for at, lo in zip(piece.start, start, strict=True))
         first = sum(i * step for i, step in zip(index, steps, strict=True))
         part: tuple[Any, ...] = (*piece.slices(), ...)  # an array even of a single element

@@ -193,7 +193,7 @@ def load(
             targets = read_targets(template, into, wanted, halo, private.size)
             if comm is not None:
                 raise ArgumentError("leave out comm: template and into have their own processes")
-        agree(template=targets, halo=halo if targets is None else None)
+        agree(template=repr(targets), halo=halo if targets is None else None)
     # Fields that have a target; None if all have.
     among = None if targets is None or None in targets else list(targets)
     file = describe_seen(

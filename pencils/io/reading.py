@@ -75,10 +75,6 @@ class Target:
             self.pencil, dtype, components, singletons, halo, zero=any(map(any, halo))
         )
 
-    def canonical_form(self) -> object:
-        """Return what must be the same on all ranks: of `like` shape and dtype, not data."""
-        return repr(self)
-
     def __repr__(self) -> str:
         text = f"{self.pencil!r} halo={self.halo}"
         if self.like is None:

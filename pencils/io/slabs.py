@@ -7,7 +7,7 @@ filtered as a whole, so each is on one rank. `FilePlan` is the one plan from fie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isqrt, prod
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,6 @@ Extents = tuple[int, ...]
 GOOD_BYTES = 2**20
 # HDF5 keeps the size of a chunk in 32 bits.
 MOST_BYTES = 2**32 - 1
-# Chunks that follow each other in the file are written together, up to about this number of bytes.
-_RUN_BYTES = 2**23
 _KEYWORDS = ("compression", "compression_opts", "shuffle", "fletcher32", "scaleoffset")
 # Memory for packing, besides the field and the slab.
 STAGING_BYTES = 2**26
@@ -180,20 +178,6 @@ def chunks_of(entry: DatasetInfo, extents: Extents, *, filtered: bool) -> Extent
             "which HDF5 cannot store; make them smaller"
         )
     return (1,) * lead + extents
-
-
-def joined(chunks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytearray]]:
-    """Join chunks that follow each other in the file."""
-    start, run = 0, bytearray()
-    for place, data in chunks:
-        if run and (place != start + len(run) or len(run) >= _RUN_BYTES):
-            yield start, run
-            run = bytearray()
-        if not run:
-            start = place
-        run += data
-    if run:
-        yield start, run
 
 
 def slab_dimension(shape: tuple[int, ...]) -> int:
@@ -364,8 +348,10 @@ class Slabs:
         their runs must be longer. *Collective*, unless `local`, and the same on all ranks.
         """
         layout, topology = u.extent.layout, u.pencil.topology
-        if is_slab(layout) or not self._direct:
-            return is_slab(layout)
+        if is_slab(layout):
+            return True
+        if not self._direct:
+            return False
         nodes = topology.known_nodes if local else topology.nodes
         least = DIRECT_BYTES if nodes == 1 else _STRIPE_BYTES
         return nodes is not None and run_bytes(layout, u.dtype.itemsize) >= least

@@ -28,13 +28,16 @@ from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent
 from pencils.io.options import Contents
 from pencils.io.seal import seal_new
-from pencils.io.slabs import Slabs, chunk_box, find_plan, joined
+from pencils.io.slabs import Slabs, chunk_box, find_plan
 from pencils.io.writer_lock import check_unlocked
 
 if TYPE_CHECKING:
     from pencils.comm.topology import Topology
 
 Ints = NDArray[np.int64]
+
+# Chunks that follow each other are written together, up to about this number of bytes.
+_RUN_BYTES = 2**23
 
 
 class HDF5Writer:
@@ -225,7 +228,13 @@ class Part:
         return [places[key] for key in keys]
 
     def _write(self, starts: Ints) -> None:
-        file, chunks = self._writer.file, (data for data, _ in self._packed)
-        for start, run in joined(zip(starts.ravel().tolist(), chunks, strict=True)):
-            file.write(start, np.frombuffer(run, np.uint8))
+        file, run, begin = self._writer.file, bytearray(), 0  # of chunks that follow each other
+        for start, (data, _) in zip(starts.ravel().tolist(), self._packed, strict=True):
+            if run and (start != begin + len(run) or len(run) >= _RUN_BYTES):
+                file.write(begin, np.frombuffer(run, np.uint8))
+                run = bytearray()
+            begin = begin if run else start
+            run += data
+        if run:
+            file.write(begin, np.frombuffer(run, np.uint8))
         file.raise_error()
