@@ -26,7 +26,7 @@ from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.options import as_path
 from pencils.io.reading import Target
 from pencils.io.seal import reseal
-from pencils.io.slabs import Slabs
+from pencils.io.slabs import FileMoves
 from pencils.io.writer_lock import WriterLock
 from pencils.layout import Selection
 from pencils.pencil import Pencil
@@ -203,7 +203,7 @@ class StoredField:
             selection = self._check(u, key)
             writer = self._file.writer()
             agree(name=self.dataset.name, key=selection, pencil=u.pencil, dtype=u.dtype)
-            slabs = Slabs()
+            slabs = FileMoves()
             slabs.prepare(agree, [(u, ())])
         with closing(slabs):
             slab = slabs.of(u)

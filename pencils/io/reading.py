@@ -25,7 +25,14 @@ from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.direct import add_sums, carry_sums, checksum_box, is_direct, read_points
 from pencils.io.file_info import DatasetInfo, FileInfo, damaged, decode, encode
 from pencils.io.options import read_name
-from pencils.io.slabs import Slabs, boundary_widths, copy_common, has_room, widened, with_boundary
+from pencils.io.slabs import (
+    FileMoves,
+    boundary_widths,
+    copy_common,
+    has_room,
+    widened,
+    with_boundary,
+)
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -237,7 +244,7 @@ def read_contents(
             return reader.sums
 
         agree, sums = _sum_together(comm, "load", file, read)
-        with closing(Slabs()) as slabs:
+        with closing(FileMoves()) as slabs:
             for one, raw in reader.rest:
                 slabs.fill(raw, partial(reader.read_bytes, one))
     if reader.rest or any(one.checksum is None for one in file.datasets):

@@ -31,7 +31,7 @@ from pencils.io.options import (
     split_attrs,
     whole_grid,
 )
-from pencils.io.slabs import Slabs, read_chunks, read_compression
+from pencils.io.slabs import FileMoves, read_chunks, read_compression
 from pencils.io.writers import HDF5Writer, Part
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
@@ -167,7 +167,7 @@ def save(
     """
     things: Any = fields  # before it is checked
     topology = topology_among(*(things.values() if isinstance(things, Mapping) else ()))
-    comm, slabs = topology.comm, Slabs(direct=True)
+    comm, slabs = topology.comm, FileMoves(direct=True)
     grid = whole_grid(comm, "save", grid)
     with agreed(comm, "save") as agree:
         target = as_path(path)
@@ -247,7 +247,7 @@ class Saving(CollectiveBlock):
         self._written.set_result(None)  # as long as there is no thread
         stop = Event()
         try:
-            with closing(Slabs(copies=True)) as slabs:
+            with closing(FileMoves(copies=True)) as slabs:
                 for entry in writer.entries:
                     if entry.nbytes:
                         self._parts[entry.name] = Part(writer, fields[entry.name], entry, slabs)

@@ -51,7 +51,7 @@ from pencils.io.series_state import (
     read_samples,
     take,
 )
-from pencils.io.slabs import Slabs
+from pencils.io.slabs import FileMoves
 from pencils.io.writer_lock import WriterLock
 from pencils.layout import Selection
 from pencils.pencil import Pencil
@@ -212,7 +212,7 @@ class TimeSeries(CollectiveBlock):
             taken = {name: take(*pair) for name, pair in selected.items()}
             if self._file is not None:
                 self._compare(self._file, *describe_columns(selected, taken, values, self._grid))
-            slabs = Slabs()
+            slabs = FileMoves()
             slabs.prepare(agree, ((taken[name], ()) for name in sorted(taken)))
         self._failed = True
         with self._releasing():
@@ -331,7 +331,7 @@ class TimeSeries(CollectiveBlock):
         time: float,
         fields: Mapping[str, PencilArray],
         values: Mapping[str, Stored],
-        slabs: Slabs,
+        slabs: FileMoves,
     ) -> None:
         """Add a snapshot, for which all ranks have agreed on what is ready. *Collective*."""
 
@@ -444,7 +444,7 @@ def _write(
     path: str,
     step: int,
     targets: Mapping[str, tuple[PencilArray, FileBlocks]],
-    slabs: Slabs,
+    slabs: FileMoves,
 ) -> dict[str, int]:
     """Write fields at new places; return their checksums, as part of all snapshots."""
     file, sums = SharedFile(path, write=True), dict.fromkeys(targets, 0)

@@ -258,7 +258,7 @@ def _key(u: PencilArray, extents: Extents, *, back: bool = False) -> object:
     return "file", u.pencil, FieldSpec.of(u), extents, back
 
 
-class Slabs:
+class FileMoves:
     """Brings fields to slabs or chunks, and back. All but `prepare` and `close` is *Collective*.
 
     The block is kept for the next field, if that has the same type: of a checkpoint, one field at a
@@ -310,7 +310,7 @@ class Slabs:
         if not extents and self._stays(u):
             if not self._copies:
                 return u
-            with agreed(comm, "Slabs"):  # one rank may have no memory for it
+            with agreed(comm, "FileMoves"):  # one rank may have no memory for it
                 copy = u.local.copy()
             return PencilArray.from_block(u.pencil, copy, u.singletons)
         found, block = find_plan(u, extents), self._block
@@ -318,7 +318,7 @@ class Slabs:
         is_ready = plan is found and self._agree is not None and not self._agree.deferred
         if move is None or block is None or not is_ready:
             self._ready.clear()
-            with agreed(comm, "Slabs"):
+            with agreed(comm, "FileMoves"):
                 check()
                 block = self._allocate(found.there, u)
                 move = found.plan.prepared_one(u, block)
@@ -330,7 +330,7 @@ class Slabs:
     def fill(self, u: PencilArray, read: Callable[[PencilArray], object]) -> None:
         """Let `read` fill a slab, which may fail on one rank, and move it to `u`."""
         found = find_plan(u, back=True)
-        with agreed(u.pencil.topology.comm, "Slabs"):
+        with agreed(u.pencil.topology.comm, "FileMoves"):
             slab = self._allocate(found.there, u)
             read(slab)
             move = found.plan.prepared_one(slab, u)

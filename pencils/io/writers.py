@@ -28,7 +28,7 @@ from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent
 from pencils.io.options import Contents
 from pencils.io.seal import seal_new
-from pencils.io.slabs import Slabs, chunk_box, find_plan
+from pencils.io.slabs import FileMoves, chunk_box, find_plan
 from pencils.io.writer_lock import check_unlocked
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class HDF5Writer:
                 raise
         return target, temporary, fields, values, self.file.place()
 
-    def write(self, fields: Mapping[str, PencilArray], slabs: Slabs) -> None:
+    def write(self, fields: Mapping[str, PencilArray], slabs: FileMoves) -> None:
         """Write the fields, and give the file its name, or remove it. *Collective*."""
         share = sum(entry.nbytes for entry in self.entries) // self._comm.size
         sums = dict.fromkeys((entry.name for entry in self.entries), 0)
@@ -171,7 +171,7 @@ class Part:
         writer: HDF5Writer,
         u: PencilArray,
         entry: DatasetInfo,
-        slabs: Slabs,
+        slabs: FileMoves,
         moved: OnProgress = ignore,
     ) -> None:
         self._writer, self._entry, self._moved = writer, entry, moved

@@ -232,16 +232,16 @@ def test_a_relative_path_is_that_of_the_beginning(path, pencil, monkeypatch):
 def test_no_room_for_the_copy_on_one_rank(path, pencil, monkeypatch, lab):
     from pencils.io import slabs
 
-    class Full(slabs.Slabs):
+    class Full(slabs.FileMoves):
         def of(self, field, *rest):
             slab = super().of(field, *rest)
-            with slabs.agreed(field.pencil.topology.comm, "Slabs"):
+            with slabs.agreed(field.pencil.topology.comm, "FileMoves"):
                 if field.pencil.rank == field.pencil.size - 1:
                     raise MemoryError
             return slab
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["pencils.io.save"], "Slabs", Full)
+        patch.setattr(sys.modules["pencils.io.save"], "FileMoves", Full)
         error = lab.raised(pencils.save, path, {"u": pencils.ones(pencil)}, wait=False)[0]
     assert error is MemoryError
     assert lab.on_root(os.listdir, path.parent) == ["a.h5"]
