@@ -16,7 +16,15 @@ from numpy.typing import DTypeLike
 from pencils.array import reductions
 from pencils.array.allocation import Array
 from pencils.array.base import Field
-from pencils.array.global_reduction import NO_VALUE, Axis, Reduction, any_of, arg_extremum, own_part, reduce_field
+from pencils.array.global_reduction import (
+    NO_VALUE,
+    Axis,
+    Reduction,
+    any_of,
+    arg_extremum,
+    own_part,
+    reduce_field,
+)
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError

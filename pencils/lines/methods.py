@@ -14,9 +14,9 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle
 from pencils.comm.memory import array_at
+from pencils.comm.methods.shared import IN_PLACE, OFFSET, STRIDES, WINDOW, SharedMemoryGroup
 from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers, synchronize
-from pencils.comm.methods.shared import IN_PLACE, OFFSET, STRIDES, WINDOW, SharedMemoryGroup
 from pencils.layout.layout import Extent
 from pencils.layout.split import Split
 from pencils.pencil import Pencil
