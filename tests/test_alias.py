@@ -8,12 +8,12 @@ import pytest
 from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
+    all_raise,
     everywhere,
     holds,
     named,
     numbered,
     on_nodes,
-    raise_together,
     random_pencil,
     ranks_at_fault,
     ways,
@@ -180,9 +180,6 @@ def test_memory_lives_as_long_as_any_of_them(comm):
     assert everywhere(comm, not any(other.local.any() for other in others))
 
 
-# Mistakes.
-
-
 def test_wrong_arguments(comm):
     pens = stages(comm)
     alone = Pencil(SHAPE, MPI.COMM_SELF)
@@ -197,14 +194,10 @@ def test_wrong_arguments(comm):
         wrong.append((((pens[0], alone),), PencilMismatchError, "other processes"))
     for args, kind, text in wrong:
         for shared in (False, True):
-            raise_together(
-                comm, kind, text, call=lambda args=args, shared=shared: alias(*args, shared=shared)
-            )
+            all_raise(comm, kind, text, alias, *args, shared=shared)
     for rest, kind in (({"components": -1}, ArgumentError), ({"dims": 3}, ArgumentError)):
         for shared in (False, True):
-            raise_together(
-                comm, kind, call=lambda r=rest, shared=shared: alias(pens, **r, shared=shared)
-            )
+            all_raise(comm, kind, "", alias, pens, **rest, shared=shared)
 
 
 def test_wrong_arguments_on_one_rank(comm):
@@ -212,19 +205,16 @@ def test_wrong_arguments_on_one_rank(comm):
     for rank in ranks_at_fault(comm):
         odd = comm.rank == rank
         for bad, kind in (((), ArgumentError), (None, TypeError), ((pens[0], 3), TypeError)):
-            raise_together(
-                comm,
-                kind,
-                named(comm, rank),
-                call=lambda bad=bad, odd=odd: alias(bad if odd else pens, shared=True),
-            )
+            all_raise(comm, kind, named(comm, rank), alias, bad if odd else pens, shared=True)
         if comm.size > 1:
             for args, name in (((pens[:2],), "pencils"), ((pens, "f4"), "dtype")):
-                raise_together(
+                all_raise(
                     comm,
                     RankDisagreementError,
                     f"disagree on {name}",
-                    call=lambda args=args, odd=odd: alias(*args if odd else (pens,), shared=True),
+                    alias,
+                    *args if odd else (pens,),
+                    shared=True,
                 )
         assert alias(pens, shared=True)[1].pencil is pens[1]
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from mpi_helpers import (
     ON_ONE_NODE,
+    all_raise,
     collectives,
     count_calls,
     everywhere,
     numbered,
-    raise_together,
     ranks_at_fault,
 )
 
@@ -198,7 +198,7 @@ def test_mistakes_of_one_rank_change_nothing(comm, pair):
         for rank in ranks_at_fault(comm):
             for wrong, kind, text in cases:
                 call = wrong if comm.rank == rank else lambda: transpose(u, columns, out)
-                raise_together(comm, kind, text, call=call)
+                all_raise(comm, kind, text, call)
                 assert everywhere(comm, (out.local == -1).all())
         if not warm:
             assert everywhere(comm, holds(transpose(u, columns), data))
@@ -285,4 +285,4 @@ def test_a_pencil_of_a_communicator_that_was_freed_is_no_target(comm):
     for _ in range(2):
         assert transpose(u, across).pencil is across
     other.Free()
-    raise_together(comm, PencilMismatchError, call=lambda: transpose(u, across))
+    all_raise(comm, PencilMismatchError, "", transpose, u, across)

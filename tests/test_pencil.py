@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault
+from mpi_helpers import all_raise, everywhere, random_pencil, ranks_at_fault
 
 import pencils
 from pencils import Pencil
@@ -143,7 +143,7 @@ def test_staggered_in_words(comm):
         (TypeError, None, "axis=None must be an integer"),
         (TypeError, "x", "axis='x' must be an integer"),
     ):
-        raise_together(comm, kind, text, call=lambda axis=axis: pen.staggered(axis))
+        all_raise(comm, kind, text, pen.staggered, axis)
 
 
 def test_equal_by_value(comm):
@@ -224,16 +224,14 @@ def test_different_arguments_on_one_rank_are_named(comm, other, name):
         mine = other if comm.rank == rank else {}
         made = {"shape": SHAPE, "comm": comm, **mine}
         for call in (lambda made=made: Pencil(**made), lambda mine=mine: pen.with_(**mine)):
-            raise_together(comm, RankDisagreementError, f"disagree on {name}", call=call)
+            all_raise(comm, RankDisagreementError, f"disagree on {name}", call)
         assert pen.with_() == Pencil(SHAPE, comm)
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
 def test_another_grid_on_one_rank_is_named(comm):
     grid = (1, comm.size) if comm.rank == 0 else (comm.size, 1)
-    raise_together(
-        comm, RankDisagreementError, "disagree on grid", call=lambda: Pencil(SHAPE, comm, grid=grid)
-    )
+    all_raise(comm, RankDisagreementError, "disagree on grid", Pencil, SHAPE, comm, grid=grid)
 
 
 def test_equal_arguments_may_look_different(comm):

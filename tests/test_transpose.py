@@ -9,6 +9,7 @@ from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
     METHODS,
+    all_raise,
     everywhere,
     holds,
     named,
@@ -17,7 +18,6 @@ from mpi_helpers import (
     one_after_the_other,
     one_node,
     other_blocks,
-    raise_together,
     random_pencil,
     ranks_at_fault,
     spread,
@@ -206,7 +206,7 @@ def test_a_forgotten_handle_is_completed_by_free(comm, pair, method):
     assert everywhere(comm, holds(v, data))
     plan.free()
     u = spread(pair[0], data)
-    raise_together(comm, ArgumentError, "freed", "make a new one", call=lambda: plan(u))
+    all_raise(comm, ArgumentError, ("freed", "make a new one"), plan, u)
     with plan_of(pair, method) as another:
         late = another.start(u)
     assert everywhere(comm, holds(late.wait(), data))
@@ -359,9 +359,6 @@ def test_a_call_after_the_communicator_is_gone(comm, used):
             call(u, v)
 
 
-# Plans kept by transpose().
-
-
 def test_plans_are_found_again_and_not_hoarded(comm):
     private = comm.Dup()
     pen = Pencil((4, 3), private, decomp=0)
@@ -375,9 +372,6 @@ def test_plans_are_found_again_and_not_hoarded(comm):
         assert everywhere(comm, holds(transpose(spread(pen, data), columns), data))
     assert len(plans) == MOST_PLANS
     private.Free()
-
-
-# Mistakes.
 
 
 def wrong_fields(pair):
@@ -412,9 +406,7 @@ def test_wrong_fields_on_one_rank(comm, pair):
     for u, out, kind, text in wrong_fields(pair):
         for rank in ranks_at_fault(comm):
             mine = (u, pair[1], out) if comm.rank == rank else (good, pair[1])
-            raise_together(
-                comm, kind, named(comm, rank), text, call=lambda mine=mine: transpose(*mine)
-            )
+            all_raise(comm, kind, (named(comm, rank), text), transpose, *mine)
         assert everywhere(comm, holds(transpose(good, pair[1]), data))
 
 
@@ -426,13 +418,7 @@ def test_wrong_fields_for_a_plan_on_one_rank(comm, pair):
             for rank in ranks_at_fault(comm):
                 mine = (u, out) if comm.rank == rank else (good,)
                 for call in (plan, plan.start):
-                    raise_together(
-                        comm,
-                        kind,
-                        named(comm, rank),
-                        text,
-                        call=lambda call=call, mine=mine: call(*mine),
-                    )
+                    all_raise(comm, kind, (named(comm, rank), text), call, *mine)
             assert everywhere(comm, holds(plan(good), data))
 
 
@@ -444,37 +430,31 @@ def test_wrong_pencils_on_one_rank(comm, pair):
         odd = comm.rank == rank
         for wrong, kind in ((None, TypeError), ("columns", TypeError), (u, TypeError)):
             target = wrong if odd else pair[1]
-            raise_together(comm, kind, named(comm, rank), call=lambda t=target: transpose(u, t))
-            raise_together(
-                comm, kind, named(comm, rank), call=lambda t=target: Transposition(pair[0], t)
-            )
+            all_raise(comm, kind, named(comm, rank), transpose, u, target)
+            all_raise(comm, kind, named(comm, rank), lambda t=target: Transposition(pair[0], t))
             if wrong is not u:
-                raise_together(
+                all_raise(
                     comm,
                     kind,
                     named(comm, rank),
-                    call=lambda w=wrong, odd=odd: transpose(w if odd else u, pair[1]),
+                    lambda w=wrong, odd=odd: transpose(w if odd else u, pair[1]),
                 )
-                raise_together(
+                all_raise(
                     comm,
                     kind,
                     named(comm, rank),
-                    call=lambda w=wrong, odd=odd: Transposition(w if odd else pair[0], pair[1]),
+                    lambda w=wrong, odd=odd: Transposition(w if odd else pair[0], pair[1]),
                 )
         for call in (
             lambda odd=odd: transpose(u, larger if odd else pair[1]),
             lambda odd=odd: Transposition(pair[0], larger if odd else pair[1]),
         ):
             kind = RankDisagreementError if comm.size > 1 else PencilMismatchError
-            raise_together(comm, kind, "(8, 6, 5)", call=call)
+            all_raise(comm, kind, "(8, 6, 5)", call)
         assert everywhere(comm, holds(transpose(u, pair[1]), data))
-    raise_together(
-        comm, PencilMismatchError, "same global shape", call=lambda: transpose(u, larger)
-    )
-    raise_together(
-        comm, TypeError, "must be a PencilArray", call=lambda: transpose(u.local, "columns")
-    )
-    raise_together(comm, TypeError, "must be a Pencil", call=lambda: Transposition(None, None))
+    all_raise(comm, PencilMismatchError, "same global shape", transpose, u, larger)
+    all_raise(comm, TypeError, "must be a PencilArray", transpose, u.local, "columns")
+    all_raise(comm, TypeError, "must be a Pencil", Transposition, None, None)
 
 
 @pytest.mark.parametrize(
@@ -495,13 +475,7 @@ def test_wrong_pencils_on_one_rank(comm, pair):
 def test_wrong_options_on_one_rank(comm, pair, wrong, kind, text):
     for rank in ranks_at_fault(comm):
         mine = wrong if comm.rank == rank else {}
-        raise_together(
-            comm,
-            kind,
-            named(comm, rank),
-            text,
-            call=lambda mine=mine: Transposition(*pair, **mine),
-        )
+        all_raise(comm, kind, (named(comm, rank), text), Transposition, *pair, **mine)
         with plan_of(pair) as plan:
             assert everywhere(comm, holds(plan(spread(pair[0], numbered(SHAPE))), numbered(SHAPE)))
 
@@ -519,39 +493,35 @@ def test_different_arguments_on_one_rank_are_named(comm, pair):
         for rank in ranks_at_fault(comm):
             odd = comm.rank == rank
             for name, other in others.items():
-                raise_together(
+                all_raise(
                     comm,
                     RankDisagreementError,
                     f"disagree on {name}",
-                    call=lambda o=other, odd=odd: transpose(o if odd else u, pair[1]),
+                    lambda o=other, odd=odd: transpose(o if odd else u, pair[1]),
                 )
-            raise_together(
+            all_raise(
                 comm,
                 RankDisagreementError,
                 "disagree on target",
-                call=lambda odd=odd: transpose(u, pair[0] if odd else pair[1]),
+                lambda odd=odd: transpose(u, pair[0] if odd else pair[1]),
             )
             for name, value in options.items():
                 mine = {name: value} if odd else {}
-                raise_together(
+                all_raise(
                     comm,
                     RankDisagreementError,
                     f"disagree on {'singletons' if name == 'dims' else name}",
-                    call=lambda mine=mine: Transposition(*pair, **mine),
+                    Transposition,
+                    *pair,
+                    **mine,
                 )
             mine = another if odd else plan
-            raise_together(
-                comm,
-                RankDisagreementError,
-                "disagree on plan",
-                "last",
-                call=lambda mine=mine: mine.start(u),
-            )
-            raise_together(
+            all_raise(comm, RankDisagreementError, ("disagree on plan", "last"), mine.start, u)
+            all_raise(
                 comm,
                 RankDisagreementError,
                 "disagree on call",
-                call=lambda odd=odd: gather(u) if odd else plan.start(u),
+                lambda odd=odd: gather(u) if odd else plan.start(u),
             )
         assert everywhere(comm, holds(plan(u), data))
 
@@ -561,7 +531,7 @@ def test_a_plan_freed_on_one_rank_raises_on_all(comm, pair):
     if comm.rank == comm.size - 1:
         plan.free()
     u = zeros(pair[0])
-    raise_together(comm, ArgumentError, named(comm, comm.size - 1), "freed", call=lambda: plan(u))
+    all_raise(comm, ArgumentError, (named(comm, comm.size - 1), "freed"), plan, u)
     plan.free()
 
 
@@ -573,7 +543,7 @@ def test_whatever_a_plan_freed_on_one_rank_is_asked_raises_on_all(comm, pair, na
         plan.free()
     args = ([u],) if name == "batch" else ()
     text = named(comm, comm.size - 1)
-    raise_together(comm, ArgumentError, text, "freed", call=lambda: getattr(plan, name)(*args))
+    all_raise(comm, ArgumentError, (text, "freed"), lambda: getattr(plan, name)(*args))
     plan.free()
 
 
@@ -583,9 +553,9 @@ def test_no_room_on_all_ranks_or_on_one(comm):
     bounds = (0, *[2**30] * comm.size)  # everything goes to rank 0
     target = source.with_(decomp=1, splits=(None, bounds))
     u = PencilArray(source, np.broadcast_to(0.0, source.local_shape))
-    raise_together(comm, MemoryError, named(comm, 0), call=lambda: transpose(u, target))
+    all_raise(comm, MemoryError, named(comm, 0), transpose, u, target)
     with Transposition(source, target) as plan:
-        raise_together(comm, MemoryError, named(comm, 0), call=lambda: plan(u))
+        all_raise(comm, MemoryError, named(comm, 0), plan, u)
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
@@ -595,7 +565,7 @@ def test_another_plan_of_the_same_text_on_one_rank_raises_on_all(comm, pair):
     u = zeros(pair[0])
     for rank in ranks_at_fault(comm):
         plan = other if comm.rank == rank else one
-        raise_together(comm, RankDisagreementError, "which plan", call=lambda p=plan: p(u))
+        all_raise(comm, RankDisagreementError, "which plan", plan, u)
     assert everywhere(comm, not one(u).local.any())
     one.free()
     other.free()

@@ -5,13 +5,13 @@ import json
 import pytest
 from mpi_helpers import (
     ON_ONE_NODE,
+    all_raise,
     everywhere,
     holds,
     named,
     nodes_of,
     numbered,
     pretend_nodes,
-    raise_together,
     ranks_at_fault,
     spread,
 )
@@ -169,7 +169,7 @@ def test_wrong_arguments_on_one_rank(comm, wrong, kind, text):
         mine = {"pencils": stages, "show": False, "repeat": 1} | (
             wrong if comm.rank == rank else {}
         )
-        raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: tune(**mine))
+        all_raise(comm, kind, (named(comm, rank), text), tune, **mine)
 
 
 def test_pencils_that_do_not_belong_together(comm, stages):
@@ -183,11 +183,11 @@ def test_pencils_that_do_not_belong_together(comm, stages):
         with pytest.raises((ArgumentError, PencilMismatchError), match=text):
             tune(pens, grids=grids, show=False)
     if comm.size > 1:
-        raise_together(
+        all_raise(
             comm,
             RankDisagreementError,
             "disagree on options",
-            call=lambda: tune(stages, repeat=1 + (comm.rank == 0), show=False),
+            lambda: tune(stages, repeat=1 + (comm.rank == 0), show=False),
         )
 
 
@@ -203,11 +203,15 @@ def test_a_file_that_was_tampered_with(comm, stages, mpi_tmp_path, spoil):
         (key,) = known
         path.write_text(json.dumps({key: known[key][:-1] if spoil == "cut" else spoil}))
     comm.barrier()
-    raise_together(
+    all_raise(
         comm,
         ArgumentError,
         "not a file that tune() wrote",
-        call=lambda: tune(stages, file=path, show=False, repeat=1),
+        tune,
+        stages,
+        file=path,
+        show=False,
+        repeat=1,
     )
 
 
@@ -218,16 +222,21 @@ def test_a_file_that_is_no_such_file(comm, stages, mpi_tmp_path):
         if comm.rank == 0:
             path.write_text(text)
         comm.barrier()
-        raise_together(
+        all_raise(
             comm,
             ArgumentError,
             "not a file that tune() wrote",
-            call=lambda: tune(stages, file=path, show=False, repeat=1),
+            tune,
+            stages,
+            file=path,
+            show=False,
+            repeat=1,
         )
-    raise_together(
+    all_raise(
         comm,
         FileNotFoundError,
-        call=lambda: tune(stages, file=mpi_tmp_path / "no" / "where", show=False, repeat=1),
+        "",
+        lambda: tune(stages, file=mpi_tmp_path / "no" / "where", show=False, repeat=1),
     )
 
 

@@ -88,9 +88,6 @@ def reduction_swapped(w):
     return call
 
 
-# ---- mistakes ----
-
-
 @case
 def assertion(w):
     u = w.field()
@@ -179,9 +176,6 @@ def block_that_fails(w):
     return call
 
 
-# ---- graphs ----
-
-
 def _execute(comm, outputs, **inputs):
     partition = graph.find_distributed_partition(comm, outputs)
     graph.verify_distributed_partition(comm, partition)
@@ -218,9 +212,6 @@ def graph_of_fields(w):
         w.equal(found["p"], expected[tuple(coords)])
 
     return call
-
-
-# ---- other protocols ----
 
 
 def _cyclic(w):
@@ -305,9 +296,6 @@ if find_spec("mpi4py_fft"):
             w.holds(theirs.to_array(theirs.from_array(u), w.comm), w.data)
 
         return call
-
-
-# ---- transforms ----
 
 
 @each(
@@ -395,9 +383,6 @@ def fft_of_vectors(w):
         assert np.allclose(back.local, w.expected(u)[back.local_slices], atol=1e-2)
 
     return call
-
-
-# ---- parts of all ranks ----
 
 
 @case

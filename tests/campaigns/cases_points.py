@@ -177,9 +177,6 @@ def points_under_way(w):
     return call
 
 
-# ---- collections ----
-
-
 def _collection(w, count=1):
     return (np.arange(w.rows * w.size * count) * 37 % 101.0).reshape(-1, count)
 
@@ -315,9 +312,6 @@ def global_puts_under_way(w):
             w.equal(section, data[w.section])
 
     return call
-
-
-# ---- between points ----
 
 
 def _weights(w, rank):

@@ -102,9 +102,6 @@ def items(p):
     assert np.array_equal(found, data[index]), "Take"
 
 
-# ---- files, other libraries ----
-
-
 @step(1)
 def save(p):
     found = p.free(lambda v: v.u.dtype.isnative)[:2]

@@ -28,9 +28,6 @@ def text_of(variable):
     )
 
 
-# ---- pencils and fields ----
-
-
 @step(2)
 def new_pencil(p):
     pen = p.new_pencil()
@@ -96,9 +93,6 @@ def assign(p):
     v.data[key] = value
     v.check()
     return None
-
-
-# ---- arithmetic ----
 
 
 def _bounded(u):
@@ -171,9 +165,6 @@ def section(p):
     v.data[key] += v.data.dtype.type(1)
     v.check()
     return None
-
-
-# ---- transposes ----
 
 
 @step(3)
@@ -265,9 +256,6 @@ def free_plan(p):
     return None
 
 
-# ---- ghosts ----
-
-
 def _is_padded(v):
     return any(map(any, v.u.halo))
 
@@ -343,9 +331,6 @@ def add_halo(p):
     v.u.accumulate_halo()
     v.check()
     return None
-
-
-# ---- what is under way ----
 
 
 @step(5)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from mpi_helpers import (
     DTYPES,
+    all_raise,
     count_calls,
     everywhere,
     numbered,
-    raise_together,
     random_pencil,
     same,
 )
@@ -166,13 +166,13 @@ def test_equals_numpy_pad(comm, seed, mode, options):
     u = exchanged(pencil, a, halo=halo)
     if mode in ("reflect", "symmetric") and not mirrors_fit(u, mode):
         before = u.padded.tobytes()
-        raise_together(
+        all_raise(
             comm,
             ArgumentError,
-            f"mode='{mode}' needs the points",
-            "as wide on both sides",
-            "fewer processes",
-            call=lambda: u.fill_boundary(mode, **options),
+            (f"mode='{mode}' needs the points", "as wide on both sides", "fewer processes"),
+            u.fill_boundary,
+            mode,
+            **options,
         )
         assert everywhere(comm, u.padded.tobytes() == before)
         return
@@ -188,12 +188,8 @@ def test_element_types(comm, dtype, mode, options):
     u = exchanged(pencil, a, halo=(3, 1))
     arithmetic = mode == "linear_ramp" or "reflect_type" in options
     if arithmetic and dtype.kind not in "biufc":
-        raise_together(
-            comm,
-            TypeError,
-            "computes with numbers",
-            str(dtype),
-            call=lambda: u.fill_boundary(mode, **options),
+        all_raise(
+            comm, TypeError, ("computes with numbers", str(dtype)), u.fill_boundary, mode, **options
         )
         return
     if mode == "linear_ramp" and dtype.kind in "biu":
@@ -318,8 +314,8 @@ def test_functions_of_components(comm):
 def test_functions_that_do_not_fit(comm):
     shape = (4, comm.size)
     u = exchanged(pencils.Pencil(shape, comm, decomp=1), numbered(shape), halo=(1, 0))
-    call = lambda: u.fill_boundary(lambda i, j: np.zeros((3, 2, 5)))  # noqa: E731, ARG005
-    raise_together(comm, ArgumentError, "(3, 2, 5)", "dimension 0", call=call)
+    call = lambda: u.fill_boundary(lambda i, j: np.zeros((3, 2, 5)))
+    all_raise(comm, ArgumentError, ("(3, 2, 5)", "dimension 0"), call)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -339,9 +335,7 @@ def test_antisymmetric_is_twice_the_value_less_the_mirrored_one(comm, seed):
 
 def test_antisymmetric_mirrors_once(comm):
     u = pencils.ones(pencils.Pencil(3, comm), halo=4)
-    raise_together(
-        comm, ArgumentError, "narrower halo", call=lambda: u.fill_boundary("antisymmetric")
-    )
+    all_raise(comm, ArgumentError, "narrower halo", u.fill_boundary, "antisymmetric")
 
 
 def test_values_of_components(comm):
@@ -387,12 +381,8 @@ def test_singletons_and_dimensions_without_halo(comm):
     u.fill_boundary("constant", axis=())
     assert everywhere(comm, u.padded.tobytes() == before)
     for axis in (1, (0, -2)):
-        raise_together(
-            comm,
-            ArgumentError,
-            "dimension 1",
-            "singleton",
-            call=lambda axis=axis: u.fill_boundary("edge", axis=axis),
+        all_raise(
+            comm, ArgumentError, ("dimension 1", "singleton"), u.fill_boundary, "edge", axis=axis
         )
 
 
@@ -404,12 +394,12 @@ def test_dimensions_without_points(comm):
     u.fill_boundary("reflect", axis=0)
     assert everywhere(comm, not u.padded.any())
     for mode in ("edge", "linear_ramp", "reflect", "symmetric"):
-        raise_together(
+        all_raise(
             comm,
             ArgumentError,
-            "dimension 1 has no points",
-            "use 'constant'",
-            call=lambda mode=mode: u.fill_boundary(mode),
+            ("dimension 1 has no points", "use 'constant'"),
+            u.fill_boundary,
+            mode,
         )
     pencils.zeros(pencil, halo=(2, 0)).fill_boundary("edge")
 
@@ -441,7 +431,7 @@ def test_wrong_arguments_raise_on_all_ranks(comm, args, options, kind, texts):
     u = pencils.zeros(
         pencils.Pencil((2, 4, 3), comm, periodic=(False, True, False)), components=3, halo=1
     )
-    raise_together(comm, kind, *texts, call=lambda: u.fill_boundary(*args, **options))
+    all_raise(comm, kind, texts, u.fill_boundary, *args, **options)
     assert everywhere(comm, not u.padded.any())
 
 
@@ -471,12 +461,10 @@ def test_what_differs_from_a_call_before(comm):
     u.fill_boundary("edge", axis=0)
     u.fill_boundary("edge", axis=(0,))
     for options, kind in (({"value": 1}, ArgumentError), ({"axis": (True,)}, TypeError)):
-        raise_together(comm, kind, call=lambda o=options: u.fill_boundary("edge", **o))
-    raise_together(
-        comm, ArgumentError, "value", call=lambda: u.fill_boundary("constant", value="x")
-    )
+        all_raise(comm, kind, "", u.fill_boundary, "edge", **options)
+    all_raise(comm, ArgumentError, "value", u.fill_boundary, "constant", value="x")
     u.padded.flags.writeable = False
-    raise_together(comm, ArgumentError, "read-only", call=lambda: u.fill_boundary("edge"))
+    all_raise(comm, ArgumentError, "read-only", u.fill_boundary, "edge")
 
 
 def test_read_only_fields(comm):
@@ -484,9 +472,7 @@ def test_read_only_fields(comm):
     data = np.zeros(pencil.local_shape[0] + 2)
     data.flags.writeable = False
     u = pencils.PencilArray(pencil, data, halo=1)
-    raise_together(
-        comm, ArgumentError, "read-only", "u.copy()", call=lambda: u.fill_boundary("constant")
-    )
+    all_raise(comm, ArgumentError, ("read-only", "u.copy()"), u.fill_boundary, "constant")
 
 
 def test_lopsided_halos(comm):
@@ -502,20 +488,14 @@ def test_lopsided_halos(comm):
     assert everywhere(comm, equal(u, numpy_pad(u, a, "edge")))
     before = u.padded.copy()
     if comm.size > 1:
-        raise_together(
+        all_raise(
             comm,
             ArgumentError,
-            "0:4 of dimension 0",
-            "block 0:1 at the edge with its halo (3, 0)",
-            "both sides, 3",
-            call=lambda: u.fill_boundary("reflect"),
+            ("0:4 of dimension 0", "block 0:1 at the edge with its halo (3, 0)", "both sides, 3"),
+            u.fill_boundary,
+            "reflect",
         )
-    raise_together(
-        comm,
-        ArgumentError,
-        "has halo (3, 0)",
-        call=lambda: u.fill_boundary("reflect", side="hi"),
-    )
+    all_raise(comm, ArgumentError, "has halo (3, 0)", u.fill_boundary, "reflect", side="hi")
     assert everywhere(comm, equal(u, before))
     few = exchanged(pencil, a, halo=[(1, 1)])
     few.fill_boundary("reflect")
@@ -525,6 +505,4 @@ def test_lopsided_halos(comm):
 def test_as_a_function(comm):
     from pencils.halo.boundary import fill_boundary
 
-    raise_together(
-        comm, TypeError, "u must be a PencilArray", call=lambda: fill_boundary([1], "edge")
-    )
+    all_raise(comm, TypeError, "u must be a PencilArray", fill_boundary, [1], "edge")

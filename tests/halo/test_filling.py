@@ -150,9 +150,6 @@ def test_singletons_are_exchanged_among_ranks_with_the_same_replica(comm, method
         assert everywhere(comm, has_ghosts(field, data + own, before))
 
 
-# Messages.
-
-
 def partners(fields):
     """Tell to which other ranks this one owes points, by the oracle. Collective."""
     pen = fields[0].pencil
@@ -253,9 +250,6 @@ def test_without_checks_a_call_sends_nothing_but_the_data(comm):
         for _ in range(3):
             check_exchange([field], lambda: plan(field))
     assert set(spy.calls) <= {"Send_init", "Recv_init"}
-
-
-# Under way.
 
 
 @few_ways

@@ -9,13 +9,13 @@ import pytest
 from halos import METHODS, check_exchange, exchanged, few_ways, fill, has_ghosts, routes
 from mpi4py import MPI
 from mpi_helpers import (
+    all_raise,
     everywhere,
     named,
     numbered,
     on_nodes,
     one_node,
     other_blocks,
-    raise_together,
     ranks_at_fault,
     same,
     spread,
@@ -41,9 +41,6 @@ def _comm(request):
 @pytest.fixture(name="pen")
 def _pen(comm):
     return Pencil(SHAPE, comm, decomp=(0, 1), periodic=(True, False, True))
-
-
-# Reuse.
 
 
 @few_ways
@@ -158,9 +155,6 @@ def test_fields_may_die_before_their_plan(comm, pen):
         assert everywhere(comm, block() is None)
 
 
-# Life time.
-
-
 def uses(plan, field):
     return [
         lambda: plan(field),
@@ -179,7 +173,7 @@ def test_a_freed_plan_raises(comm, pen, check, used):
         plan.accumulate(field)
     plan.free()
     for use in uses(plan, field):
-        raise_together(comm, ArgumentError, "freed", "make a new one", call=use)
+        all_raise(comm, ArgumentError, ("freed", "make a new one"), use)
     plan.free()
 
 
@@ -194,7 +188,7 @@ def test_a_plan_freed_on_one_rank_raises_on_all(comm, pen, used):
         plan.free()
     before = fill(field)[1]
     for use in uses(plan, field):
-        raise_together(comm, ArgumentError, named(comm, comm.size - 1), "freed", call=use)
+        all_raise(comm, ArgumentError, (named(comm, comm.size - 1), "freed"), use)
     assert everywhere(comm, same(field.padded, before))
     plan.free()
 
@@ -211,8 +205,8 @@ def test_a_plan_after_the_communicator_is_gone(comm, check, used):
     private.Free()
     calls = [*uses(plan, field), field.exchange_halo, field.start_halo_exchange]
     for use in (*calls, field.accumulate_halo, lambda: exchange_halos([field])):
-        raise_together(comm, ArgumentError, "freed", call=use)
-    raise_together(comm, ArgumentError, "freed", call=lambda: HaloExchange(field))
+        all_raise(comm, ArgumentError, "freed", use)
+    all_raise(comm, ArgumentError, "freed", HaloExchange, field)
     plan.free()
 
 
@@ -357,9 +351,6 @@ def test_hundreds_of_plans_leak_nothing(comm):
     private.Free()
 
 
-# Other communicators.
-
-
 @routes
 def test_communicators_of_any_kind(comm, route):
     half = comm.Split(comm.rank % 2, comm.rank)
@@ -389,9 +380,6 @@ def test_halves_of_the_ranks_exchange_at_their_own_pace(comm):
     half.Free()
 
 
-# Mistakes.
-
-
 def locked(field):
     """Make the same field read-only."""
     block = field.padded.copy()
@@ -407,9 +395,9 @@ def check_mistake(comm, good, mistake, calls):
     for rank in ranks_at_fault(comm):
         for call in calls:
             mine = wrong if comm.rank == rank else good
-            raise_together(comm, kind, named(comm, rank), text, call=lambda c=call, m=mine: c(m))
+            all_raise(comm, kind, (named(comm, rank), text), call, mine)
     for call in calls:
-        raise_together(comm, kind, text, call=lambda c=call: c(wrong))
+        all_raise(comm, kind, text, call, wrong)
     unchanged = [same(block, was) for block, was in zip(blocks, before, strict=True)]
     assert everywhere(comm, all(unchanged))
 
@@ -433,10 +421,8 @@ def test_wrong_fields_on_one_rank(comm, pen):
         for call in calls:
             for rank in ranks_at_fault(comm):
                 mine = wrong if comm.rank == rank else [u, v]
-                raise_together(
-                    comm, kind, named(comm, rank), text, call=lambda c=call, m=mine: c(m)
-                )
-            raise_together(comm, kind, text, call=lambda c=call, w=wrong: c(w))
+                all_raise(comm, kind, (named(comm, rank), text), call, mine)
+            all_raise(comm, kind, text, call, wrong)
     boundary = [u, v]
     assert everywhere(comm, all(np.array_equal(f.local, u.local) for f in boundary))
     check_exchange([u, v], lambda: exchange_halos([u, v]))
@@ -468,9 +454,7 @@ def test_wrong_fields_for_verbs_on_one_rank(comm, pen):
         for rank in ranks_at_fault(comm):
             for verb in verbs:
                 mine = wrong if comm.rank == rank else u
-                raise_together(
-                    comm, kind, named(comm, rank), text, call=lambda v=verb, m=mine: v(m)
-                )
+                all_raise(comm, kind, (named(comm, rank), text), verb, mine)
     assert everywhere(comm, np.array_equal(u.local, numbered(SHAPE)[u.local_slices]))
 
 
@@ -496,33 +480,27 @@ def test_different_fields_on_one_rank_are_named(comm, pen):
                 calls.append(lambda f: f[0].start_halo_exchange())
                 calls.append(lambda f: f[0].accumulate_halo())
             for call in calls:
-                raise_together(
-                    comm,
-                    RankDisagreementError,
-                    f"disagree on {name}",
-                    call=lambda c=call, w=wrong, o=odd: c(w if o else [u]),
+                all_raise(
+                    comm, RankDisagreementError, f"disagree on {name}", call, wrong if odd else [u]
                 )
         for options in (
             {"corners": False}, {"route": "sweeps"}, {"method": "messages"}, {"check": False}
         ):  # fmt: skip
-            raise_together(
+            all_raise(
                 comm,
                 RankDisagreementError,
                 f"disagree on {next(iter(options))}",
-                call=lambda o=options, odd=odd: HaloExchange(u, **(o if odd else {})),
+                HaloExchange,
+                u,
+                **options if odd else {},
             )
         for verb in (u.exchange_halo, u.start_halo_exchange, u.accumulate_halo):
-            raise_together(
-                comm,
-                RankDisagreementError,
-                "disagree on corners",
-                call=lambda v=verb, odd=odd: v(corners=not odd),
-            )
-        raise_together(
+            all_raise(comm, RankDisagreementError, "disagree on corners", verb, corners=not odd)
+        all_raise(
             comm,
             RankDisagreementError,
             "disagree on call",
-            call=u.exchange_halo if odd else u.accumulate_halo,
+            u.exchange_halo if odd else u.accumulate_halo,
         )
     assert everywhere(comm, same(u.padded, before))
 
@@ -543,17 +521,18 @@ def test_unknown_routes_and_methods_on_one_rank(comm, pen, wrong):
     ((name, value),) = wrong.items()
     for rank in ranks_at_fault(comm):
         mine = wrong if comm.rank == rank else {}
-        raise_together(
+        all_raise(
             comm,
             ArgumentError,
-            named(comm, rank),
-            f"unknown {name} {value!r}",
-            call=lambda m=mine: HaloExchange(u, **m),
+            (named(comm, rank), f"unknown {name} {value!r}"),
+            HaloExchange,
+            u,
+            **mine,
         )
     known = (
         "auto, direct, sweeps" if name == "route" else "auto, shared, hybrid, gathered, messages"
     )
-    raise_together(comm, ArgumentError, known, call=lambda: HaloExchange(u, **wrong))
+    all_raise(comm, ArgumentError, known, HaloExchange, u, **wrong)
 
 
 def test_wrong_fields_for_a_plan_on_one_rank(comm, pen):
@@ -592,7 +571,7 @@ def test_wrong_fields_for_a_plan_on_one_rank(comm, pen):
     mistakes.append((others, PencilMismatchError, "plan is for"))
     unchecked = HaloExchange(good, check=False)
     for wrong, kind, text in mistakes:
-        raise_together(comm, kind, text, call=lambda w=wrong: unchecked(*w))
+        all_raise(comm, kind, text, unchecked, *wrong)
     check_exchange(good, lambda: unchecked(*good))
     unchecked.free()
 
@@ -605,12 +584,8 @@ def test_another_plan_on_one_rank(comm, pen):
         for rank in ranks_at_fault(comm):
             plan = other if comm.rank == rank else one
             for call in (plan, plan.start, plan.accumulate):
-                raise_together(
-                    comm,
-                    RankDisagreementError,
-                    "disagree on plan",
-                    "without corners",
-                    call=lambda c=call: c(u),
+                all_raise(
+                    comm, RankDisagreementError, ("disagree on plan", "without corners"), call, u
                 )
         check_exchange([u], lambda: one(u))
 
@@ -621,9 +596,9 @@ def test_only_numbers_add_up(comm, pen, dtype):
     wrong = pencils.zeros(pen, dtype=dtype, halo=1)
     before = fill(wrong)[1] if wrong.dtype.kind != "m" else wrong.padded.copy()
     text = f"dtype {wrong.dtype} cannot be added up"
-    raise_together(comm, TypeError, text, call=wrong.accumulate_halo)
+    all_raise(comm, TypeError, text, wrong.accumulate_halo)
     with HaloExchange([u, wrong]) as plan:
-        raise_together(comm, TypeError, text, call=lambda: plan.accumulate(u, wrong))
+        all_raise(comm, TypeError, text, plan.accumulate, u, wrong)
     assert everywhere(comm, same(wrong.padded, before))
 
 
@@ -634,12 +609,14 @@ def test_shared_memory_does_not_reach_another_node(nodes):
     u = pencils.zeros(Pencil((max(12, comm.size), 12), comm, periodic=True), halo=1)
     text = "'shared' does not reach rank"
     for route in ("direct", "sweeps"):
-        raise_together(
+        all_raise(
             comm,
             ArgumentError,
-            text,
-            "use 'hybrid'",
-            call=lambda r=route: HaloExchange(u, method="shared", route=r),
+            (text, "use 'hybrid'"),
+            HaloExchange,
+            u,
+            method="shared",
+            route=route,
         )
     # Where nothing leaves a node, it does as well as anywhere.
     v = pencils.zeros(Pencil((12, 12), comm, periodic=True), halo=(0, 3))
@@ -654,10 +631,8 @@ def test_fields_of_another_communicator_are_refused(comm):
     larger = pencils.zeros(Pencil((6, 3), comm, periodic=True), halo=1)
     with HaloExchange(u) as plan:
         if comm.size > 1:
-            raise_together(comm, PencilMismatchError, "other processes", call=lambda: plan(v))
-        raise_together(
-            comm, PencilMismatchError, "(6, 3)", "plan is for", "(5, 3)", call=lambda: plan(larger)
-        )
+            all_raise(comm, PencilMismatchError, "other processes", plan, v)
+        all_raise(comm, PencilMismatchError, ("(6, 3)", "plan is for", "(5, 3)"), plan, larger)
         check_exchange([u], lambda: plan(u))
     turned.Free()
 
@@ -667,11 +642,6 @@ def test_views_of_one_field_are_refused_in_a_group(comm):
     u = pencils.zeros(Pencil((5, 3), comm, periodic=True), halo=1, components=2)
     again = PencilArray(u.pencil, u.padded, halo=1)
     for fields in ([u, again], [u.component(0), u], [u, u]):
-        raise_together(
-            comm,
-            ArgumentError,
-            "share memory",
-            call=lambda f=fields: exchange_halos(f),
-        )
+        all_raise(comm, ArgumentError, "share memory", exchange_halos, fields)
     parts = u.unstack()
     check_exchange(parts, lambda: pencils.halo.exchange_halos(parts))

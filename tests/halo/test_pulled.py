@@ -9,11 +9,11 @@ from halos import check_exchange, exchanged, fill, has_ghosts, random_field, ran
 from halos import random_shape as any_shape
 from mpi4py import MPI
 from mpi_helpers import (
+    all_raise,
     collectives,
     count_calls,
     everywhere,
     named,
-    raise_together,
     ranks_at_fault,
     same,
 )
@@ -184,9 +184,6 @@ def test_more_than_a_staging_block_goes_another_way(private, monkeypatch):
         check_exchange([other], other.exchange_halo)
 
 
-# Mistakes.
-
-
 def wrong_calls(field):
     """Return calls that do not fit those of the other ranks on this field, by name."""
     pen = field.pencil
@@ -222,7 +219,7 @@ def test_one_rank_is_wrong(comm, pen):
             check_exchange([field], field.exchange_halo)
             _, before = fill(field)
             call = wrong if comm.rank == fault else field.exchange_halo
-            raise_together(comm, kind, text, call=call)
+            all_raise(comm, kind, text, call)
             assert everywhere(comm, same(field.padded, before)), name
             check_exchange([field], field.exchange_halo)
 
@@ -250,7 +247,7 @@ def test_one_rank_is_wrong_about_several_fields(comm, pen):
         for wrong, kind, text in cases:
             before = [fill(field)[1] for field in (u, v)]
             call = wrong if comm.rank == fault else lambda: exchange_halos([u, v])
-            raise_together(comm, kind, text, call=call)
+            all_raise(comm, kind, text, call)
             assert everywhere(comm, all(map(same, (u.padded, v.padded), before))), text
             check_exchange([u, v], lambda: exchange_halos([u, v]))
 
@@ -275,9 +272,7 @@ def test_a_rank_that_passes_none(comm, pen):
     for fault in ranks_at_fault(comm):
         _, before = fill(field)
         given = None if comm.rank == fault else field
-        raise_together(
-            comm, TypeError, named(comm, fault), call=lambda g=given: PencilArray.exchange_halo(g)
-        )
+        all_raise(comm, TypeError, named(comm, fault), PencilArray.exchange_halo, given)
         assert everywhere(comm, same(field.padded, before))
         check_exchange([field], field.exchange_halo)
 
@@ -291,13 +286,10 @@ def test_a_plan_that_is_wrong_on_one_rank(comm, pen):
                 _, before = fill(field)
                 given = wrong if comm.rank == fault else field
                 kind = TypeError if wrong is None else ArgumentError
-                raise_together(comm, kind, named(comm, fault), call=lambda g=given: plan(g))
+                all_raise(comm, kind, named(comm, fault), plan, given)
                 assert everywhere(comm, same(field.padded, before))
                 check_exchange([field], lambda: plan(field))
                 check_exchange([field], field.exchange_halo)
-
-
-# Exchanges under way, and plans that go.
 
 
 def test_older_exchanges_are_completed_before_blocks_are_packed(comm):
@@ -329,7 +321,7 @@ def test_plans_that_are_freed_are_made_again(comm):
             plans.popitem()[1].free()
         check_exchange([u], u.exchange_halo)
     private.Free()
-    raise_together(comm, ArgumentError, "freed", call=u.exchange_halo)
+    all_raise(comm, ArgumentError, "freed", u.exchange_halo)
 
 
 def test_fields_on_sub_communicators(comm):

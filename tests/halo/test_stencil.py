@@ -7,11 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 from mpi_helpers import (
+    all_raise,
     count_calls,
     everywhere,
     holds,
     numbered,
-    raise_together,
     random_pencil,
     same,
 )
@@ -72,20 +72,24 @@ def test_how_far_a_shift_goes_is_the_same_on_every_rank_and_number_of_ranks(comm
         for step in steps:
             assert field.shift((step, 0), onto=onto).pencil is (onto or pen)
         for step in (steps[0] - 1, steps[1] + 1):
-            raise_together(
+            all_raise(
                 comm,
                 ArgumentError,
-                f"shift by {step} along dimension 0",
-                "leaves the halo, which is (1, 1) wide there",
-                f"use steps {steps[0]}..{steps[1]}, or create the array with a wider halo",
-                call=lambda a=field, s=step, o=onto: a.shift((s, 0), onto=o),
+                (
+                    f"shift by {step} along dimension 0",
+                    "leaves the halo, which is (1, 1) wide there",
+                    f"use steps {steps[0]}..{steps[1]}, or create the array with a wider halo",
+                ),
+                field.shift,
+                (step, 0),
+                onto=onto,
             )
-    raise_together(
+    all_raise(
         comm,
         ArgumentError,
         "shift by 0 along dimension 0 onto 1 more point leaves the halo, which is (0, 0) wide "
         "there; create",
-        call=lambda: pencils.ones(pen).shift((0, 0), onto=faces),
+        lambda: pencils.ones(pen).shift((0, 0), onto=faces),
     )
     assert pencils.ones(faces).shift((0, 0), onto=pen).shape == pen.shape
 
@@ -135,34 +139,28 @@ def test_onto_a_pencil_with_other_blocks(comm):
     if comm.size > 1:  # one process has all points of any pencil
         others.append(pen.with_(decomp=1))
     for other in others:
-        raise_together(
+        all_raise(
             comm,
             PencilMismatchError,
-            "share its blocks only",
-            "staggered()",
-            repr(pen),
-            repr(other),
-            call=lambda other=other: u.shift((0, 0), onto=other),
+            ("share its blocks only", "staggered()", repr(pen), repr(other)),
+            u.shift,
+            (0, 0),
+            onto=other,
         )
     for wrong in (pen.layout, [pen], "pen", u):
-        raise_together(
-            comm,
-            TypeError,
-            "onto must be a Pencil, not",
-            call=lambda wrong=wrong: u.shift((0, 0), onto=wrong),
-        )
+        all_raise(comm, TypeError, "onto must be a Pencil, not", u.shift, (0, 0), onto=wrong)
 
 
 def test_fields_of_points_and_faces_do_not_mix_but_the_error_says_how(comm):
     pen = Pencil((6, 4), comm)
     faces = pencils.ones(pen.staggered(0))
     for call in (lambda: faces + pencils.ones(pen), lambda: pencils.ones(pen).__iadd__(faces)):
-        raise_together(comm, PencilMismatchError, ".shift((0, 0), onto=", call=call)
-    raise_together(
+        all_raise(comm, PencilMismatchError, ".shift((0, 0), onto=", call)
+    all_raise(
         comm,
         PencilMismatchError,
         "global shapes differ",
-        call=lambda: pencils.ones(pen) + pencils.ones(pen.with_(shape=(8, 4))),
+        lambda: pencils.ones(pen) + pencils.ones(pen.with_(shape=(8, 4))),
     )
 
 

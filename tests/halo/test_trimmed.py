@@ -18,12 +18,12 @@ from halos import (
 )
 from mpi_helpers import (
     DTYPES,
+    all_raise,
     everywhere,
     exported_array,
     holds,
     numbered,
     on_nodes,
-    raise_together,
     same,
     spread,
 )
@@ -59,9 +59,6 @@ def trimmed_slabs(comm, *, periodic=False, halo=2, **options):
     data = numbered(u.shape, u.dtype)
     u.local[...] = data[u.local_slices]
     return data, trim(u, {1})
-
-
-# What it is.
 
 
 def test_margins_are_what_there_is_of_the_halo(comm):
@@ -119,9 +116,6 @@ def test_copies_have_the_ghosts_that_there_are(comm, copied):
         verdicts.append(np.array_equal(again.padded, u.padded))
         verdicts.append(not np.shares_memory(new.padded, u.padded))
     assert everywhere(comm, all(verdicts))
-
-
-# Ghosts.
 
 
 @ways
@@ -241,24 +235,21 @@ def test_a_plan_for_one_kind_refuses_the_other(comm):
         with HaloExchange(one) as plan:
             assert ("trimmed along [1]" in repr(plan)) == (one is u)
             said = f"field 0 has trimmed {other.trimmed}; the plan is for {one.trimmed}"
-            raise_together(comm, ArgumentError, said, call=lambda p=plan, f=other: p(f))
+            all_raise(comm, ArgumentError, said, plan, other)
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
 def test_ranks_with_another_kind_are_told(comm):
     _, u = trimmed_slabs(comm)
     here = u.copy() if comm.rank == 0 else u
-    raise_together(comm, RankDisagreementError, "trimmed", call=here.exchange_halo)
-    raise_together(comm, RankDisagreementError, "trimmed", call=lambda: HaloExchange(here))
+    all_raise(comm, RankDisagreementError, "trimmed", here.exchange_halo)
+    all_raise(comm, RankDisagreementError, "trimmed", HaloExchange, here)
 
 
 def test_plans_that_are_kept_tell_both_kinds_apart(comm):
     _, u = trimmed_slabs(comm, periodic=True)
     for field in (u, u.copy(), u):
         check_exchange([field], field.exchange_halo)
-
-
-# Stencils and boundaries.
 
 
 @ends
@@ -275,29 +266,27 @@ def test_shift_along_dimensions_that_are_not_trimmed(comm, periodic):
 def test_shift_along_trimmed_dimensions_raises_on_all_ranks(comm, periodic):
     _, u = trimmed_slabs(comm, periodic=periodic)
     for step in (-1, 2, 9):
-        raise_together(
-            comm,
-            ArgumentError,
-            f"shift by {step} along dimension 1 leaves the padded blocks, which end with the "
-            "domain there",
-            "u.copy()",
-            call=lambda s=step: u.shift((0, s)),
+        said = (
+            f"shift by {step} along dimension 1 leaves the padded blocks, which end with the domain"
         )
+        all_raise(comm, ArgumentError, (f"{said} there", "u.copy()"), u.shift, (0, step))
     copy = u.copy()
     copy.exchange_halo()
     assert copy.shift((0, 1)).pencil is u.pencil
-    raise_together(comm, ArgumentError, "leaves the halo", call=lambda: u.shift((3, 0)))
+    all_raise(comm, ArgumentError, "leaves the halo", u.shift, (3, 0))
 
 
 def test_shift_onto_staggered_points(comm):
     data, u = trimmed_slabs(comm)
     pen = u.pencil
     faces = pen.staggered(1)
-    raise_together(
+    all_raise(
         comm,
         ArgumentError,
         "shift by 0 along dimension 1 onto 1 more point leaves the padded blocks",
-        call=lambda: u.shift((0, 0), onto=faces),
+        u.shift,
+        (0, 0),
+        onto=faces,
     )
     onto = u.shift((0, 0), onto=pen.staggered(0))
     assert everywhere(comm, same(onto.local[:-1], u.local))
@@ -333,12 +322,8 @@ def test_trimmed_dimensions_have_no_boundary(comm, periodic):
     u.fill_boundary("constant")
     assert everywhere(comm, same(u.padded, before))
     said = "is periodic" if periodic else "u.copy() has room for boundary points; leave it out"
-    raise_together(
-        comm,
-        ArgumentError,
-        "axis=1 names dimension 1",
-        said,
-        call=lambda: u.fill_boundary("constant", axis=1),
+    all_raise(
+        comm, ArgumentError, ("axis=1 names dimension 1", said), u.fill_boundary, "constant", axis=1
     )
 
 
@@ -357,9 +342,6 @@ def test_checks_unset_the_ghosts_that_there_are(comm):
             verdicts.append((u.local == 1.0).all())
             verdicts.append((u.padded[..., origins(u) < 0] == 2.0).all())
     assert everywhere(comm, all(verdicts))
-
-
-# The rest of the library.
 
 
 def test_arithmetic_and_reductions(comm):
@@ -408,9 +390,6 @@ def test_transposes_and_gathers(comm):
     assert everywhere(comm, holds(u, 2 * data))
     u.local = data[u.local_slices]
     assert everywhere(comm, same(u.padded, ghosts))
-
-
-# Exports.
 
 
 @versions

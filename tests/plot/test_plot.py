@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, raise_together
+from mpi_helpers import all_raise, everywhere
 
 import pencils
 from pencils import errors
@@ -152,7 +152,7 @@ def test_fields_that_are_the_same_along_a_dimension(comm):
     values = ax.collections[0].get_array() if ax else whole.mean(2).T
     assert everywhere(comm, np.allclose(values, whole.mean(2).T))
     call = partial(plot.plot_slice, mean, 0)
-    raise_together(comm, errors.ArgumentError, "pass this as axis=", call=call)
+    all_raise(comm, errors.ArgumentError, "pass this as axis=", call)
 
 
 @parallel
@@ -170,7 +170,7 @@ def test_fields_that_are_the_same_along_a_dimension(comm):
 )
 def test_slices_that_do_not_exist(comm, kind, shape, options, text):
     u = pencils.zeros(pencils.Pencil(shape, comm))
-    raise_together(comm, kind, text, call=lambda: plot.plot_slice(u, **options))
+    all_raise(comm, kind, text, plot.plot_slice, u, **options)
 
 
 @parallel
@@ -178,11 +178,11 @@ def test_a_mistake_on_one_rank(comm):
     pencil = pencils.Pencil((4, 4, 4), comm)
     u = pencils.zeros(pencil)
     w = pencils.zeros(pencil, dtype=complex)
-    raise_together(comm, TypeError, "complex", call=lambda: plot.plot_slice(w, 0))
+    all_raise(comm, TypeError, "complex", plot.plot_slice, w, 0)
     index = 1 if comm.rank == comm.size - 1 else 2
     if comm.size > 1:
         call = partial(plot.plot_slice, u, 0, index)
-        raise_together(comm, errors.RankDisagreementError, "index", call=call)
+        all_raise(comm, errors.RankDisagreementError, "index", call)
 
 
 @parallel
@@ -192,8 +192,8 @@ def test_what_only_the_root_can_refuse(comm):
     ax = 5 if comm.rank == 0 else None
     options = {"nonsense": 1} if comm.rank == 0 else {}
     for draw in plot.plot_slice, plot.plot_spectrum:
-        raise_together(comm, TypeError, "axes of Matplotlib", call=partial(draw, u, ax=ax))
-        raise_together(comm, AttributeError, "nonsense", call=partial(draw, u, **options))
+        all_raise(comm, TypeError, "axes of Matplotlib", draw, u, ax=ax)
+        all_raise(comm, AttributeError, "nonsense", draw, u, **options)
 
 
 @parallel
@@ -220,7 +220,7 @@ def test_a_spectrum_has_the_energy_of_numpys_waves(shape, dtype):
 def test_a_spectrum_refuses_singletons_on_every_rank():
     u = pencils.zeros(pencils.Pencil((6, 4)), dims=0)
     text = "the same along [1]"
-    raise_together(u.pencil.comm, errors.ArgumentError, text, call=lambda: plot.plot_spectrum(u))
+    all_raise(u.pencil.comm, errors.ArgumentError, text, plot.plot_spectrum, u)
 
 
 def test_numbers_over_time(tmp_path):

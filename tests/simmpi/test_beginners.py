@@ -53,9 +53,6 @@ def run(name):
     MISTAKES[name][0](MPI.COMM_WORLD)
 
 
-# ---- calls that other ranks do not make ----
-
-
 @mistake(
     4,
     DeadlockError,
@@ -116,9 +113,6 @@ def test_different_arguments(call):
     text = error_of(2, lambda: call(MPI.COMM_WORLD), MismatchError)
     for part in ("rank 0 calls", "rank 1 calls", "with the same root, counts and types"):
         assert part in text
-
-
-# ---- messages ----
 
 
 @pytest.mark.parametrize("options", [{"count": 100_000}, {"count": 10, "seed": 0}])
@@ -246,9 +240,6 @@ def test_a_rank_that_does_not_exist(dest):
     assert f"dest={dest}; COMM_WORLD has ranks 0 to 1" in text
 
 
-# ---- requests ----
-
-
 @mistake(
     2,
     UsageError,
@@ -335,9 +326,6 @@ def a_loop_that_never_ends(comm):
         comm.allreduce(1)
 
 
-# ---- arguments ----
-
-
 @mistake(2, ValueError, "3 objects were given; pass 2, one for each rank")
 def three_objects_for_two_ranks(comm):
     comm.scatter([1, 2, 3])
@@ -381,9 +369,6 @@ def test_a_communicator_that_is_never_freed():
 def test_the_private_communicators_of_fields_are_freed(recwarn):
     pencils.simulate(3, lambda: pencils.ones(pencils.Pencil((8, 8))).sum())
     assert [each for each in recwarn if each.category is ResourceWarning] == []
-
-
-# ---- errors of one rank ----
 
 
 @mistake(
@@ -438,9 +423,6 @@ def test_mistakes_are_explained(name, monkeypatch):
     for part in texts:
         assert re.sub("<(.*?)>", lambda code: line_of(program, code[1]), part) in text
     assert absent not in text
-
-
-# ---- arguments of simulate ----
 
 
 @pytest.mark.parametrize(

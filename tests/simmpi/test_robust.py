@@ -24,9 +24,6 @@ class UnreadableError(Exception):
         raise RuntimeError("no text")
 
 
-# ---- texts of errors ----
-
-
 @pytest.mark.parametrize("seed", [None, 1])
 def test_an_error_without_text_is_raised_as_it_is(seed):
     def main():
@@ -49,9 +46,6 @@ def test_an_error_while_ranks_are_described_ends_the_simulation(monkeypatch):
         simulation.run(lambda: MPI.COMM_WORLD.rank or barrier())
 
 
-# ---- without an MPI library ----
-
-
 def test_a_process_without_mpi_library_continues_after_a_deadlock():
     alone()
     try:
@@ -61,9 +55,6 @@ def test_a_process_without_mpi_library_continues_after_a_deadlock():
             assert MODULE.COMM_WORLD.allreduce(3) == 3
     finally:
         deactivate(active())
-
-
-# ---- loops of tests ----
 
 
 @pytest.mark.parametrize("seed", [None, 1])
@@ -76,9 +67,6 @@ def test_loops_of_many_tests_that_end_by_themselves_are_no_deadlock(seed, monkey
         return any(found)
 
     assert simulate(2, main, seed=seed) == [False, False]
-
-
-# ---- tests are calls ----
 
 
 def test_all_kinds_of_tests_are_calls():
@@ -116,9 +104,6 @@ def test_faults_and_max_steps_include_tests(monkeypatch):
         simulate(2, main, faults=[Fault(1, 7, MemoryError)])
     with pytest.raises(StepLimitError):
         simulate(2, main, max_steps=50)
-
-
-# ---- what belongs to the process ----
 
 
 def test_filters_of_warnings_that_a_rank_adds_are_its_own():

@@ -33,9 +33,6 @@ def deadlock():
     MPI.COMM_WORLD.recv(source=MPI.COMM_WORLD.rank)
 
 
-# ---- results and arguments ----
-
-
 def test_results_are_by_rank_and_arguments_are_shared():
     seen = []
 
@@ -112,9 +109,6 @@ def test_state_of_the_library_belongs_to_a_rank():
     assert count() == []
 
 
-# ---- schedules ----
-
-
 def mixed():
     """Messages from any source, collectives and tests: all that the seed chooses."""
     comm = MPI.COMM_WORLD
@@ -179,9 +173,6 @@ def test_large_sends_wait_for_their_receive_small_ones_do_not():
     assert found == {"eager", True}
 
 
-# ---- nodes ----
-
-
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [(None, [4] * 4), (2, [2] * 4), ([0, 1, 1, 1], [1, 3, 3, 3]), (4, [1] * 4)],
@@ -198,9 +189,6 @@ def test_ranks_of_a_node_share_memory(nodes, expected):
     assert len({name for _, name in found}) == round(sum(1 / size for size in expected))
 
 
-# ---- errors: see also test_beginners.py ----
-
-
 @pytest.mark.parametrize("seed", [None, 3])
 def test_an_error_of_several_ranks_is_told_once(seed):
     def main(some):
@@ -213,9 +201,6 @@ def test_an_error_of_several_ranks_is_told_once(seed):
             simulate(3, main, some, seed=seed)
         rest = "" if some is None else "\nrank 1 returned"
         assert caught.value.__notes__ == [f"{note} raised this{named}{rest}"]
-
-
-# ---- faults ----
 
 
 def test_faults_raise_at_a_call():
@@ -263,9 +248,6 @@ def test_blocks_of_killed_ranks_run_at_the_end_only():
     with pytest.raises(RankKilledError):
         simulate(2, main, faults=[Fault(1, 1)])
     assert log == ["other", "finally"]
-
-
-# ---- programs that do not end by themselves ----
 
 
 def test_ranks_that_catch_everything_end():
@@ -402,9 +384,6 @@ def test_no_thread_can_be_started(monkeypatch):
     assert not any(thread.is_alive() for thread in started)
 
 
-# ---- threads ----
-
-
 def test_threads_of_ranks_cannot_call_mpi():
     def main():
         errors = []
@@ -480,9 +459,6 @@ def test_exit_codes_of_programs(tmp_path):
     )
     done = subprocess.run([sys.executable, program], check=False, capture_output=True)
     assert done.returncode == 3, done.stderr
-
-
-# ---- handles ----
 
 
 def test_requests_belong_to_one_rank():
@@ -598,9 +574,6 @@ def cancelled():
 
 def test_cancelled_messages():
     assert simulate(1, cancelled) == [[True, 5.0, True, False, False, 1.0]]
-
-
-# ---- what remains ----
 
 
 def fields():
