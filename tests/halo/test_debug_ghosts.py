@@ -181,7 +181,7 @@ def test_blocks_nest_and_end_with_errors():
         assert checks.on
     assert checks.on == BY_DEFAULT
     with pytest.raises(ZeroDivisionError), pencils.debug.ghosts():
-        1 / 0
+        1 / 0  # noqa: B018
     assert checks.on == BY_DEFAULT
 
 

@@ -19,29 +19,31 @@ def barrier():
     MPI.COMM_WORLD.Barrier()
 
 
-class UnreadableError(Exception):
-    def __str__(self):
-        raise RuntimeError("no text")
-
-
 @pytest.mark.parametrize("seed", [None, 1])
-def test_an_error_without_text_is_raised_as_it_is(seed):
-    def main():
+def test_errors_without_text_and_loops_of_tests(seed, monkeypatch):
+    class UnreadableError(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    def fails():
         if MPI.COMM_WORLD.rank == 1:
             raise UnreadableError
         barrier()
 
     with pytest.raises(UnreadableError) as caught:
-        simulate(3, main, seed=seed)
+        simulate(3, fails, seed=seed)
     assert "for rank 1, which raised UnreadableError" in "".join(caught.value.__notes__)
 
+    def loops():
+        found = [MPI.COMM_WORLD.iprobe() for _ in range(15_000)]
+        barrier()
+        return any(found)
 
-def test_an_error_while_ranks_are_described_ends_the_simulation(monkeypatch):
-    def where(_):
-        raise ZeroDivisionError
-
-    simulation = Simulation(2)
-    monkeypatch.setattr(simulation.scheduler, "_where", where)
+    # They end by themselves and are no deadlock, however slow the machine is.
+    monkeypatch.setattr("simmpi.scheduler.SECONDS", float("inf"))
+    assert simulate(2, loops, seed=seed) == [False, False]
+    simulation = Simulation(2, seed=seed)
+    monkeypatch.setattr(simulation.scheduler, "_where", lambda _: 1 // 0)
     with simulation.installed(), pytest.raises(ZeroDivisionError):
         simulation.run(lambda: MPI.COMM_WORLD.rank or barrier())
 
@@ -55,18 +57,6 @@ def test_a_process_without_mpi_library_continues_after_a_deadlock():
             assert MODULE.COMM_WORLD.allreduce(3) == 3
     finally:
         deactivate(active())
-
-
-@pytest.mark.parametrize("seed", [None, 1])
-def test_loops_of_many_tests_that_end_by_themselves_are_no_deadlock(seed, monkeypatch):
-    monkeypatch.setattr("simmpi.scheduler.SECONDS", float("inf"))  # however slow the machine is
-
-    def main():
-        found = [MPI.COMM_WORLD.iprobe() for _ in range(15_000)]
-        barrier()
-        return any(found)
-
-    assert simulate(2, main, seed=seed) == [False, False]
 
 
 def test_all_kinds_of_tests_are_calls():

@@ -10,7 +10,7 @@ BASES = {"f8": "DOUBLE", "i4": "INT32_T", "u1": "BYTE", "c16": "C_DOUBLE_COMPLEX
 
 
 def layout(case, dtype, elements):
-    """Make a committed datatype of some elements within `ROOM`, and its temporary parts."""
+    """Make a committed datatype of some elements within `ROOM`, and free its temporary parts."""
     base = getattr(MPI, BASES[dtype])
     name = case.choose("layout", LAYOUTS)
     made = LAYOUTS[name](case, base, np.dtype(dtype).itemsize, elements)
@@ -19,96 +19,48 @@ def layout(case, dtype, elements):
     return made.Commit()
 
 
-def distances(case, count, step=3):
+def distances(case, count, unit=1):
     """Return increasing positions of blocks, at least two elements apart."""
-    return np.cumsum(case.rng.integers(2, step + 1, count)).tolist()
+    return (unit * np.cumsum(case.rng.integers(2, 4, count))).tolist()
 
 
-def contiguous(_, base, __, elements):
-    return base.Create_contiguous(elements)
+def struct_of_vectors(case, base, size, n):
+    inner = base.Create_vector(n // 2, 1, 2)
+    starts = [0, (n + case.integer("gap", 0, 3)) * size]
+    return MPI.Datatype.Create_struct([1, n // 2], starts, [inner, base]), inner
 
 
-def vector(case, base, _, elements):
-    stride = case.integer("stride", 2, 4)
-    return base.Create_vector(elements // 2, 2, stride)
-
-
-def hvector(case, base, size, elements):
-    return base.Create_hvector(elements, 1, case.integer("stride", 1, 5) * size)
-
-
-def indexed(case, base, _, elements):
-    return base.Create_indexed([2] * (elements // 2), distances(case, elements // 2))
-
-
-def hindexed(case, base, size, elements):
-    starts = [size * start for start in distances(case, elements // 2)]
-    return base.Create_hindexed([2] * (elements // 2), starts)
-
-
-def indexed_block(case, base, _, elements):
-    return base.Create_indexed_block(2, distances(case, elements // 2)[::-1])
-
-
-def hindexed_block(case, base, size, elements):
-    starts = [size * start for start in distances(case, elements // 2)]
-    return base.Create_hindexed_block(2, starts)
-
-
-def struct(case, base, size, elements):
-    first = case.integer("first", 1, elements - 1)
-    gap = case.integer("gap", 0, 5)
-    return MPI.Datatype.Create_struct(
-        [first, elements - first], [0, (first + gap) * size], [base, base]
-    )
-
-
-def struct_of_vectors(case, base, size, elements):
-    inner = base.Create_vector(elements // 2, 1, 2)
-    gap = case.integer("gap", 0, 3)
-    starts = [0, (elements + gap) * size]
-    return MPI.Datatype.Create_struct([1, elements // 2], starts, [inner, base]), inner
-
-
-def subarray(case, base, _, elements):
+def subarray(case, base, _, n):
     order = getattr(MPI, case.choose("order", ["ORDER_C", "ORDER_FORTRAN"]))
     starts = case.integers("starts", 0, 3, 2)
-    sizes = [2 + 3, elements // 2 + 3]
-    return base.Create_subarray(sizes, [2, elements // 2], starts, order)
+    return base.Create_subarray([5, n // 2 + 3], [2, n // 2], starts, order)
 
 
-def resized(case, base, size, elements):
-    inner = base.Create_vector(elements // 2, 2, 3)
+def resized(case, base, size, n):
+    inner = base.Create_vector(n // 2, 2, 3)
     return inner.Create_resized(0, case.integer("extent", 1, 4) * size), inner
 
 
-def nested(case, base, _, elements):
+def nested(case, base, _, n):
     inner = base.Create_contiguous(2)
-    return inner.Create_vector(elements // 2, 1, case.integer("stride", 1, 3)), inner
-
-
-def duplicate(_, base, __, elements):
-    inner = base.Create_vector(elements, 1, 2)
-    return inner.Dup(), inner
+    return inner.Create_vector(n // 2, 1, case.integer("stride", 1, 3)), inner
 
 
 LAYOUTS = {
-    function.__name__: function
-    for function in (
-        contiguous,
-        vector,
-        hvector,
-        indexed,
-        hindexed,
-        indexed_block,
-        hindexed_block,
-        struct,
-        struct_of_vectors,
-        subarray,
-        resized,
-        nested,
-        duplicate,
-    )
+    "contiguous": lambda _case, base, _size, n: base.Create_contiguous(n),
+    "hvector": lambda case, base, size, n: base.Create_hvector(
+        n, 1, case.integer("stride", 1, 5) * size
+    ),
+    "hindexed": lambda case, base, size, n: base.Create_hindexed(
+        [2] * (n // 2), distances(case, n // 2, size)
+    ),
+    "indexed_block": lambda case, base, _size, n: base.Create_indexed_block(
+        2, distances(case, n // 2)[::-1]
+    ),
+    "struct_of_vectors": struct_of_vectors,
+    "subarray": subarray,
+    "resized": resized,
+    "nested": nested,
 }
 
 
@@ -116,24 +68,18 @@ def send_layouts(case):
     """Send with one layout and receive with another of the same elements."""
     dtype = case.choose("dtype", BASES)
     elements = 2 * case.integer("pairs", 1, 5)
-    shift = case.integer("shift", 0, case.size)
     verb = case.choose("verb", ["Send", "Ssend", "replace", "partial"])
     outer, inner = layout(case, dtype, elements), layout(case, dtype, elements)
-    dest, source = (case.rank + shift) % case.size, (case.rank - shift) % case.size
+    dest, source = case.ends()
     data, result = case.data(dtype, ROOM, case.rank), np.zeros(ROOM, dtype)
-    status = MPI.Status()
-    tag = case.first_tag
+    status, tag = MPI.Status(), case.first_tag
     if verb == "replace":
         case.comm.Sendrecv_replace([data, 1, outer], dest, tag, source, tag, status)
         result = data
-    elif verb == "partial":
-        part = elements // 2 - 1
-        base = getattr(MPI, BASES[dtype])
-        request = case.comm.Isend([data, part, base], dest, tag)
-        case.comm.Recv([result, 1, inner], source, tag, status)
-        request.Wait()
     else:
-        request = getattr(case.comm, "I" + verb.lower())([data, 1, outer], dest, tag)
+        part = [data, elements // 2 - 1, getattr(MPI, BASES[dtype])]
+        send = case.comm.Issend if verb == "Ssend" else case.comm.Isend
+        request = send(part if verb == "partial" else [data, 1, outer], dest, tag)
         case.comm.Recv([result, 1, inner], source, tag, status)
         request.Wait()
     received = outer if verb == "replace" else inner

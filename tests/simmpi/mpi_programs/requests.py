@@ -8,13 +8,11 @@ from .case import DTYPES, complete, status_of
 
 def persistent(case):
     """Start the same sends and receives several times, with new data each time."""
-    shift = case.integer("shift", 0, case.size)
-    count = case.integer("count", 0, 300)
+    (dest, source), count = case.ends(), case.integer("count", 0, 300)
     dtype = case.choose("dtype", DTYPES)
     init = case.choose("send", ["Send_init", "Ssend_init"])
     together, rounds = case.flag("startall"), case.integer("rounds", 1, 3)
     how = case.choose("complete", ["wait", "test", "testall", "waitall", "waitany"])
-    dest, source = (case.rank + shift) % case.size, (case.rank - shift) % case.size
     data, result = np.zeros(count, dtype), np.zeros(count, dtype)
     requests = [
         case.comm.Recv_init(result, source, case.first_tag),
@@ -51,20 +49,19 @@ def no_process(case):
     comm.Isend(data, null, tag).Wait()
     comm.ssend("nothing", null, tag)
     results = []
-    comm.Recv(data, null, tag, status)
-    results.append(status_of(status, MPI.DOUBLE))
-    comm.Irecv(data, null, tag).Wait(status)
-    results.append(status_of(status, MPI.DOUBLE))
-    comm.Probe(null, tag, status)
-    results.append(status_of(status, MPI.DOUBLE))
+    for receive in (
+        lambda: comm.Recv(data, null, tag, status),
+        lambda: comm.Irecv(data, null, tag).Wait(status),
+        lambda: comm.Probe(null, tag, status),
+        lambda: comm.Sendrecv(data, null, tag, data, null, MPI.ANY_TAG, status),
+    ):
+        receive()
+        results.append(status_of(status, MPI.DOUBLE))
     results.append(comm.Iprobe(null, tag, status))
     message = comm.Mprobe(null, tag, status)
     results += [message == MPI.MESSAGE_NO_PROC, *status_of(status)]
     message.Recv(data)
-    results.append(comm.recv(source=null, tag=tag))
-    comm.Sendrecv(data, null, tag, data, null, MPI.ANY_TAG, status)
-    results.append(status_of(status, MPI.DOUBLE))
-    return [*results, data]
+    return [*results, comm.recv(source=null, tag=tag), data]
 
 
 def null_requests(case):
@@ -106,9 +103,8 @@ def cancelled(case):
 
 def buffered(case):
     """Send from an attached buffer: Bsend, Ibsend, bsend."""
-    shift = case.integer("shift", 0, case.size)
+    dest, source = case.ends()
     verb = case.choose("verb", ["Bsend", "Ibsend", "bsend"])
-    dest, source = (case.rank + shift) % case.size, (case.rank - shift) % case.size
     data = case.data("f8", 20, case.rank)
     MPI.Attach_buffer(bytearray(4096 + MPI.BSEND_OVERHEAD))
     request = getattr(case.comm, verb)(data, dest, case.first_tag)
@@ -125,9 +121,7 @@ def buffered(case):
 
 def ready(case):
     """Send in ready mode, to a receive that is posted."""
-    shift = case.integer("shift", 0, case.size)
-    dest, source = (case.rank + shift) % case.size, (case.rank - shift) % case.size
-    result = np.zeros(5)
+    (dest, source), result = case.ends(), np.zeros(5)
     verb = case.choose("verb", ["Rsend", "Irsend", "Rsend_init"])
     request = case.comm.Irecv(result, source, case.first_tag)
     case.comm.Barrier()
@@ -151,9 +145,7 @@ def pickled_requests(case):
     if how == "waitall":
         result = MPI.Request.waitall(receives)
     elif how == "testall":
-        flag = False
-        while not flag:
-            flag, result = MPI.Request.testall(receives)
+        result = tested(lambda: MPI.Request.testall(receives))
     elif how == "waitany":
         result = sorted(MPI.Request.waitany(receives) for _ in receives)
     elif how == "waitsome":
@@ -163,13 +155,15 @@ def pickled_requests(case):
             result += zip(indices, items, strict=True)
         result.sort()
     elif how == "test":
-        result = []
-        for request in receives:
-            flag = False
-            while not flag:
-                flag, item = request.test()
-            result.append(item)
+        result = [tested(request.test) for request in receives]
     else:
         result = [request.wait() for request in receives]
-    sent = MPI.Request.waitall(sends)
-    return [result, sent]
+    return [result, MPI.Request.waitall(sends)]
+
+
+def tested(test):
+    """Call until the flag that is returned is set; return the rest."""
+    flag = False
+    while not flag:
+        flag, result = test()
+    return result
