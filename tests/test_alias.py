@@ -11,11 +11,9 @@ from mpi_helpers import (
     all_raise,
     everywhere,
     holds,
-    named,
     numbered,
     on_nodes,
     random_pencil,
-    ranks_at_fault,
     ways,
 )
 from tiers import up_to
@@ -181,42 +179,27 @@ def test_memory_lives_as_long_as_any_of_them(comm):
 
 
 def test_wrong_arguments(comm):
+    """On all ranks; those of one rank are among the cases of `test_one_rank_wrong`."""
     pens = stages(comm)
     alone = Pencil(SHAPE, MPI.COMM_SELF)
     wrong = [
-        (((),), ArgumentError, "at least one pencil"),
-        ((3,), TypeError, "sequence of pencils"),
-        (("rows",), TypeError, "must be a Pencil"),
-        (((pens[0], None),), TypeError, "pencils[1] must be a Pencil"),
-        ((pens, object), TypeError, "object"),
+        (((),), {}, ArgumentError, "at least one pencil"),
+        ((3,), {}, TypeError, "sequence of pencils"),
+        (("rows",), {}, TypeError, "must be a Pencil"),
+        (((pens[0], None),), {}, TypeError, "pencils[1] must be a Pencil"),
+        ((pens, object), {}, TypeError, "object"),
+        ((pens,), {"components": -1}, ArgumentError, "components"),
+        ((pens,), {"dims": 3}, ArgumentError, "dims"),
     ]
     if comm.size > 1:
-        wrong.append((((pens[0], alone),), PencilMismatchError, "other processes"))
-    for args, kind, text in wrong:
+        wrong.append((((pens[0], alone),), {}, PencilMismatchError, "other processes"))
+    for args, options, kind, text in wrong:
         for shared in (False, True):
-            all_raise(comm, kind, text, alias, *args, shared=shared)
-    for rest, kind in (({"components": -1}, ArgumentError), ({"dims": 3}, ArgumentError)):
-        for shared in (False, True):
-            all_raise(comm, kind, "", alias, pens, **rest, shared=shared)
-
-
-def test_wrong_arguments_on_one_rank(comm):
-    pens = stages(comm)
-    for rank in ranks_at_fault(comm):
-        odd = comm.rank == rank
-        for bad, kind in (((), ArgumentError), (None, TypeError), ((pens[0], 3), TypeError)):
-            all_raise(comm, kind, named(comm, rank), alias, bad if odd else pens, shared=True)
-        if comm.size > 1:
-            for args, name in (((pens[:2],), "pencils"), ((pens, "f4"), "dtype")):
-                all_raise(
-                    comm,
-                    RankDisagreementError,
-                    f"disagree on {name}",
-                    alias,
-                    *args if odd else (pens,),
-                    shared=True,
-                )
-        assert alias(pens, shared=True)[1].pencil is pens[1]
+            all_raise(comm, kind, text, alias, *args, **options, shared=shared)
+    odd = comm.rank == 0
+    for args, name in (((pens[:2],), "pencils"), ((pens, "f4"), "dtype")) if comm.size > 1 else ():
+        text, mine = f"disagree on {name}", args if odd else (pens,)
+        all_raise(comm, RankDisagreementError, text, alias, *mine, shared=True)
 
 
 def test_private_ones_are_made_without_the_others(comm):

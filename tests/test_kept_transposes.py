@@ -12,8 +12,10 @@ from mpi_helpers import (
     collectives,
     count_calls,
     everywhere,
+    holds,
     numbered,
     ranks_at_fault,
+    spread,
 )
 
 import pencils
@@ -41,16 +43,6 @@ def _pair(comm, way):  # noqa: ARG001
     rows = Pencil(SHAPE, private, decomp=0)
     yield rows, rows.with_(decomp=1, order=(2, 0, 1))
     private.Free()
-
-
-def spread(pencil, data, **options):
-    u = empty(pencil, dtype=data.dtype, components=data.shape[:-3], **options)
-    u.local[...] = data[u.local_slices]
-    return u
-
-
-def holds(u, data):
-    return u.dtype == data.dtype and np.array_equal(u.local, data[u.local_slices])
 
 
 def test_new_outputs_that_all_live(comm, pair):
@@ -230,17 +222,6 @@ def test_exchanges_under_way_complete_before(comm, pair):
             again = transpose(w, pair[1])  # reads what is under way
             assert everywhere(comm, holds(again, data))
             assert everywhere(comm, holds(handle.wait(), data))
-
-
-def test_a_started_transpose_keeps_its_source(comm, pair):
-    data = numbered(SHAPE)
-    with Transposition(*pair, method="messages") as move:
-        handles = [move.start(spread(pair[0], data * n)) for n in range(4)]
-        gc.collect()
-        rubbish = [np.full(np.prod(SHAPE), -7.0) for _ in range(20)]
-        for n, handle in enumerate(handles):
-            assert everywhere(comm, holds(handle.wait(), data * n))
-        del rubbish
 
 
 def test_more_fields_than_the_staging_blocks_hold(comm, pair, monkeypatch, way):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from halos import (
-    accumulated,
     beyond,
+    check_sums,
     few_ways,
     origins,
     random_field,
@@ -13,17 +13,15 @@ from halos import (
     routes,
     ways,
 )
-from mpi_helpers import DTYPES, everywhere, on_nodes, same
+from mpi_helpers import everywhere, on_nodes, same
 from tiers import up_to
 
 import pencils
 from pencils import HaloExchange, Pencil, transpose
-from pencils.comm import memory
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (7, 6, 5)
-NUMBERS = [dtype for dtype in DTYPES if dtype.kind in "iufc"]
 
 
 @pytest.fixture(name="comm", scope="module")
@@ -40,11 +38,6 @@ def draw_block(rng, field):
     field.padded[...] = values
 
 
-def draw_integers(rng, field):
-    """Small ones, whose sums are exact in every element type."""
-    field.padded[...] = rng.integers(0, 4, field.padded.shape)
-
-
 def product(comm, one, other):
     """Scalar product over all points of all padded blocks. Collective."""
     return comm.allreduce(sum(np.vdot(a, b) for a, b in zip(one, other, strict=True)))
@@ -52,19 +45,6 @@ def product(comm, one, other):
 
 def norm(comm, blocks):
     return np.sqrt(product(comm, blocks, blocks).real)
-
-
-def check_sums(fields, accumulate, *, corners=True):
-    """Accumulate small integers, and compare all points of all blocks exactly. Collective."""
-    comm = fields[0].pencil.comm
-    rng = np.random.default_rng([8, comm.rank])
-    for field in fields:
-        draw_integers(rng, field)
-    expected = [accumulated(field, corners=corners) for field in fields]
-    accumulate()
-    for field, block in zip(fields, expected, strict=True):
-        ok = same(field.padded.copy(), block)
-        assert everywhere(comm, ok), (field.pencil, field.halo, field.dtype)
 
 
 @ways
@@ -112,17 +92,6 @@ def test_sums_of_any_group_are_exact(comm, method, route):
                 check_sums(fields, lambda p=plan, f=fields: p.accumulate(*f), corners=corners)
 
 
-@few_ways
-@routes
-@pytest.mark.parametrize("shared", [False, True])
-def test_every_type_of_numbers_at_once(comm, method, route, shared):
-    pen = Pencil(SHAPE, comm, decomp=(0, 2), periodic=(True, False, True))
-    halo = (1, 2), (0, 1), (2, 2)
-    fields = [pencils.zeros(pen, dtype=dtype, halo=halo, shared=shared) for dtype in NUMBERS]
-    with HaloExchange(fields, route=route, method=method) as plan:
-        check_sums(fields, lambda: plan.accumulate(*fields))
-
-
 @pytest.mark.parametrize("comm", ["real nodes", "two halves", "three nodes"], indirect=True)
 @pytest.mark.parametrize("corners", [True, False])
 def test_the_verb_does_the_same(comm, corners):
@@ -131,31 +100,6 @@ def test_the_verb_does_the_same(comm, corners):
         pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
         u = random_field(rng, pen, "f8")
         check_sums([u], lambda u=u: u.accumulate_halo(corners=corners), corners=corners)
-
-
-@few_ways
-@routes
-def test_more_ranks_than_points(comm, method, route):
-    """Rings of a few blocks among empty ones; all periods add up on the same points."""
-    for shape in ((1,), (2,), (1, 2)):
-        pen = Pencil(shape, comm, decomp=tuple(range(len(shape))), periodic=True)
-        for width in (1, 5):
-            field = pencils.zeros(pen, halo=width)
-            with HaloExchange(field, route=route, method=method) as plan:
-                check_sums([field], lambda p=plan, f=field: p.accumulate(f))
-
-
-@few_ways
-@pytest.mark.parametrize("alone", [1, 100])
-def test_large_pieces_travel_alone(comm, method, alone, monkeypatch):
-    rng = np.random.default_rng(12)
-    monkeypatch.setattr(memory, "ALONE", alone)
-    monkeypatch.setattr(memory, "MOST_BYTES", 70)
-    for turn in range(up_to(4, 3)):
-        pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
-        fields = [random_field(rng, pen, dtype) for dtype in ("f8", "i2", "c16")]
-        with HaloExchange(fields, method=method) as plan:
-            check_sums(fields, lambda p=plan, f=fields: p.accumulate(*f))
 
 
 @few_ways
@@ -189,20 +133,6 @@ def test_the_matrix_is_the_transposed_one(comm, method, periodic, route, corners
         kept = int(((at < 0) | (beyond(unit) == 0)).sum())
         assert np.trace(fills) == comm.allreduce(kept)
         assert everywhere(comm, not (fills.sum(axis=1) - 1).any())
-
-
-@few_ways
-def test_what_is_deposited_around_own_points_is_conserved(comm, method):
-    pen = Pencil(SHAPE, comm, periodic=True)
-    u = pencils.zeros(pen, dtype="i8", components=2, halo=2)
-    draw_integers(np.random.default_rng(comm.rank), u)
-    if u.extent.box.volume == 0:
-        u.fill(0)
-    total = comm.allreduce(int(u.padded.sum()))
-    with HaloExchange(u, method=method) as plan:
-        plan.accumulate(u)
-    assert u.sum() == total
-    assert everywhere(comm, not u.padded[..., beyond(u) > 0].any())
 
 
 @few_ways

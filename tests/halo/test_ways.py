@@ -208,10 +208,3 @@ def test_staggered_fields_travel_together(comm):
     check_exchange(fields, lambda: pencils.halo.exchange_halos(fields))
     with HaloExchange(fields, corners=False) as plan:
         check_exchange(fields, lambda: plan(*fields), corners=False)
-
-
-def test_every_field_is_wrapped_in_its_own_memory_order(comm):
-    pencil = Pencil((5, 4, 6), comm, decomp=1, periodic=True)
-    orders = [(0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)]
-    fields = [pencils.zeros(pencil.with_(order=order), halo=2) for order in orders]
-    check_exchange(fields, lambda: pencils.halo.exchange_halos(fields))
