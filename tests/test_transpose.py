@@ -393,6 +393,7 @@ def test_mistakes_are_explained(comm, pair):
         all_raise(comm, TypeError, "must be a Pencil", Transposition, source, wrong)
         all_raise(comm, TypeError, "must be a Pencil", Transposition, wrong, target)
     all_raise(comm, PencilMismatchError, "same global shape", transpose, u, larger)
+    all_raise(comm, PencilMismatchError, "same global shape", Transposition, source, larger)
     for options, kind, text in (
         ({"dtype": object}, TypeError, "object"),
         ({"dtype": "spam"}, TypeError, "spam"),

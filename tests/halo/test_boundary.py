@@ -20,6 +20,7 @@ from mpi_helpers import (
 
 import pencils
 from pencils.errors import ArgumentError
+from pencils.halo.boundary import fill_boundary
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -316,6 +317,7 @@ def test_functions_that_do_not_fit(comm):
     u = exchanged(pencils.Pencil(shape, comm, decomp=1), numbered(shape), halo=(1, 0))
     texts = "(3, 2, 5)", "dimension 0"
     all_raise(comm, ArgumentError, texts, u.fill_boundary, lambda *_: np.zeros((3, 2, 5)))
+    all_raise(comm, TypeError, "u must be a PencilArray", fill_boundary, [1], "edge")
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -425,6 +425,9 @@ def test_wrong_fields_for_a_plan(comm, pen):
                     plan(*good)
                     plan.accumulate(*good)
             check_exchange(good, lambda p=plan: p(*good))
+    larger = pencils.zeros(pen.with_(shape=(9, 6, 5)), halo=1)
+    with HaloExchange(one) as plan:
+        all_raise(comm, PencilMismatchError, ("(9, 6, 5)", "plan is for"), plan, larger)
 
 
 @pytest.mark.parallel([2, 3, 4, 6])

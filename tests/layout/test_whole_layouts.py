@@ -124,23 +124,16 @@ def filled(layout):
     return sum(0 not in layout.box(rank).shape for rank in range(layout.size))
 
 
-def test_long_runs_in_memory_stay():
-    for order in permutations(range(3)):
+def test_which_dimension_is_cut_instead():
+    for order in permutations(range(3)):  # long runs in memory stay
         for dim in order[:2]:
             layout = build_layout((16, 16, 16), 4, decomp=dim, order=order)
             (cut,) = whole_layout(layout, dim).decomp
             assert {cut, dim} == set(order[:2])
-
-
-def test_dimensions_with_one_process_may_be_cut():
-    layout = build_layout((16, 16, 16), 2)
-    whole = whole_layout(layout, 0)
+    whole = whole_layout(build_layout((16, 16, 16), 2), 0)  # one with one process may be
     assert (whole.decomp, whole.grid.shape) == ((1, 2), (2, 1))
-
-
-def test_blocks_of_equal_size_matter_more():
-    layout = build_layout((16, 5, 16), 4, decomp=0)
-    assert whole_layout(layout, 0).decomp == (2,)  # the largest of 5 points in 4 parts has 2
+    # Blocks of equal size matter more: the largest of 5 points in 4 parts has 2.
+    assert whole_layout(build_layout((16, 5, 16), 4, decomp=0), 0).decomp == (2,)
 
 
 def test_along_the_axis_before_blocks_are_divided():
