@@ -81,11 +81,7 @@ def rounded_reduction(w, value):
 @case
 def reduction_swapped(w):
     u = w.field(dtype=">f8")
-
-    def call():
-        w.holds_about(u.sum(axis=0), w.data.sum(axis=0, keepdims=True))
-
-    return call
+    return lambda: w.holds_about(u.sum(axis=0), w.data.sum(axis=0, keepdims=True))
 
 
 @case
@@ -291,11 +287,7 @@ if find_spec("mpi4py_fft"):
         from pencils.interop import mpi4py_fft as theirs
 
         u = w.field()
-
-        def call():
-            w.holds(theirs.to_array(theirs.from_array(u), w.comm), w.data)
-
-        return call
+        return lambda: w.holds(theirs.to_array(theirs.from_array(u), w.comm), w.data)
 
 
 @each(
