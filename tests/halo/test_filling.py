@@ -138,6 +138,8 @@ def partners(fields):
     pen = fields[0].pencil
     found = set()
     for field in fields:
+        if 0 in field.components:  # without data
+            continue
         at = origins(field)
         mine = set()
         shape = field.shape[len(field.components) :]

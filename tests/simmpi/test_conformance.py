@@ -15,7 +15,7 @@ from mpi4py import MPI
 from simmpi import Simulation
 
 MANY = tiers.ALL and not tiers.REST
-PROGRAMS = 20 if MANY else 8
+PROGRAMS = 20 if MANY else 10
 OPERATIONS = 40  # of each program
 SCHEDULES = 4 if MANY else 2  # besides the one without a seed
 

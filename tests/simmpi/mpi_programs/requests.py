@@ -138,27 +138,30 @@ def ready(case):
 
 def pickled_requests(case):
     """Complete requests of pickled messages: waitall, testall, waitany, waitsome ..."""
-    comm, tag = case.comm, case.first_tag
-    how = case.choose("complete", ["waitall", "testall", "waitany", "waitsome", "wait", "test"])
-    receives = [comm.irecv(source=source, tag=tag) for source in range(case.size)]
-    sends = [comm.isend((case.rank, dest, [None] * dest), dest, tag) for dest in range(case.size)]
-    if how == "waitall":
-        result = MPI.Request.waitall(receives)
-    elif how == "testall":
-        result = tested(lambda: MPI.Request.testall(receives))
-    elif how == "waitany":
-        result = sorted(MPI.Request.waitany(receives) for _ in receives)
-    elif how == "waitsome":
-        result = []
-        while len(result) < case.size:
-            indices, items = MPI.Request.waitsome(receives)
-            result += zip(indices, items, strict=True)
-        result.sort()
-    elif how == "test":
-        result = [tested(request.test) for request in receives]
-    else:
-        result = [request.wait() for request in receives]
-    return [result, MPI.Request.waitall(sends)]
+    comm, results = case.comm, []
+    ways = ["waitall", "testall", "waitany", "waitsome", "wait", "test"]
+    for number in case.order(len(ways)):
+        how, tag = ways[number], case.first_tag + number
+        receives = [comm.irecv(source=source, tag=tag) for source in range(case.size)]
+        items = [(case.rank, dest, [None] * dest) for dest in range(case.size)]
+        sends = [comm.isend(item, dest, tag) for dest, item in enumerate(items)]
+        if how == "waitall":
+            result = MPI.Request.waitall(receives)
+        elif how == "testall":
+            result = tested(lambda r=receives: MPI.Request.testall(r))
+        elif how == "waitany":
+            result = sorted(MPI.Request.waitany(receives) for _ in receives)
+        elif how == "waitsome":
+            result = []
+            while len(result) < case.size:
+                result += zip(*MPI.Request.waitsome(receives), strict=True)
+            result.sort()
+        else:
+            result = [
+                request.wait() if how == "wait" else tested(request.test) for request in receives
+            ]
+        results += [how, result, MPI.Request.waitall(sends)]
+    return results
 
 
 def tested(test):

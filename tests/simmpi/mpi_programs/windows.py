@@ -287,7 +287,7 @@ def ask(case):
     else:
         window = getattr(MPI.Win, kind)(8 * count, 8, comm=case.comm)
     group = window.Get_group()
-    dropped = []
+    dropped, itself = [], window
     key = MPI.Win.Create_keyval(delete_fn=lambda *_: dropped.append(case.rank))
     window.Set_attr(key, "value")
     window.Set_name("name")
@@ -303,7 +303,7 @@ def ask(case):
         window.Get_attr(key),
         window.Get_name(),
         len(window.tomemory()) if count else 0,
-        [bool(window), bool(MPI.WIN_NULL), MPI.Win() == MPI.WIN_NULL],
+        [bool(window), bool(MPI.WIN_NULL), MPI.Win() == MPI.WIN_NULL, window == itself],
         window.Get_attr(MPI.WIN_CREATE_FLAVOR) == window.flavor,
     ]
     if case.flag("delete"):
