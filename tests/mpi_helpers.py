@@ -196,7 +196,7 @@ def other_blocks(pencil):
     return pencil.with_(shape=[extent + 2 for extent in pencil.shape])
 
 
-def all_raise(comm, kind, texts, function, *args, **options):
+def all_raise(comm, kind, texts, function, /, *args, **options):
     """Check that a call raises this class on every rank, with the text or texts in the message."""
     error = None
     try:

@@ -424,6 +424,7 @@ def test_what_ranks_disagree_on_is_named(comm, pair):
         all_raise(comm, RankDisagreementError, text, transpose, other if odd else u, target)
     text = "disagree on target"
     all_raise(comm, RankDisagreementError, text, transpose, u, source if odd else target)
+    all_raise(comm, TypeError, "not None", Transposition, None if odd else source, target)
     larger = target.with_(shape=(8, 6, 5))
     all_raise(comm, RankDisagreementError, "(8, 6, 5)", transpose, u, larger if odd else target)
     for name, value in options.items():

@@ -71,19 +71,17 @@ def test_boundaries_that_are_not_there(comm):
         assert everywhere(comm, not u.padded.any())
 
 
-def test_programs_for_any_periodicity_need_not_ask(comm):
-    pencil = pencils.Pencil((6, 5), comm, periodic=(True, False))
-    point = pencils.ones(pencil, halo=1, dims=())
-    point.fill_boundary("constant", value=3)
-    assert everywhere(comm, (point.padded == 1).all())
-    for periodic, halo in (((True, True), 1), ((True, False), (1, 0))):
-        u = pencils.zeros(pencil.with_(periodic=periodic), halo=halo)
-        u.fill_boundary("constant", value=3)
-        assert everywhere(comm, not u.padded.any())
-
-
 def test_what_is_there_is_filled(comm):
+    """Programs for any periodicity need not ask."""
     pencil = pencils.Pencil((comm.size, 5, 4), comm, decomp=0, periodic=(True, False, False))
     u = pencils.zeros(pencil, halo=[(1, 1), (1, 0), (0, 0)])
     u.fill_boundary("constant", value=3)
     assert everywhere(comm, (u.padded[:, 0] == 3).all() and not u.padded[:, 1:].any())
+    point = pencils.ones(pencil, halo=1, dims=())
+    point.fill_boundary("constant", value=3)
+    assert everywhere(comm, (point.padded == 1).all())
+    flat = pencils.Pencil((6, 5), comm, periodic=(True, False))
+    for periodic, halo in (((True, True), 1), ((True, False), (1, 0))):
+        u = pencils.zeros(flat.with_(periodic=periodic), halo=halo)
+        u.fill_boundary("constant", value=3)
+        assert everywhere(comm, not u.padded.any())
