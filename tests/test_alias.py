@@ -156,7 +156,15 @@ def test_in_place_next_to_fields_of_their_own(comm, method):
             assert everywhere(comm, holds(v, values) or not in_place)
 
 
-def test_shared_memory_is_given_back(comm):
+def test_memory_lives_as_long_as_any_of_them(comm):
+    first, second = alias(stages(comm)[:2], shared=True)
+    second[...] = 7
+    del first
+    gc.collect()
+    others = [pencils.zeros(second.pencil, shared=True) for _ in range(5)]
+    assert everywhere(comm, (second.local == 7).all())
+    assert everywhere(comm, not any(other.local.any() for other in others))
+    # Shared memory is given back.
     private = comm.Dup()
     pens = stages(private)
     for _ in range(up_to(200, 60)):
@@ -166,16 +174,6 @@ def test_shared_memory_is_given_back(comm):
     assert pool.windows == 1
     assert everywhere(comm, pool._windows[0].idle)
     private.Free()
-
-
-def test_memory_lives_as_long_as_any_of_them(comm):
-    first, second = alias(stages(comm)[:2], shared=True)
-    second[...] = 7
-    del first
-    gc.collect()
-    others = [pencils.zeros(second.pencil, shared=True) for _ in range(5)]
-    assert everywhere(comm, (second.local == 7).all())
-    assert everywhere(comm, not any(other.local.any() for other in others))
 
 
 def test_wrong_arguments(comm):

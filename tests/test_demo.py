@@ -157,17 +157,7 @@ def test_a_restart_ends_with_the_same_bits_on_another_process_grid(
     assert (one.attrs["step"], one.attrs["viscosity"], one.attrs["n"]) == (10, 0.01, n)
 
 
-def test_a_checkpoint_holds_the_waves_of_the_velocity(capsys, mpi_tmp_path):
-    path, n = mpi_tmp_path / "flow.h5", 16
-    (line,) = run(capsys, "--n", n, "--time", 0, "--checkpoint", path)
-    waves = pencils.gather(pencils.load(path, pencils.Pencil((n, n, 9)))["waves"], root=None)
-    velocity = np.fft.irfftn(waves, (n, n, n), axes=(1, 2, 3))
-    x, y, z = np.ix_(*[np.arange(n) * 2 * np.pi / n] * 3)
-    assert np.allclose(velocity[0], np.sin(x) * np.cos(y) * np.cos(z), atol=1e-14)
-    assert (velocity**2).sum() / n**3 / 2 == pytest.approx(numbers(line)[1], rel=1e-11)
-
-
-def test_the_command_line_overrides_a_checkpoint(capsys, mpi_tmp_path):
+def test_checkpoints_and_the_command_line(capsys, mpi_tmp_path):
     path = mpi_tmp_path / "flow.h5"
     run(capsys, "--n", 8, "--dt", 0.02, "--viscosity", 0.5, "--time", 0.04, "--checkpoint", path)
     lines = run(capsys, "--restart", path, "--time", 0.06, "--dt", 0.005, "--checkpoint", path)
@@ -179,6 +169,14 @@ def test_the_command_line_overrides_a_checkpoint(capsys, mpi_tmp_path):
     # It holds no velocity to start anew from.
     with pytest.raises(pencils.errors.PencilsError, match="complex128"):
         run(capsys, "--input", path)
+    # A checkpoint holds the waves of the velocity.
+    path, n = mpi_tmp_path / "flow.h5", 16
+    (line,) = run(capsys, "--n", n, "--time", 0, "--checkpoint", path)
+    waves = pencils.gather(pencils.load(path, pencils.Pencil((n, n, 9)))["waves"], root=None)
+    velocity = np.fft.irfftn(waves, (n, n, n), axes=(1, 2, 3))
+    x, y, z = np.ix_(*[np.arange(n) * 2 * np.pi / n] * 3)
+    assert np.allclose(velocity[0], np.sin(x) * np.cos(y) * np.cos(z), atol=1e-14)
+    assert (velocity**2).sum() / n**3 / 2 == pytest.approx(numbers(line)[1], rel=1e-11)
 
 
 def write_array(*shape, dtype=float):

@@ -56,9 +56,7 @@ def test_more_bytes_than_64_bits(comm):
         lambda: pencils.ones(pen, components=2**60, dtype="c16"),
     ):
         all_raise(comm, ArgumentError, "more bytes than 64 bits can count", call)
-
-
-def test_what_has_64_bits_is_arithmetic(comm):
+    # What has 64 bits is arithmetic.
     assert comm.size
     layout = build_layout((2**63 - 1,), 2**40)
     assert layout.box(2**40 - 1).stop == (2**63 - 1,)

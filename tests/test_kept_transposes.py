@@ -58,9 +58,7 @@ def test_new_outputs_that_all_live(comm, pair):
         again = [transpose(u, pair[1]) for u in back]
         for u, each in zip(again, data * 3, strict=True):
             assert everywhere(comm, holds(u, each))
-
-
-def test_nothing_keeps_fields_alive(comm, pair):
+    # Nothing keeps fields alive.
     u = spread(pair[0], numbered(SHAPE))
     with Transposition(*pair) as move:
         blocks = []
@@ -208,6 +206,14 @@ def test_equal_pencils_need_not_be_the_same(comm, pair):
     for _ in range(3):
         assert everywhere(comm, holds(transpose(mine, twins[1] if first else columns), data))
         assert everywhere(comm, holds(transpose(mine, columns if first else twins[1]), data))
+    # Freed plans are made again.
+    u = spread(pair[0], numbered(SHAPE))
+    for number in range(40):  # more kinds than plans are kept
+        kind = np.dtype(f"S{number % 35 + 1}")
+        transpose(PencilArray(pair[0], np.zeros(u.local_shape, kind)), pair[1])
+        if number % 10 == 0:
+            assert everywhere(comm, holds(transpose(u, pair[1]), numbered(SHAPE)))
+    assert everywhere(comm, holds(transpose(u, pair[1]), numbered(SHAPE)))
 
 
 def test_exchanges_under_way_complete_before(comm, pair):
@@ -246,16 +252,6 @@ def test_a_batch_may_be_given_by_iterators(comm, pair, monkeypatch):
     assert everywhere(comm, len(moved) == len(given))
     assert all(v is out for v, out in zip(moved, outs, strict=True))
     assert everywhere(comm, all(holds(v, n * data) for n, v in enumerate(moved)))
-
-
-def test_freed_plans_are_made_again(comm, pair):
-    u = spread(pair[0], numbered(SHAPE))
-    for number in range(40):  # more kinds than plans are kept
-        kind = np.dtype(f"S{number % 35 + 1}")
-        transpose(PencilArray(pair[0], np.zeros(u.local_shape, kind)), pair[1])
-        if number % 10 == 0:
-            assert everywhere(comm, holds(transpose(u, pair[1]), numbered(SHAPE)))
-    assert everywhere(comm, holds(transpose(u, pair[1]), numbered(SHAPE)))
 
 
 def test_a_pencil_of_a_communicator_that_was_freed_is_no_target(comm):

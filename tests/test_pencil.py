@@ -32,6 +32,17 @@ def test_defaults_cut_all_dimensions_but_the_last(comm):
     assert np.all(owners(pen) == 1)
     assert Pencil(9).decomp == (0,)
     assert Pencil(9).grid == (comm.size,)
+    # Lists, NumPy integers and negative numbers mean the same as tuples of plain ones.
+    odd = comm.rank % 2
+    pen = Pencil(
+        np.array(SHAPE) if odd else list(SHAPE),
+        comm,
+        decomp=range(2) if odd else (-3, np.int64(1)),
+        periodic=[False] * 3 if odd else np.False_,
+        order=np.arange(3) if odd else None,
+        splits="first" if odd else ["first", None, "first"],
+    )
+    assert everywhere(comm, pen == Pencil(SHAPE, comm))
 
 
 def test_any_pencil_owns_every_point_once(comm):
@@ -117,9 +128,7 @@ def test_staggered_pencils_own_every_face_once(comm):
         assert faces.topology is pen.topology
         assert faces == pen.staggered([axis - pen.ndim])
         assert (faces.order, faces.periodic, faces.grid) == (pen.order, pen.periodic, pen.grid)
-
-
-def test_staggered_in_words(comm):
+    # Staggered in words.
     pen = Pencil((5, 4), comm, periodic=(False, True))
     assert pen.staggered(1) == pen
     assert pen.staggered(()) == pen
@@ -211,20 +220,6 @@ def test_what_ranks_disagree_on_is_named(comm):
     assert pen.with_() == Pencil(SHAPE, comm)
 
 
-def test_equal_arguments_may_look_different(comm):
-    """Lists, NumPy integers and negative numbers mean the same as tuples of plain ones."""
-    odd = comm.rank % 2
-    pen = Pencil(
-        np.array(SHAPE) if odd else list(SHAPE),
-        comm,
-        decomp=range(2) if odd else (-3, np.int64(1)),
-        periodic=[False] * 3 if odd else np.False_,
-        order=np.arange(3) if odd else None,
-        splits="first" if odd else ["first", None, "first"],
-    )
-    assert everywhere(comm, pen == Pencil(SHAPE, comm))
-
-
 def test_sections(comm):
     """A section is a pencil of some of the points, made without communication."""
     pen = Pencil((8, 6), comm, periodic=True, order=(1, 0))
@@ -247,10 +242,7 @@ def test_sections(comm):
     with pytest.raises(ArgumentError, match=r"np\.flip\(u, 0\)"):
         pen.section(slice(None, None, -1))
     assert pen.section(np.s_[:, ::-1]).shape == (8, 6)
-
-
-def test_other_pencils_of_sections(comm):
-    """They know which points they have: until the shape changes."""
+    # They know which points they have: until the shape changes.
     pen = Pencil((8, 6), comm, periodic=True)
     inner, high = pen.section(np.s_[1:-1]), pen.section(np.s_[2:])
     for one in (inner.with_(order=(1, 0)), inner.with_(periodic=False)):

@@ -163,7 +163,7 @@ def test_counts_beyond_what_one_call_can_move(comm, pair, method, monkeypatch):
 
 
 @ways
-def test_two_plans_under_way_and_waited_for_in_another_order(comm, pair, method):
+def test_several_are_under_way(comm, pair, method):
     data = numbered(SHAPE)
     u, w = spread(pair[0], data), spread(pair[1], 2 * data)
     with plan_of(pair, method) as there, there.reversed() as back:
@@ -174,16 +174,20 @@ def test_two_plans_under_way_and_waited_for_in_another_order(comm, pair, method)
             handle.wait()
         assert everywhere(comm, holds(one.wait(), data))
         assert everywhere(comm, holds(two.wait(), 2 * data))
-
-
-@ways
-def test_one_plan_started_twice(comm, pair, method):
-    data = numbered(SHAPE)
+    # One plan started twice.
     with plan_of(pair, method) as plan:
         handles = [plan.start(spread(pair[0], factor * data)) for factor in (1.0, 2.0, 3.0)]
         ok = [holds(handles[n].wait(), (n + 1) * data) for n in (2, 0, 1)]
         assert everywhere(comm, all(ok))
         assert everywhere(comm, holds(plan(spread(pair[0], data)), data))
+    # One rank has something under way that the others have not.
+    alone = Pencil(SHAPE, MPI.COMM_SELF)
+    handles = []
+    with Transposition(alone, alone.with_(order=(2, 1, 0))) as mine, plan_of(pair, method) as plan:
+        if comm.rank == 0:
+            handles.append(mine.start(spread(alone, data)))
+        assert everywhere(comm, holds(plan(spread(pair[0], data)), data))
+        assert everywhere(comm, all(holds(handle.wait(), data) for handle in handles))
 
 
 @ways
@@ -203,15 +207,6 @@ def test_a_forgotten_handle_is_completed_by_free(comm, pair, method):
     assert everywhere(comm, holds(late.wait(), data))
 
 
-def test_a_plan_of_another_memory_order_or_equal_pencils_will_do(comm, pair):
-    data = numbered(SHAPE)
-    u = spread(Pencil(SHAPE, comm, order=(2, 1, 0)), data)
-    v = empty(pair[1].with_(order=(0, 1, 2)))
-    with plan_of(pair) as plan:
-        assert plan(u, v) is v
-    assert everywhere(comm, holds(v, data))
-
-
 def test_without_checks_a_call_sends_nothing_but_the_data(comm, pair):
     data = numbered(SHAPE)
     u = spread(pair[0], data)
@@ -219,14 +214,18 @@ def test_without_checks_a_call_sends_nothing_but_the_data(comm, pair):
         spy = spy_on(plan.moves._exchange)
         assert everywhere(comm, holds(plan(u), data))
     assert set(spy.calls) <= {"Send_init", "Recv_init"}
-
-
-def test_nothing_travels_where_nothing_moves(comm):
+    # Nothing travels where nothing moves.
     pen = Pencil(SHAPE, comm)
     with plan_of((pen, pen.with_(order=(2, 0, 1)))) as plan:
         spy = spy_on(plan.moves._exchange)
         plan(spread(pen, numbered(SHAPE)))
     assert everywhere(comm, not spy.calls)
+    # A plan of another memory order or equal pencils will do.
+    u = spread(Pencil(SHAPE, comm, order=(2, 1, 0)), data)
+    v = empty(pair[1].with_(order=(0, 1, 2)))
+    with plan_of(pair) as plan:
+        assert plan(u, v) is v
+    assert everywhere(comm, holds(v, data))
 
 
 def test_a_rank_sends_one_message_to_each_rank_that_shares_points(comm):
@@ -276,18 +275,6 @@ def test_plans_on_two_communicators_waited_for_in_another_order(comm, pair):
             handle.wait()
         assert everywhere(comm, all(holds(handle.wait(), data) for handle in handles))
     other.Free()
-
-
-@ways
-def test_one_rank_has_something_under_way_that_the_others_have_not(comm, pair, method):
-    data = numbered(SHAPE)
-    alone = Pencil(SHAPE, MPI.COMM_SELF)
-    handles = []
-    with Transposition(alone, alone.with_(order=(2, 1, 0))) as mine, plan_of(pair, method) as plan:
-        if comm.rank == 0:
-            handles.append(mine.start(spread(alone, data)))
-        assert everywhere(comm, holds(plan(spread(pair[0], data)), data))
-        assert everywhere(comm, all(holds(handle.wait(), data) for handle in handles))
 
 
 def test_a_plan_that_is_dropped_is_gone_at_once(comm, pair):

@@ -47,7 +47,7 @@ def prefer(monkeypatch, *names):
     monkeypatch.setattr(tuning, "time_in_turn", times)
 
 
-def test_every_method_is_measured_on_every_step(comm, stages):
+def test_what_is_measured_can_be_looked_at(comm, stages, tmp_path):
     found = tune(stages, show=False, repeat=1)
     assert found.pencils == tuple(stages)
     methods = 4 if ON_ONE_NODE else 5
@@ -56,6 +56,30 @@ def test_every_method_is_measured_on_every_step(comm, stages):
     assert {row.method for row in found.rows} <= set(METHODS)
     assert len(found.methods) == 2
     assert len(set(map(str, comm.allgather(found.rows)))) == 1
+    # A picture has a cell for each measurement.
+    plot = pytest.importorskip("pencils.tools.plot")
+    found = tune(stages, show=False, repeat=1)
+    if comm.rank == 0:
+        ax = plot.plot_tuning(found)
+        assert [label.get_text() for label in ax.get_xticklabels()] == [
+            row.method for row in found.rows if row.step == 0
+        ]
+        shown = [text.get_text() for text in ax.texts]
+        assert shown == [f"{1e3 * row.seconds:.3g}" for row in found.rows]
+        plot.save_picture(tmp_path / "tuning.png", ax)
+    # A file of results can be looked at.
+    path = tmp_path / f"{comm.rank}.json"
+    found = tune(stages, show=False, repeat=1, file=path)
+    if comm.rank == 0:
+        text = tuning.describe_results(path)
+        assert all(line.strip() in text for line in str(found).splitlines())
+        assert all(repr(pencil) in text for pencil in stages)
+        path.write_text('{"1": 2}')
+        with pytest.raises(ArgumentError, match="is not a file that tune"):
+            tuning.describe_results(path)
+    # Fields in shared memory and singletons.
+    found = tune(stages, dims=(1, 2), components=3, shared=True, show=False, repeat=1)
+    assert len(found.methods) == 2
 
 
 def test_plans_that_choose_take_what_was_found(comm, stages, monkeypatch):
@@ -70,6 +94,14 @@ def test_plans_that_choose_take_what_was_found(comm, stages, monkeypatch):
         with Transposition(*stages[1:]) as other_kind, plan.reversed() as back:
             assert other_kind.method != "alltoallv"
             assert back.method != "alltoallw"
+    # Transpose takes it too though it had a plan.
+    u = spread(stages[0], data)
+    pencils.transpose(u, stages[1])
+    prefer(monkeypatch, "alltoallv")
+    tune(stages[:2], show=False)
+    assert everywhere(comm, holds(pencils.transpose(u, stages[1]), data))
+    (plan,) = kept_plans(stages[0].topology).values()
+    assert plan.method == "alltoallv"
 
 
 def test_one_message_for_each_pair_of_nodes_where_that_is_fastest(comm, monkeypatch):
@@ -85,17 +117,6 @@ def test_one_message_for_each_pair_of_nodes_where_that_is_fastest(comm, monkeypa
         assert (plan.method == "gathered") == several
         assert everywhere(comm, holds(plan(spread(rows, numbered(SHAPE))), numbered(SHAPE)))
     private.Free()
-
-
-def test_transpose_takes_it_too_though_it_had_a_plan(comm, stages, monkeypatch):
-    data = numbered(SHAPE)
-    u = spread(stages[0], data)
-    pencils.transpose(u, stages[1])
-    prefer(monkeypatch, "alltoallv")
-    tune(stages[:2], show=False)
-    assert everywhere(comm, holds(pencils.transpose(u, stages[1]), data))
-    (plan,) = kept_plans(stages[0].topology).values()
-    assert plan.method == "alltoallv"
 
 
 def test_the_best_grid_for_the_whole_way_wins(comm, stages, monkeypatch):
@@ -141,11 +162,6 @@ def test_the_table(comm, stages, monkeypatch, capsys):
     assert len(marked) == 1
     assert "messages" in marked[0]
     assert "1000.0000" in marked[0]
-
-
-def test_fields_in_shared_memory_and_singletons(stages):
-    found = tune(stages, dims=(1, 2), components=3, shared=True, show=False, repeat=1)
-    assert len(found.methods) == 2
 
 
 @pytest.mark.parametrize(
@@ -238,28 +254,3 @@ def test_a_file_that_is_no_such_file(comm, stages, mpi_tmp_path):
         "",
         lambda: tune(stages, file=mpi_tmp_path / "no" / "where", show=False, repeat=1),
     )
-
-
-def test_a_file_of_results_can_be_looked_at(comm, stages, tmp_path):
-    path = tmp_path / f"{comm.rank}.json"
-    found = tune(stages, show=False, repeat=1, file=path)
-    if comm.rank == 0:
-        text = tuning.describe_results(path)
-        assert all(line.strip() in text for line in str(found).splitlines())
-        assert all(repr(pencil) in text for pencil in stages)
-        path.write_text('{"1": 2}')
-        with pytest.raises(ArgumentError, match="is not a file that tune"):
-            tuning.describe_results(path)
-
-
-def test_a_picture_has_a_cell_for_each_measurement(comm, stages, tmp_path):
-    plot = pytest.importorskip("pencils.tools.plot")
-    found = tune(stages, show=False, repeat=1)
-    if comm.rank == 0:
-        ax = plot.plot_tuning(found)
-        assert [label.get_text() for label in ax.get_xticklabels()] == [
-            row.method for row in found.rows if row.step == 0
-        ]
-        shown = [text.get_text() for text in ax.texts]
-        assert shown == [f"{1e3 * row.seconds:.3g}" for row in found.rows]
-        plot.save_picture(tmp_path / "tuning.png", ax)

@@ -246,31 +246,6 @@ def test_sides_and_axes_leave_the_rest_alone(comm, seed, mode, side):
     assert everywhere(comm, equal(u, numpy_pad(u, a, mode), sure, mode))
 
 
-def test_one_axis_after_the_other(comm):
-    pencil = pencils.Pencil((5, 4, 3), comm, decomp=(0, 2))
-    a = numbered((5, 4, 3))
-    u = exchanged(pencil, a, halo=2)
-    u.fill_boundary("reflect", axis=0)
-    u.fill_boundary("constant", value=7, axis=1, side="lo")
-    u.fill_boundary("edge", axis=1, side="hi")
-    u.fill_boundary("linear_ramp", value=-1, axis=-1)
-    expected = np.pad(a, ((2, 2), (0, 0), (0, 0)), "reflect")
-    expected = np.pad(expected, ((0, 0), (2, 0), (0, 0)), constant_values=7)
-    expected = np.pad(expected, ((0, 0), (0, 2), (0, 0)), "edge")
-    expected = np.pad(expected, ((0, 0), (0, 0), (2, 2)), "linear_ramp", end_values=-1)
-    expected = expected[np.ix_(*(at + 2 for at in ranges(u)))]
-    assert everywhere(comm, equal(u, expected, mode="linear_ramp"))
-
-
-def test_axes_in_rising_order_whatever_is_asked(comm):
-    pencil = pencils.Pencil((3, 4), comm, decomp=(0, 1))
-    u = exchanged(pencil, numbered((3, 4)), halo=2)
-    u.fill_boundary(lambda i, j: 0.5 if np.all((i < 0) | (i >= 3)) else i + 9 * j, axis=(1, 0))
-    i, j = np.ix_(*ranges(u))
-    expected = np.where((j < 0) | (j >= 4), i + 9.0 * j, 0.5)
-    assert everywhere(comm, equal(u, expected, mask_of(u, [0, 1])))
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_functions_of_global_indices(comm, seed):
     pencil, halo, a = draw(np.random.default_rng(seed), comm, dtypes=("f8",))
@@ -305,19 +280,27 @@ def test_functions_of_global_indices(comm, seed):
         assert all(i.dtype.kind == "i" for i in indices)
 
 
-def test_functions_of_components(comm):
+def test_functions_of_components_and_axes(comm):
     u = exchanged(pencils.Pencil((4, 5), comm), numbered((2, 4, 5)), halo=1)
     u.fill_boundary(lambda i, j: np.stack([i + 0 * j, 2 * j + 0 * i]), axis=0)
     i, j = np.broadcast_arrays(*np.ix_(*ranges(u)))
     assert everywhere(comm, equal(u, np.stack([i, 2.0 * j]), mask_of(u, [0])))
-
-
-def test_functions_that_do_not_fit(comm):
+    # Functions that do not fit.
     shape = (4, comm.size)
     u = exchanged(pencils.Pencil(shape, comm, decomp=1), numbered(shape), halo=(1, 0))
     texts = "(3, 2, 5)", "dimension 0"
     all_raise(comm, ArgumentError, texts, u.fill_boundary, lambda *_: np.zeros((3, 2, 5)))
     all_raise(comm, TypeError, "u must be a PencilArray", fill_boundary, [1], "edge")
+    # Antisymmetric mirrors once.
+    u = pencils.ones(pencils.Pencil(3, comm), halo=4)
+    all_raise(comm, ArgumentError, "narrower halo", u.fill_boundary, "antisymmetric")
+    # Axes in rising order whatever is asked.
+    pencil = pencils.Pencil((3, 4), comm, decomp=(0, 1))
+    u = exchanged(pencil, numbered((3, 4)), halo=2)
+    u.fill_boundary(lambda i, j: 0.5 if np.all((i < 0) | (i >= 3)) else i + 9 * j, axis=(1, 0))
+    i, j = np.ix_(*ranges(u))
+    expected = np.where((j < 0) | (j >= 4), i + 9.0 * j, 0.5)
+    assert everywhere(comm, equal(u, expected, mask_of(u, [0, 1])))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -333,11 +316,6 @@ def test_antisymmetric_is_twice_the_value_less_the_mirrored_one(comm, seed):
         odd ^= beyond(u, dim).reshape([-1 if d == dim else 1 for d in range(pencil.ndim)])
     u.fill_boundary("antisymmetric", value=3)
     assert everywhere(comm, equal(u, np.where(odd, 6 - expected, expected).astype(a.dtype)))
-
-
-def test_antisymmetric_mirrors_once(comm):
-    u = pencils.ones(pencils.Pencil(3, comm), halo=4)
-    all_raise(comm, ArgumentError, "narrower halo", u.fill_boundary, "antisymmetric")
 
 
 def test_values_of_components(comm):
@@ -358,7 +336,7 @@ def test_values_of_components(comm):
     assert everywhere(comm, equal(u.component(0, 2), wanted, mode="linear_ramp"))
 
 
-def test_level_ramps_do_not_change_the_others(comm):
+def test_ramps_and_one_axis_after_the_other(comm):
     """`numpy.linspace` computes all lines in another order if one is level."""
     pencil = pencils.Pencil((3, 6), comm, decomp=1)
     a = np.random.default_rng(0).normal(size=(3, 6))
@@ -371,6 +349,20 @@ def test_level_ramps_do_not_change_the_others(comm):
     assert everywhere(comm, np.array_equal(u.padded[:, others], v.padded[:, others]))
     assert everywhere(comm, np.all(v.padded[:, ~others] == 1.5))
     np.testing.assert_allclose(v.padded, numpy_pad(v, a, "linear_ramp", value=1.5), rtol=1e-14)
+    # One axis after the other.
+    pencil = pencils.Pencil((5, 4, 3), comm, decomp=(0, 2))
+    a = numbered((5, 4, 3))
+    u = exchanged(pencil, a, halo=2)
+    u.fill_boundary("reflect", axis=0)
+    u.fill_boundary("constant", value=7, axis=1, side="lo")
+    u.fill_boundary("edge", axis=1, side="hi")
+    u.fill_boundary("linear_ramp", value=-1, axis=-1)
+    expected = np.pad(a, ((2, 2), (0, 0), (0, 0)), "reflect")
+    expected = np.pad(expected, ((0, 0), (2, 0), (0, 0)), constant_values=7)
+    expected = np.pad(expected, ((0, 0), (0, 2), (0, 0)), "edge")
+    expected = np.pad(expected, ((0, 0), (0, 0), (2, 2)), "linear_ramp", end_values=-1)
+    expected = expected[np.ix_(*(at + 2 for at in ranges(u)))]
+    assert everywhere(comm, equal(u, expected, mode="linear_ramp"))
 
 
 def test_singletons_and_dimensions_without_halo(comm):
@@ -386,9 +378,7 @@ def test_singletons_and_dimensions_without_halo(comm):
         all_raise(
             comm, ArgumentError, ("dimension 1", "singleton"), u.fill_boundary, "edge", axis=axis
         )
-
-
-def test_dimensions_without_points(comm):
+    # Dimensions without points.
     pencil = pencils.Pencil((3, 0), comm, decomp=(1, 0))
     u = pencils.zeros(pencil, halo=2)
     u.fill_boundary("constant", value=1)

@@ -131,10 +131,7 @@ def test_a_forgotten_exchange_shows_in_the_result(comm):
     wrong = np.isnan(slope.local).all(axis=1)
     first, last = comm.rank == 0, comm.rank == comm.size - 1
     assert everywhere(comm, wrong.tolist() == [not first, not last])
-
-
-@several
-def test_a_view_unsets_its_own_ghosts(comm):
+    # A view unsets its own ghosts.
     pen = Pencil((4, 3), comm, periodic=True)
     u = pencils.zeros(pen, dtype=complex, halo=1, components=2)
     with pencils.debug.ghosts():

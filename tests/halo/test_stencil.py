@@ -117,20 +117,6 @@ def test_divergence_of_a_gradient_is_the_second_difference(comm):
     assert everywhere(comm, holds(laplacian, expected))
 
 
-def test_singletons_stay_singletons(comm):
-    pen = Pencil((5, 4), comm, decomp=(1, 0))
-    world = numbered((6, 1))
-    u = pencils.empty(pen, halo=[(0, 1), (0, 0)], dims=0)
-    lo, hi = pen.box().start[0], pen.box().stop[0]
-    u.padded[...] = world[lo : hi + 1]
-    for axes, count in ((1, 5), (0, 6), ((0, 1), 6)):
-        onto = pen.staggered(axes)
-        moved = u.shift((0, 0), onto=onto)
-        assert moved.singletons == {1}
-        assert everywhere(comm, holds(moved, world[:count]))
-        assert (moved + pencils.ones(onto)).shape == onto.shape
-
-
 def test_onto_a_pencil_with_other_blocks(comm):
     pen = Pencil((6, 4), comm, decomp=0)
     u = pencils.ones(pen, halo=1)
@@ -150,7 +136,7 @@ def test_onto_a_pencil_with_other_blocks(comm):
         all_raise(comm, TypeError, "onto must be a Pencil, not", u.shift, (0, 0), onto=wrong)
 
 
-def test_fields_of_points_and_faces_do_not_mix_but_the_error_says_how(comm):
+def test_mixed_singleton_and_cheap_shifts(comm):
     pen = Pencil((6, 4), comm)
     faces = pencils.ones(pen.staggered(0))
     for call in (lambda: faces + pencils.ones(pen), lambda: pencils.ones(pen).__iadd__(faces)):
@@ -161,6 +147,25 @@ def test_fields_of_points_and_faces_do_not_mix_but_the_error_says_how(comm):
         "global shapes differ",
         lambda: pencils.ones(pen) + pencils.ones(pen.with_(shape=(8, 4))),
     )
+    # Singletons stay singletons.
+    pen = Pencil((5, 4), comm, decomp=(1, 0))
+    world = numbered((6, 1))
+    u = pencils.empty(pen, halo=[(0, 1), (0, 0)], dims=0)
+    lo, hi = pen.box().start[0], pen.box().stop[0]
+    u.padded[...] = world[lo : hi + 1]
+    for axes, count in ((1, 5), (0, 6), ((0, 1), 6)):
+        onto = pen.staggered(axes)
+        moved = u.shift((0, 0), onto=onto)
+        assert moved.singletons == {1}
+        assert everywhere(comm, holds(moved, world[:count]))
+        assert (moved + pencils.ones(onto)).shape == onto.shape
+    # A stencil of many terms on small blocks is made of shifts: a few dozen calls for each.
+    pen = Pencil((6, 4, 4), comm)
+    u = pencils.ones(pen, halo=1)
+    for onto in (None, pen.staggered(0)):
+        u.shift((0, 0, 0), onto=onto)
+        count = count_calls(partial(u.shift, (0, 0, 0), onto=onto))
+        assert everywhere(comm, count < 60), comm.allgather(count)
 
 
 def test_interior_and_shells_compute_every_point_once(comm):
@@ -183,13 +188,3 @@ def test_interior_and_shells_compute_every_point_once(comm):
             one, other = (field.shift(steps).local[u.interior] for field in (u, stale))
             verdicts.append(same(one, other))
     assert everywhere(comm, all(verdicts))
-
-
-def test_shift_is_cheap(comm):
-    """A stencil of many terms on small blocks is made of shifts: a few dozen calls for each."""
-    pen = Pencil((6, 4, 4), comm)
-    u = pencils.ones(pen, halo=1)
-    for onto in (None, pen.staggered(0)):
-        u.shift((0, 0, 0), onto=onto)
-        count = count_calls(partial(u.shift, (0, 0, 0), onto=onto))
-        assert everywhere(comm, count < 60), comm.allgather(count)

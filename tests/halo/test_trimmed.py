@@ -55,7 +55,7 @@ def trimmed_slabs(comm, *, periodic=False, halo=2, **options):
     return data, trim(u, {1})
 
 
-def test_margins_are_what_there_is_of_the_halo(comm):
+def test_fields_views_and_new_memory(comm):
     _, u = trimmed_slabs(comm, components=2)
     first, last = comm.rank == 0, comm.rank == comm.size - 1
     assert u.trimmed == {1}
@@ -67,9 +67,7 @@ def test_margins_are_what_there_is_of_the_halo(comm):
     assert whole.trimmed == frozenset()
     assert whole.halo_room is whole.halo
     assert "trimmed" not in repr(whole)
-
-
-def test_views_are_trimmed_like_the_field(comm):
+    # Views are trimmed like the field.
     data, u = trimmed_slabs(comm, components=2, dtype=complex)
     for view, values in (
         (u.component(1), data[1]),
@@ -80,9 +78,7 @@ def test_views_are_trimmed_like_the_field(comm):
         assert (view.trimmed, view.halo_room) == (u.trimmed, u.halo_room)
         assert everywhere(comm, holds(view, values))
         assert np.shares_memory(view.padded, u.padded)
-
-
-def test_new_memory_is_trimmed_nowhere(comm):
+    # New memory is trimmed nowhere.
     data, u = trimmed_slabs(comm, halo=1)
     likes = [pencils.zeros_like(u), pencils.ones_like(u), pencils.empty_like(u, dtype="f4")]
     for made in (*likes, np.full_like(u, 3), u.copy(), u.astype("i4"), u.blank()):
@@ -155,17 +151,14 @@ def test_a_plan_for_one_kind_refuses_the_other(comm):
 
 
 @ends
-def test_shift_along_dimensions_that_are_not_trimmed(comm, periodic):
+def test_shifts_and_boundaries_along_dimensions(comm, periodic):
     data, u = trimmed_slabs(comm, periodic=(True, periodic))
     u.exchange_halo()
     for step in range(-2, 3):
         moved = u.shift((step, 0))
         assert everywhere(comm, holds(moved, np.roll(data, -step, 0)))
         assert np.shares_memory(moved.local, u.padded)
-
-
-@ends
-def test_shift_along_trimmed_dimensions_raises_on_all_ranks(comm, periodic):
+    # Shift along trimmed dimensions raises on all ranks.
     _, u = trimmed_slabs(comm, periodic=periodic)
     for step in (-1, 2, 9):
         said = (
@@ -176,6 +169,15 @@ def test_shift_along_trimmed_dimensions_raises_on_all_ranks(comm, periodic):
     copy.exchange_halo()
     assert copy.shift((0, 1)).pencil is u.pencil
     all_raise(comm, ArgumentError, "leaves the halo", u.shift, (3, 0))
+    # Trimmed dimensions have no boundary.
+    _, u = trimmed_slabs(comm, periodic=(True, periodic))
+    before = u.padded.copy()
+    u.fill_boundary("constant")
+    assert everywhere(comm, same(u.padded, before))
+    said = "is periodic" if periodic else "u.copy() has room for boundary points; leave it out"
+    all_raise(
+        comm, ArgumentError, ("axis=1 names dimension 1", said), u.fill_boundary, "constant", axis=1
+    )
 
 
 def test_shift_onto_staggered_points(comm):
@@ -212,18 +214,6 @@ def test_boundary_points_of_the_other_dimensions(comm, mode):
     assert everywhere(comm, same(u.padded, again))
 
 
-@ends
-def test_trimmed_dimensions_have_no_boundary(comm, periodic):
-    _, u = trimmed_slabs(comm, periodic=(True, periodic))
-    before = u.padded.copy()
-    u.fill_boundary("constant")
-    assert everywhere(comm, same(u.padded, before))
-    said = "is periodic" if periodic else "u.copy() has room for boundary points; leave it out"
-    all_raise(
-        comm, ArgumentError, ("axis=1 names dimension 1", said), u.fill_boundary, "constant", axis=1
-    )
-
-
 def test_checks_unset_the_ghosts_that_there_are(comm):
     rng = np.random.default_rng(26)
     verdicts = []
@@ -241,7 +231,7 @@ def test_checks_unset_the_ghosts_that_there_are(comm):
     assert everywhere(comm, all(verdicts))
 
 
-def test_arithmetic_and_global_indices(comm):
+def test_arithmetic_indices_and_transposes(comm):
     data, u = trimmed_slabs(comm)
     v, before = spread(u.pencil, data[::-1], halo=1), u.padded.copy()
     assert everywhere(comm, holds(2 * u - v, 2 * data - data[::-1]))
@@ -261,10 +251,7 @@ def test_arithmetic_and_global_indices(comm):
     u.local = spread(u.pencil, data).local
     beside = origins(u) < 0
     assert everywhere(comm, same(u.padded[beside], before[beside]))
-
-
-def test_transposes_and_gathers(comm):
-    data, u = trimmed_slabs(comm)
+    # Transposes and gathers.
     assert everywhere(comm, same(gather(u, root=None), data))
     across = transpose(u, u.pencil.with_(decomp=0))
     assert across.trimmed == frozenset()

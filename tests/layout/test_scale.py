@@ -120,6 +120,15 @@ def test_a_transpose_costs_the_ranks_of_one_line_of_the_grid():
         assert len(sends) == len(recvs) == 1000
         assert calls < 2000 * 10
         assert peak_kilobytes(redistribution, source, target, rank, rank)[1] < 2000
+    # The first thousand of a million ranks hold one point each; the others send nothing.
+    layout = build_layout((1000,), MILLION)
+    assert [layout.box(rank).volume for rank in (0, 999, 1000, MILLION - 1)] == [1, 1, 0, 0]
+    assert [layout.owner((i,)) for i in (0, 500, 999)] == [0, 500, 999]
+    other = build_layout((1000,), MILLION, splits="floor")
+    assert [other.owner((i,)) for i in (0, 999)] == [999, MILLION - 1]
+    assert redistribution(layout, other, 5000, 5000)[0] == []
+    assert [m.dest for m in redistribution(layout, other, 0, 0)[0]] == [999]
+    assert [m.source for m in redistribution(layout, other, 999, 999)[1]] == [0]
 
 
 def test_calls_grow_with_the_logarithm_of_the_number_of_ranks():
@@ -153,15 +162,3 @@ def test_replicas_do_not_look_at_each_other(dims):
             assert 1 <= len(sends) <= 2
             assert calls < 500
             assert peak_kilobytes(redistribution, layout, goal, rank, rank)[1] < 20
-
-
-def test_more_ranks_than_points_leaves_the_rest_empty_and_silent():
-    """The first thousand of a million ranks hold one point each; the others send nothing."""
-    layout = build_layout((1000,), MILLION)
-    assert [layout.box(rank).volume for rank in (0, 999, 1000, MILLION - 1)] == [1, 1, 0, 0]
-    assert [layout.owner((i,)) for i in (0, 500, 999)] == [0, 500, 999]
-    other = build_layout((1000,), MILLION, splits="floor")
-    assert [other.owner((i,)) for i in (0, 999)] == [999, MILLION - 1]
-    assert redistribution(layout, other, 5000, 5000)[0] == []
-    assert [m.dest for m in redistribution(layout, other, 0, 0)[0]] == [999]
-    assert [m.source for m in redistribution(layout, other, 999, 999)[1]] == [0]

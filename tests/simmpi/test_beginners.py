@@ -349,7 +349,7 @@ def a_communicator_that_is_freed(comm):
 
 
 @pytest.mark.filterwarnings("default::ResourceWarning")
-def test_a_communicator_that_is_never_freed():
+def test_communicators_that_are_never_freed_are_named(recwarn):
     def program():
         MPI.COMM_WORLD.Dup()
 
@@ -357,9 +357,7 @@ def test_a_communicator_that_is_never_freed():
         pencils.simulate(2, program)
     assert "never freed: a copy of COMM_WORLD" in str(caught[0].message)
     assert line_of(program, "Dup()") in str(caught[0].message)
-
-
-def test_the_private_communicators_of_fields_are_freed(recwarn):
+    # The private communicators of fields are freed.
     pencils.simulate(3, lambda: pencils.ones(pencils.Pencil((8, 8))).sum())
     assert [each for each in recwarn if each.category is ResourceWarning] == []
 

@@ -326,9 +326,7 @@ def test_handles_compare_as_the_datatypes_they_name():
     assert not kind
     assert datatypes.INT
     assert not datatypes.DATATYPE_NULL
-
-
-def test_datatypes_that_are_not_freed_are_counted():
+    # Datatypes that are not freed are counted.
     before = dict(live())
     kinds = [datatypes.INT.Create_contiguous(2), datatypes.INT.Dup()]
     kinds.append(Datatype.Create_struct([1, 1], [0, 8], kinds))

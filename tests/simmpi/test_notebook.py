@@ -69,12 +69,20 @@ def test_cells_run_on_ranks_and_have_values(run, capsys):
     assert run("x") == ["5"]
 
 
-def test_errors_are_those_of_the_rank(run):
+def test_errors_and_world_communicators(run):
     with pytest.raises(ZeroDivisionError) as caught:
         run("%%simulate -n 3\nif comm.rank == 1:\n    1 / 0\ncomm.barrier()")
     assert "rank 1 of 3" in "".join(caught.value.__notes__)
     with pytest.raises(DeadlockError, match="waits in barrier"):
         run("%%simulate -n 3\nif comm.rank == 1:\n    comm.barrier()")
+    # World communicators of the notebook are those of the ranks.
+    run("def size():\n    return comm.size, own.size\nown = MPI.COMM_SELF")
+    assert run("%%simulate -n 3\nsize()") == (3, 1)
+    assert run("size()") == (1, 1)
+    with pytest.raises(ZeroDivisionError):
+        run("%%simulate -n 3\n1 / 0")
+    assert run("%%simulate -n 3\nnew = MPI.COMM_WORLD\nnew.size") == 3
+    assert run("new.size, comm is new is MPI.COMM_WORLD") == (1, True)
 
 
 @pytest.mark.parametrize("line", ["", "-n x", "-n 2 --unknown"])
@@ -113,13 +121,3 @@ def test_each_cell_of_the_tutorial_gives_the_output_below_it(ipython):
     outputs = [output for _, output in cells() if output]
     assert len(outputs) > 10
     assert sum("DeadlockError" in output for output in outputs) == 2
-
-
-def test_world_communicators_of_the_notebook_are_those_of_the_ranks(run):
-    run("def size():\n    return comm.size, own.size\nown = MPI.COMM_SELF")
-    assert run("%%simulate -n 3\nsize()") == (3, 1)
-    assert run("size()") == (1, 1)
-    with pytest.raises(ZeroDivisionError):
-        run("%%simulate -n 3\n1 / 0")
-    assert run("%%simulate -n 3\nnew = MPI.COMM_WORLD\nnew.size") == 3
-    assert run("new.size, comm is new is MPI.COMM_WORLD") == (1, True)

@@ -41,6 +41,8 @@ def test_results_are_by_rank_and_arguments_are_shared():
 
     assert simulate(3, main, seen, "a") == [(0, 3, 1), (1, 3, 1), (2, 3, 1)]
     assert seen == [(0, "a"), (1, "a"), (2, "a")]
+    # A thousand ranks.
+    assert sum(simulate(1000, lambda: MPI.COMM_WORLD.allreduce(1))) == 1_000_000
 
 
 def test_names_and_cores_are_restored():
@@ -51,10 +53,6 @@ def test_names_and_cores_are_restored():
     with pytest.raises(DeadlockError):
         simulate(2, deadlock)
     assert (cores(0), dict(vars(MPI))) == (before, names)
-
-
-def test_a_thousand_ranks():
-    assert sum(simulate(1000, lambda: MPI.COMM_WORLD.allreduce(1))) == 1_000_000
 
 
 def test_runs_of_one_simulation_keep_communicators():
