@@ -282,9 +282,7 @@ def test_the_checkpoint_must_have_a_place_before_the_first_step(capsys, mpi_tmp_
         assert capsys.readouterr().out == ""
     comm.barrier()
     assert list(mpi_tmp_path.iterdir()) == []
-
-
-def test_main_prints_one_line_and_leaves_with_an_error_on_rank_0(capsys, mpi_tmp_path, comm):
+    # Main prints one line and leaves with an error on rank 0.
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
     args = parser.parse_args(["--restart", str(mpi_tmp_path / "missing.h5")])

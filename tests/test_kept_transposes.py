@@ -239,10 +239,7 @@ def test_more_fields_than_the_staging_blocks_hold(comm, pair, monkeypatch, way):
             monkeypatch.setattr(pull, "MOST_STAGED", 4096)
             for v in move.batch([u] * count):
                 assert everywhere(comm, holds(v, numbered(SHAPE)))
-
-
-def test_a_batch_may_be_given_by_iterators(comm, pair, monkeypatch):
-    """Also where the first attempt finds that something has to be made."""
+    # Also where the first attempt finds that something has to be made.
     monkeypatch.setattr(pull, "MOST_STAGED", 4096)
     data = numbered(SHAPE)
     given = [spread(pair[0], n * data) for n in range(30)]

@@ -191,9 +191,7 @@ def test_simmpi_imports_nothing_of_pencils():
     ]
     assert found == []
     assert [path for path in SIMMPI.rglob("*.py") if "import pencils" in path.read_text()] == []
-
-
-def test_pencils_names_simmpi_at_its_door_only():
+    # Pencils names simmpi at its door only.
     users = {
         path.relative_to(PENCILS)
         for path in PENCILS.rglob("*.py")

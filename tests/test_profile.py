@@ -210,10 +210,7 @@ def test_events_beyond_the_limit_are_counted(comm, mpi_tmp_path):
     assert f"{omitted} events of all ranks are not in the trace" in str(p)
     assert p.recorder.calls["unpack"] == 3
     p.save(mpi_tmp_path / "trace.json")
-
-
-def test_ranks_record_for_themselves(comm):
-    """A profile on some ranks only, of a communicator that includes only these."""
+    # A profile on some ranks only, of a communicator that includes only these.
     own = comm.Split(comm.rank % 2)
     u = pencils.ones(pencils.Pencil((8, 8), comm))
     target = u.pencil.with_(decomp=1)

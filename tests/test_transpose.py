@@ -330,7 +330,7 @@ def test_freeing_the_communicator_completes_what_is_under_way(comm, pair, method
     plan.free()
 
 
-def test_plans_are_found_again_and_not_hoarded(comm):
+def test_plans_room_and_buffers_that_are_kept(comm):
     private = comm.Dup()
     pen = Pencil((4, 3), private, decomp=0)
     plans = kept_plans(pen.topology)
@@ -343,6 +343,26 @@ def test_plans_are_found_again_and_not_hoarded(comm):
         assert everywhere(comm, holds(transpose(spread(pen, data), columns), data))
     assert len(plans) == MOST_PLANS
     private.Free()
+    # More than there are addresses: all blocks are one number.
+    source = Pencil((6 * 2**24, 2**30), comm, decomp=0)
+    bounds = (0, *[2**30] * comm.size)  # everything goes to rank 0
+    target = source.with_(decomp=1, splits=(None, bounds))
+    u = PencilArray(source, np.broadcast_to(0.0, source.local_shape))
+    all_raise(comm, MemoryError, named(comm, 0), transpose, u, target)
+    with Transposition(source, target) as plan:
+        all_raise(comm, MemoryError, named(comm, 0), plan, u)
+    # MPI delivers into memory that nobody else got meanwhile, though plan and handle are gone.
+    rows = Pencil((8 * comm.size, 64, 64), comm, decomp=0)
+    u = spread(rows, numbered(rows.shape))
+    columns = rows.with_(decomp=1)
+    plan = Transposition(rows, columns)
+    plan.start(u)
+    del plan
+    gc.collect()
+    fresh = [np.zeros(u.local.size) for _ in range(8)]
+    comm.Barrier()
+    transpose(u, columns)
+    assert everywhere(comm, not any(block.any() for block in fresh))
 
 
 # Mistakes of one rank are those of `test_one_rank_wrong`; these are their texts.
@@ -429,17 +449,6 @@ def test_what_ranks_disagree_on_is_named(comm, pair):
         assert everywhere(comm, holds(plan(u), data))
 
 
-def test_no_room_on_all_ranks_or_on_one(comm):
-    """More than there are addresses: all blocks are one number."""
-    source = Pencil((6 * 2**24, 2**30), comm, decomp=0)
-    bounds = (0, *[2**30] * comm.size)  # everything goes to rank 0
-    target = source.with_(decomp=1, splits=(None, bounds))
-    u = PencilArray(source, np.broadcast_to(0.0, source.local_shape))
-    all_raise(comm, MemoryError, named(comm, 0), transpose, u, target)
-    with Transposition(source, target) as plan:
-        all_raise(comm, MemoryError, named(comm, 0), plan, u)
-
-
 def test_repr_tells_from_where_to_where(pair):
     with Transposition(*pair, "f4", components=(2, 3), method="alltoallv") as plan:
         text = repr(plan)
@@ -450,18 +459,3 @@ def test_repr_tells_from_where_to_where(pair):
         assert str(plan) == text
     with plan_of(pair) as plan:
         assert "components" not in repr(plan)
-
-
-def test_an_exchange_that_is_dropped_keeps_its_buffers(comm):
-    """MPI delivers into memory that nobody else got meanwhile, though plan and handle are gone."""
-    rows = Pencil((8 * comm.size, 64, 64), comm, decomp=0)
-    u = spread(rows, numbered(rows.shape))
-    columns = rows.with_(decomp=1)
-    plan = Transposition(rows, columns)
-    plan.start(u)
-    del plan
-    gc.collect()
-    fresh = [np.zeros(u.local.size) for _ in range(8)]
-    comm.Barrier()
-    transpose(u, columns)
-    assert everywhere(comm, not any(block.any() for block in fresh))

@@ -139,7 +139,16 @@ def test_the_best_grid_for_the_whole_way_wins(comm, stages, monkeypatch):
     assert [pen.decomp for pen in found.pencils] == [pen.decomp for pen in stages]
 
 
-def test_a_file_remembers(comm, stages, monkeypatch, mpi_tmp_path):
+def test_the_table(comm, stages, monkeypatch, capsys, mpi_tmp_path):
+    prefer(monkeypatch, "messages")
+    found = tune(stages[:2])
+    out = capsys.readouterr().out
+    assert out == (f"{found}\n" if comm.rank == 0 else "")
+    marked = [line for line in str(found).splitlines() if line.endswith("<")]
+    assert len(marked) == 1
+    assert "messages" in marked[0]
+    assert "1000.0000" in marked[0]
+    # A file remembers.
     path = mpi_tmp_path / "tuning.json"
     prefer(monkeypatch, "alltoallw")
     first = tune(stages, file=path, show=False)
@@ -151,17 +160,6 @@ def test_a_file_remembers(comm, stages, monkeypatch, mpi_tmp_path):
         tune(stages, "f4", file=path, show=False)
     comm.barrier()
     assert len(json.loads(path.read_text())) == 1
-
-
-def test_the_table(comm, stages, monkeypatch, capsys):
-    prefer(monkeypatch, "messages")
-    found = tune(stages[:2])
-    out = capsys.readouterr().out
-    assert out == (f"{found}\n" if comm.rank == 0 else "")
-    marked = [line for line in str(found).splitlines() if line.endswith("<")]
-    assert len(marked) == 1
-    assert "messages" in marked[0]
-    assert "1000.0000" in marked[0]
 
 
 @pytest.mark.parametrize(

@@ -29,56 +29,12 @@ def _comm(request):
     return on_nodes(getattr(request, "param", "real nodes"))
 
 
-def draw_block(rng, field):
-    """Give every point of the padded block any value, another one on every rank."""
-    shape = field.padded.shape
-    values = rng.standard_normal(shape)
-    if field.dtype.kind == "c":
-        values = values + 1j * rng.standard_normal(shape)
-    field.padded[...] = values
-
-
-def product(comm, one, other):
-    """Scalar product over all points of all padded blocks. Collective."""
-    return comm.allreduce(sum(np.vdot(a, b) for a, b in zip(one, other, strict=True)))
-
-
-def norm(comm, blocks):
-    return np.sqrt(product(comm, blocks, blocks).real)
-
-
 @ways
-@pytest.mark.parametrize("ndim", [1, 2, 3, 4])
-def test_scalar_products_of_any_field_and_its_adjoint(comm, method, ndim):
-    rng = np.random.default_rng([ndim, 9])
-    mine = np.random.default_rng([ndim, 9, comm.rank])
-    for turn in range(up_to(8, 4)):
-        pen = random_grid(rng, comm, random_shape(rng, ndim))
-        group = [random_field(rng, pen, ("f8", "c16")[n]) for n in range(turn % 2 + 1)]
-        for field in group:
-            draw_block(mine, field)
-        x = [field.padded.copy() for field in group]
-        corners = bool(rng.random() < 0.7)
-        route = ("direct", "sweeps")[turn // 2 % 2]
-        with HaloExchange(group, corners=corners, route=route, method=method) as plan:
-            plan(*group)
-            filled = [field.padded.copy() for field in group]
-            for field in group:
-                draw_block(mine, field)
-            y = [field.padded.copy() for field in group]
-            plan.accumulate(*group)
-            added = [field.padded.copy() for field in group]
-        difference = product(comm, filled, y) - product(comm, x, added)
-        scale = norm(comm, filled) * norm(comm, y)
-        assert abs(difference) <= 1e-12 * max(scale, 1e-300)
-
-
-@few_ways
 @routes
 def test_sums_of_any_group_are_exact(comm, method, route):
     """Own points take up what belongs to them, ghosts are zero, and nothing else changes."""
     rng = np.random.default_rng(10)
-    for turn in range(up_to(8, 4)):
+    for turn in range(up_to(12, 8)):
         ndim = turn % 4 + 1
         pen = random_grid(rng, comm, random_shape(rng, ndim))
         pens = [pen, pen.with_(order=rng.permutation(ndim).tolist())]
@@ -90,16 +46,6 @@ def test_sums_of_any_group_are_exact(comm, method, route):
         with HaloExchange(fields, corners=corners, route=route, method=method) as plan:
             for _ in range(2):
                 check_sums(fields, lambda p=plan, f=fields: p.accumulate(*f), corners=corners)
-
-
-@pytest.mark.parametrize("comm", ["real nodes", "two halves", "three nodes"], indirect=True)
-@pytest.mark.parametrize("corners", [True, False])
-def test_the_verb_does_the_same(comm, corners):
-    rng = np.random.default_rng(11)
-    for turn in range(4):
-        pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
-        u = random_field(rng, pen, "f8")
-        check_sums([u], lambda u=u: u.accumulate_halo(corners=corners), corners=corners)
 
 
 @few_ways

@@ -184,7 +184,7 @@ def test_the_environment_turns_checks_on_for_the_whole_program(value, count):
     assert done.stdout.strip() == str(count), done.stderr
 
 
-def test_transposes_into_a_field_unset_its_ghosts(comm):
+def test_transposes_into_a_field_unset_its_ghosts(comm, mpi_tmp_path):
     source = pencils.Pencil((6, 5), comm, decomp=0, periodic=True)
     u, out = pencils.ones(source), pencils.zeros(source.with_(decomp=1), halo=1)
     with pencils.Transposition(source, out.pencil, check=False) as plan, pencils.debug.ghosts():
@@ -201,9 +201,7 @@ def test_transposes_into_a_field_unset_its_ghosts(comm):
             ghosts = out.padded.copy()
             ghosts[1:-1, 1:-1] = np.nan
             assert everywhere(comm, np.isnan(ghosts).all() and (out.local == 1).all())
-
-
-def test_loading_unsets_ghosts(comm, mpi_tmp_path):
+    # Loading unsets ghosts.
     pencil = pencils.Pencil((6, 5), comm, periodic=(True, False))
     u = pencils.ones(pencil, halo=1)
     pencils.save(mpi_tmp_path / "u.h5", {"u": u})

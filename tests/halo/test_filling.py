@@ -85,6 +85,7 @@ def test_the_verbs_do_the_same(comm, corners):
         check_exchange(
             [two], lambda u=two: u.start_halo_exchange(corners=corners).wait(), corners=corners
         )
+        check_sums([one], lambda u=one: u.accumulate_halo(corners=corners), corners=corners)
         both = [one, two]
         check_exchange(both, lambda f=both: exchange_halos(f, corners=corners), corners=corners)
 
@@ -116,12 +117,7 @@ def test_points_on_one_rank_only(comm, method, route):
             spies = spies_on(plan)
             plan(pencils.zeros_like(field))
             assert everywhere(comm, not any(spy.sent for spy in spies))
-
-
-@few_ways
-@routes
-def test_singletons_are_exchanged_among_ranks_with_the_same_replica(comm, method, route):
-    """Replicas that differ, as they should not, are told apart."""
+    # Replicas that differ, as they should not, are told apart.
     pen = Pencil(SHAPE, comm, decomp=(0, 1), periodic=True)
     for dims in (0, (1, 2)):
         field = pencils.zeros(pen, halo=2, dims=dims)
@@ -188,6 +184,13 @@ def test_sweeps_send_fewer_messages(comm):
     assert everywhere(comm, count["sweeps"] <= count["direct"])
     if comm.size == 6:  # 3 x 2: the rows have one neighbour, all others are around the corner
         assert everywhere(comm, (count["direct"], count["sweeps"]) == (5, 3))
+    # Without checks a call sends nothing but the data.
+    field = pencils.zeros(Pencil(SHAPE, comm, periodic=True), halo=1)
+    with HaloExchange(field, check=False, method="messages") as plan:
+        (spy,) = spies_on(plan)
+        for _ in range(3):
+            check_exchange([field], lambda: plan(field))
+    assert set(spy.calls) <= {"Send_init", "Recv_init"}
 
 
 @few_ways
@@ -227,15 +230,6 @@ def test_only_small_pieces_travel_together(comm, monkeypatch):
     else:
         expected = {}
     assert everywhere(comm, sent == expected), comm.allgather(sent)
-
-
-def test_without_checks_a_call_sends_nothing_but_the_data(comm):
-    field = pencils.zeros(Pencil(SHAPE, comm, periodic=True), halo=1)
-    with HaloExchange(field, check=False, method="messages") as plan:
-        (spy,) = spies_on(plan)
-        for _ in range(3):
-            check_exchange([field], lambda: plan(field))
-    assert set(spy.calls) <= {"Send_init", "Recv_init"}
 
 
 @few_ways
@@ -342,11 +336,7 @@ def test_what_is_dropped_under_way_arrives_all_the_same(comm, method, route):
     last = pencils.zeros(pen, halo=1)
     check_exchange([last], last.exchange_halo)
     assert everywhere(comm, has_ghosts(view, data, before))
-
-
-@few_ways
-def test_one_rank_has_something_under_way_that_the_others_have_not(comm, method):
-    pen = Pencil(SHAPE, comm, decomp=(0, 1), periodic=True)
+    # One rank has something under way that the others have not.
     field = pencils.zeros(pen, halo=1)
     alone = pencils.zeros(Pencil(SHAPE, MPI.COMM_SELF, periodic=True), halo=1)
     with HaloExchange(field, method=method) as plan:

@@ -50,6 +50,19 @@ def test_fields_of_which_some_have_a_halo(comm):
         "none of the fields has a halo",
         lambda: exchange_halos([u, pencils.ones(pencil)]),
     )
+    # Programs for any periodicity need not ask.
+    pencil = pencils.Pencil((comm.size, 5, 4), comm, decomp=0, periodic=(True, False, False))
+    u = pencils.zeros(pencil, halo=[(1, 1), (1, 0), (0, 0)])
+    u.fill_boundary("constant", value=3)
+    assert everywhere(comm, (u.padded[:, 0] == 3).all() and not u.padded[:, 1:].any())
+    point = pencils.ones(pencil, halo=1, dims=())
+    point.fill_boundary("constant", value=3)
+    assert everywhere(comm, (point.padded == 1).all())
+    flat = pencils.Pencil((6, 5), comm, periodic=(True, False))
+    for periodic, halo in (((True, True), 1), ((True, False), (1, 0))):
+        u = pencils.zeros(flat.with_(periodic=periodic), halo=halo)
+        u.fill_boundary("constant", value=3)
+        assert everywhere(comm, not u.padded.any())
 
 
 def test_boundaries_that_are_not_there(comm):
@@ -68,20 +81,4 @@ def test_boundaries_that_are_not_there(comm):
     for halo, options, text in cases:
         u = pencils.zeros(pencil, halo=halo)
         all_raise(comm, ArgumentError, text, u.fill_boundary, "constant", value=3, **options)
-        assert everywhere(comm, not u.padded.any())
-
-
-def test_what_is_there_is_filled(comm):
-    """Programs for any periodicity need not ask."""
-    pencil = pencils.Pencil((comm.size, 5, 4), comm, decomp=0, periodic=(True, False, False))
-    u = pencils.zeros(pencil, halo=[(1, 1), (1, 0), (0, 0)])
-    u.fill_boundary("constant", value=3)
-    assert everywhere(comm, (u.padded[:, 0] == 3).all() and not u.padded[:, 1:].any())
-    point = pencils.ones(pencil, halo=1, dims=())
-    point.fill_boundary("constant", value=3)
-    assert everywhere(comm, (point.padded == 1).all())
-    flat = pencils.Pencil((6, 5), comm, periodic=(True, False))
-    for periodic, halo in (((True, True), 1), ((True, False), (1, 0))):
-        u = pencils.zeros(flat.with_(periodic=periodic), halo=halo)
-        u.fill_boundary("constant", value=3)
         assert everywhere(comm, not u.padded.any())

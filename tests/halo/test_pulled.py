@@ -225,7 +225,7 @@ def test_one_rank_is_wrong(comm, pen):
                     check_exchange([u, v] if cases is together else [u], good)
 
 
-def test_fields_that_were_exchanged_together_come_and_go(comm, pen):
+def test_fields_plans_and_communicators_that_go(comm, pen):
     """The id of one may be that of another one before it; none is kept alive."""
     u = pencils.zeros(pen, halo=1)
     blocks = []
@@ -237,6 +237,31 @@ def test_fields_that_were_exchanged_together_come_and_go(comm, pen):
         del v
     gc.collect()
     assert everywhere(comm, not any(block() for block in blocks))
+    # Plans that are freed are made again.
+    private = comm.Dup()
+    pen = Pencil(SHAPE, private, periodic=True)
+    u = pencils.zeros(pen, halo=1)
+    check_exchange([u], u.exchange_halo)
+    plans = kept_plans(pen.topology)
+    for _ in range(2):
+        while plans:
+            plans.popitem()[1].free()
+        check_exchange([u], u.exchange_halo)
+    private.Free()
+    all_raise(comm, ArgumentError, "freed", u.exchange_halo)
+    # Each of them has its own staging blocks, and turns.
+    half = comm.Split(comm.rank % 2, comm.rank)
+    whole, part = (
+        pencils.zeros(Pencil((12, 5), each, periodic=True), halo=1) for each in (comm, half)
+    )
+    for turn in range(4):
+        for _ in range(1 + comm.rank % 2):
+            check_exchange([part], part.exchange_halo)
+        if turn % 2:
+            check_exchange([whole], whole.exchange_halo)
+    del part
+    half.Free()
+    assert MPI.COMM_WORLD.size >= comm.size
 
 
 def test_older_exchanges_are_completed_before_blocks_are_packed(comm):
@@ -255,33 +280,3 @@ def test_older_exchanges_are_completed_before_blocks_are_packed(comm):
             u.exchange_halo()
             handle.wait()
             assert everywhere(comm, has_ghosts(u, data, before))
-
-
-def test_plans_that_are_freed_are_made_again(comm):
-    private = comm.Dup()
-    pen = Pencil(SHAPE, private, periodic=True)
-    u = pencils.zeros(pen, halo=1)
-    check_exchange([u], u.exchange_halo)
-    plans = kept_plans(pen.topology)
-    for _ in range(2):
-        while plans:
-            plans.popitem()[1].free()
-        check_exchange([u], u.exchange_halo)
-    private.Free()
-    all_raise(comm, ArgumentError, "freed", u.exchange_halo)
-
-
-def test_fields_on_sub_communicators(comm):
-    """Each of them has its own staging blocks, and turns."""
-    half = comm.Split(comm.rank % 2, comm.rank)
-    whole, part = (
-        pencils.zeros(Pencil((12, 5), each, periodic=True), halo=1) for each in (comm, half)
-    )
-    for turn in range(4):
-        for _ in range(1 + comm.rank % 2):
-            check_exchange([part], part.exchange_halo)
-        if turn % 2:
-            check_exchange([whole], whole.exchange_halo)
-    del part
-    half.Free()
-    assert MPI.COMM_WORLD.size >= comm.size

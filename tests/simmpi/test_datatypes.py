@@ -216,19 +216,6 @@ def test_extents_of_structs_are_rounded_up_to_the_alignment(counts, places, name
     assert found[0] == found[1]
 
 
-def test_signatures_list_basic_types_in_order():
-    pair = Datatype.Create_struct([1, 2], [8, 0], [datatypes.DOUBLE, datatypes.INT])
-    assert pair.signature == (("f8", 1), ("i4", 2))
-    assert pair.Create_contiguous(2).signature == (("f8", 1), ("i4", 2)) * 2
-    assert datatypes.INT.Create_vector(3, 2, 5).Dup().signature == (("i4", 6),)
-    assert datatypes.INT.signature == datatypes.INT32_T.signature
-    assert datatypes.BYTE.signature != datatypes.UINT8_T.signature
-    both = Datatype.Create_struct([1, 1], [0, 8], [datatypes.DOUBLE, datatypes.REAL8])
-    assert both.signature == (("f8", 2),)
-    row = both.Create_resized(0, 64).Create_vector(1000, 1000, 1001)
-    assert row.signature == (("f8", 2_000_000),)
-
-
 def test_many_elements_are_few_pieces():
     # NumPy copies a piece in one call.
     for recipe in (
@@ -246,7 +233,7 @@ def test_many_elements_are_few_pieces():
     assert sparse.Create_indexed([1], [3]).lb == 3 * (many + 1)
 
 
-def test_packed_bytes_and_boxes_have_to_fit():
+def test_packing_boxes_and_signatures():
     kind, data = datatypes.INT.Create_contiguous(3).Commit(), np.arange(3, dtype=np.int32)
     for position in (-1, 1, 30):
         text = f"12 bytes at position {position} do not fit into 12"
@@ -258,9 +245,7 @@ def test_packed_bytes_and_boxes_have_to_fit():
         datatypes.INT.Create_subarray([4], [3], [2])
     empty = datatypes.INT.Create_subarray([4, 3], [0, 3], [4, 0])
     assert bounds(empty) == (0, (0, 48), (0, 0))
-
-
-def test_pack_and_unpack_follow_the_position():
+    # Pack and unpack follow the position.
     data = np.arange(12, dtype=np.int32)
     found = []
     for module, comm in ((MPI, MPI.COMM_SELF), (datatypes, None)):
@@ -271,6 +256,17 @@ def test_pack_and_unpack_follow_the_position():
         found.append((end, packed.tobytes(), back.tobytes(), kind.Pack_size(3, comm)))
         kind.Free()
     assert found[0] == found[1]
+    # Signatures list basic types in order.
+    pair = Datatype.Create_struct([1, 2], [8, 0], [datatypes.DOUBLE, datatypes.INT])
+    assert pair.signature == (("f8", 1), ("i4", 2))
+    assert pair.Create_contiguous(2).signature == (("f8", 1), ("i4", 2)) * 2
+    assert datatypes.INT.Create_vector(3, 2, 5).Dup().signature == (("i4", 6),)
+    assert datatypes.INT.signature == datatypes.INT32_T.signature
+    assert datatypes.BYTE.signature != datatypes.UINT8_T.signature
+    both = Datatype.Create_struct([1, 1], [0, 8], [datatypes.DOUBLE, datatypes.REAL8])
+    assert both.signature == (("f8", 2),)
+    row = both.Create_resized(0, 64).Create_vector(1000, 1000, 1001)
+    assert row.signature == (("f8", 2_000_000),)
 
 
 @given(recipes)

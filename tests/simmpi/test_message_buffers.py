@@ -436,8 +436,7 @@ def test_constants_of_another_module_are_translated():
     with pytest.raises(KeyError):
         as_buffer([numbers(), 2, MPI.DOUBLE])
 
-
-def test_memory_of_dlpack_is_taken():
+    # Memory of dlpack is taken.
     class Tensor:
         def __init__(self):
             self.data = numbers()

@@ -15,9 +15,18 @@ def test_nothing_of_mpi4py_remains():
     with Simulation(1).installed():
         assert [name for name, value in kept.items() if vars(MPI)[name] is value] == []
     assert all(vars(MPI)[name] is value for name, value in REAL.items())
+    # No method of mpi4py is forgotten.
+    expected = {kind.__name__: set(dir(kind)) for kind in REAL.values() if isinstance(kind, type)}
+    of_objects = {"Status": {"source", "tag", "error", "cancelled"}, "Pickle": {"THRESHOLD"}}
+    with Simulation(1).installed():
+        for name, attributes in expected.items():
+            found = vars(MPI)[name]
+            if isinstance(found, type) and not issubclass(found, Exception):
+                left = {each for each in attributes - set(dir(found)) if not each.startswith("__")}
+                assert left - of_objects.get(name, set()) == set(), name
 
 
-def test_buffered_sends_need_a_buffer():
+def test_buffered_sends_messages_and_weights():
     def main():
         comm = MPI.COMM_WORLD
         with pytest.raises(MPI.Exception) as raised:
@@ -31,8 +40,7 @@ def test_buffered_sends_need_a_buffer():
 
     simulate(2, main)
 
-
-def test_a_message_is_received_once():
+    # A message is received once.
     def main():
         comm = MPI.COMM_WORLD
         request = comm.isend("text", comm.rank)
@@ -45,16 +53,18 @@ def test_a_message_is_received_once():
 
     simulate(2, main)
 
+    # Weights of graphs can be omitted.
+    def main():
+        comm = MPI.COMM_WORLD
+        graph = comm.Create_dist_graph_adjacent([0], [0], MPI.UNWEIGHTED, MPI.UNWEIGHTED)
+        found = [graph.Get_dist_neighbors()[2]]
+        graph.Free()
+        graph = comm.Create_dist_graph([0], [1], [0], MPI.UNWEIGHTED)
+        found.append(graph.Get_dist_neighbors()[2])
+        graph.Free()
+        return found
 
-def test_no_method_of_mpi4py_is_forgotten():
-    expected = {kind.__name__: set(dir(kind)) for kind in REAL.values() if isinstance(kind, type)}
-    of_objects = {"Status": {"source", "tag", "error", "cancelled"}, "Pickle": {"THRESHOLD"}}
-    with Simulation(1).installed():
-        for name, attributes in expected.items():
-            found = vars(MPI)[name]
-            if isinstance(found, type) and not issubclass(found, Exception):
-                left = {each for each in attributes - set(dir(found)) if not each.startswith("__")}
-                assert left - of_objects.get(name, set()) == set(), name
+    assert simulate(1, main) == [[None, None]]
 
 
 def test_absent_names_are_no_objects():
@@ -105,20 +115,6 @@ def test_programs_complete_requests_of_their_own():
     assert simulate(1, main) == [[("a", False), ("a", True), ("a", "freed")]]
     with pytest.raises(DeadlockError, match=r"rank 0 waits in Grequest .*until the program calls"):
         simulate(1, lambda: MPI.Grequest.Start().Wait())
-
-
-def test_weights_of_graphs_can_be_omitted():
-    def main():
-        comm = MPI.COMM_WORLD
-        graph = comm.Create_dist_graph_adjacent([0], [0], MPI.UNWEIGHTED, MPI.UNWEIGHTED)
-        found = [graph.Get_dist_neighbors()[2]]
-        graph.Free()
-        graph = comm.Create_dist_graph([0], [1], [0], MPI.UNWEIGHTED)
-        found.append(graph.Get_dist_neighbors()[2])
-        graph.Free()
-        return found
-
-    assert simulate(1, main) == [[None, None]]
 
 
 CONSTANTS = [

@@ -196,9 +196,7 @@ def test_both_buffers_need_equal_elements():
             op.Reduce_local(u, np.arange(3.0))
         with pytest.raises(BufferError):
             op.Reduce_local(u, b"12345678")
-
-
-def test_windows_accumulate_derived_types():
+    # Windows accumulate derived types.
     kind = datatypes.DOUBLE.Create_vector(2, 1, 2).Commit()
     elements = as_buffer([np.zeros(4), 1, kind])
     one, other = np.array([1.0, 2]).view(np.uint8), np.array([3.0, 5]).view(np.uint8)

@@ -59,7 +59,7 @@ def test_a_process_without_mpi_library_continues_after_a_deadlock():
         deactivate(active())
 
 
-def test_all_kinds_of_tests_are_calls():
+def test_all_kinds_of_tests_are_calls(monkeypatch):
     def main():
         comm = MPI.COMM_WORLD
         requests = [comm.irecv(source=comm.rank, tag=tag) for tag in range(5)]
@@ -81,9 +81,7 @@ def test_all_kinds_of_tests_are_calls():
         simulation.close()
     names = ["Get_status", "Test", "Testall", "Testany", "Testsome", "Iprobe", "Improbe"]
     assert simulation.calls[1][16:23] == names
-
-
-def test_faults_and_max_steps_include_tests(monkeypatch):
+    # Faults and max steps include tests.
     monkeypatch.setattr("simmpi.scheduler.SECONDS", 0)
 
     def main():
@@ -96,7 +94,7 @@ def test_faults_and_max_steps_include_tests(monkeypatch):
         simulate(2, main, max_steps=50)
 
 
-def test_filters_of_warnings_that_a_rank_adds_are_its_own():
+def test_warnings_and_faults_of_one_simulation():
     def main():
         if MPI.COMM_WORLD.rank == 0:
             warnings.simplefilter("error")
@@ -108,6 +106,14 @@ def test_filters_of_warnings_that_a_rank_adds_are_its_own():
     assert first == "error"
     assert second == before[0][0]
     assert warnings.filters == before
+    # The error of a fault gets notes of one simulation.
+    error = OSError(28, "disk full")
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk full") as caught:
+            simulate(2, barrier, faults=[Fault(1, 0, error)])
+        assert caught.value.errno == 28
+        assert len(caught.value.__notes__) == 1
+    assert not hasattr(error, "__notes__")
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no cores of threads")
@@ -126,13 +132,3 @@ def test_threads_that_ranks_start_use_all_cores_afterwards():
         assert [os.sched_getaffinity(each.native_id) for each in started] == [before] * 2
     finally:
         end.set()
-
-
-def test_the_error_of_a_fault_gets_notes_of_one_simulation():
-    error = OSError(28, "disk full")
-    for _ in range(2):
-        with pytest.raises(OSError, match="disk full") as caught:
-            simulate(2, barrier, faults=[Fault(1, 0, error)])
-        assert caught.value.errno == 28
-        assert len(caught.value.__notes__) == 1
-    assert not hasattr(error, "__notes__")

@@ -43,6 +43,16 @@ def test_results_are_by_rank_and_arguments_are_shared():
     assert seen == [(0, "a"), (1, "a"), (2, "a")]
     # A thousand ranks.
     assert sum(simulate(1000, lambda: MPI.COMM_WORLD.allreduce(1))) == 1_000_000
+    # State of the library belongs to a rank.
+    count = PerProcess(list)
+
+    def main():
+        count().append(MPI.COMM_WORLD.rank)
+        MPI.COMM_WORLD.Barrier()
+        return count()
+
+    assert simulate(3, main) == [[0], [1], [2]]
+    assert count() == []
 
 
 def test_names_and_cores_are_restored():
@@ -83,18 +93,6 @@ def test_runs_of_one_simulation_keep_communicators():
     point("a")
 
 
-def test_state_of_the_library_belongs_to_a_rank():
-    count = PerProcess(list)
-
-    def main():
-        count().append(MPI.COMM_WORLD.rank)
-        MPI.COMM_WORLD.Barrier()
-        return count()
-
-    assert simulate(3, main) == [[0], [1], [2]]
-    assert count() == []
-
-
 def calls_and_results(seed):
     """Exchange messages from any source, and test: all that the seed chooses."""
 
@@ -118,9 +116,7 @@ def test_the_same_seed_gives_the_same_calls_and_results():
     for seed in range(5):
         assert calls_and_results(seed) == calls_and_results(seed)
     assert len({repr(calls_and_results(seed)) for seed in range(20)}) > 10
-
-
-def test_calls_name_what_ranks_have_called():
+    # Calls name what ranks have called.
     simulation = Simulation(2)
 
     def main():
@@ -180,9 +176,7 @@ def test_faults_raise_at_a_call():
         simulate(2, main, faults=[Fault(0, 1, OSError("disk"))])
     assert "rank 0 of 2 raised this" in caught.value.__notes__[0]
     assert simulate(2, main, faults=[Fault(1, 9)]) == [0, 1]
-
-
-def test_killed_ranks_are_named():
+    # Killed ranks are named.
     with pytest.raises(DeadlockError, match=r"rank 0 waits in Barrier .* rank 1, which was killed"):
         simulate(2, barrier, faults=[Fault(1, 0)])
     with pytest.raises(
@@ -190,9 +184,7 @@ def test_killed_ranks_are_named():
     ) as caught:
         simulate(2, lambda: point("a"), faults=[Fault(1, 0)], seed=4)
     assert caught.value.seed == 4
-
-
-def test_blocks_of_killed_ranks_run_at_the_end_only():
+    # Blocks of killed ranks run at the end only.
     log = []
 
     def main():
@@ -446,6 +438,21 @@ def test_wrong_uses_of_requests():
     expected = wrong_requests()
     assert simulate(2, wrong_requests) == [[*expected[:-2], "ERR_REQUEST", "ERR_REQUEST"]] * 2
 
+    # Cancelled messages.
+    def main():
+        comm, status, values = MPI.COMM_SELF, MPI.Status(), np.full(1, 5.0)
+        found = []
+        for start, late in ((comm.Irecv, False), (comm.Issend, False), (comm.Irecv, True)):
+            request = start(values, 0)
+            if late:
+                comm.Send(np.ones(1), 0)
+            request.Cancel()
+            request.Wait(status)
+            found += [status.Is_cancelled(), comm.Iprobe(), values[0]]
+        return found
+
+    assert simulate(1, main) == [[True, False, 5.0, True, False, 5.0, False, False, 1.0]]
+
 
 def freed_requests():
     comm = MPI.COMM_WORLD
@@ -465,22 +472,6 @@ def freed_requests():
 @pytest.mark.parametrize("seed", [None, *range(5)])
 def test_requests_that_are_freed_complete_by_themselves(seed):
     assert simulate(3, freed_requests, seed=seed) == [(7.0, 8.0, False)] * 3
-
-
-def test_cancelled_messages():
-    def main():
-        comm, status, values = MPI.COMM_SELF, MPI.Status(), np.full(1, 5.0)
-        found = []
-        for start, late in ((comm.Irecv, False), (comm.Issend, False), (comm.Irecv, True)):
-            request = start(values, 0)
-            if late:
-                comm.Send(np.ones(1), 0)
-            request.Cancel()
-            request.Wait(status)
-            found += [status.Is_cancelled(), comm.Iprobe(), values[0]]
-        return found
-
-    assert simulate(1, main) == [[True, False, 5.0, True, False, 5.0, False, False, 1.0]]
 
 
 def test_fields_and_requests_after_the_end():

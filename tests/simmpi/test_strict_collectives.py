@@ -60,7 +60,7 @@ def test_other_types(name):
         pencils.simulate(2, call, name, (np.float64, np.int64), strict=False)
 
 
-def test_bytes_and_derived_types_fit_all():
+def test_types_overlaps_times_and_messages():
     def main():
         data = np.full(2, MPI.COMM_WORLD.rank, np.float64)
         kind = MPI.DOUBLE.Create_contiguous(2).Commit()
@@ -70,6 +70,35 @@ def test_bytes_and_derived_types_fit_all():
         return data.tolist()
 
     assert pencils.simulate(2, main) == [[0, 0], [0, 0]]
+
+    # Buffers that overlap.
+    def main(*, in_place):
+        data = np.arange(2.0)
+        MPI.COMM_WORLD.Ialltoall(MPI.IN_PLACE if in_place else data, data).Wait()
+        return data.tolist()
+
+    with pytest.raises(UsageError, match=r"overlap; .* MPI\.IN_PLACE"):
+        pencils.simulate(2, lambda: main(in_place=False))
+    assert pencils.simulate(2, lambda: main(in_place=True)) == [[0, 0], [1, 1]]
+
+    # Measured times are equal.
+    def main():
+        return time_in_turn(MPI.COMM_WORLD, [lambda: None, MPI.COMM_WORLD.Barrier], 3)
+
+    assert pencils.simulate(2, main, seed=1) == [[1.0, 1.0]] * 2
+
+    # A message that was taken and not received.
+    def main(*, receives):
+        comm = MPI.COMM_WORLD
+        if comm.rank == 0:
+            comm.send("data", 1, tag=3)
+            return None
+        message = comm.mprobe(0)
+        return message.recv() if receives else None
+
+    assert pencils.simulate(2, lambda: main(receives=True)) == [None, "data"]
+    with pytest.raises(UsageError, match="rank 1 has not received a message from rank 0"):
+        pencils.simulate(2, lambda: main(receives=False))
 
 
 def touching(name, which):
@@ -126,35 +155,3 @@ def test_data_that_no_rank_sends_are_kept():
     first, second = pencils.simulate(2, main)
     assert first == (False, [0, 0], [5.0], [10.0, 5.0, 5.0], [5.0, 1.0])
     assert second == (True, [0, 0], [1.0], [10.0, 5.0, 5.0], [1.0, 5.0])
-
-
-def test_buffers_that_overlap():
-    def main(*, in_place):
-        data = np.arange(2.0)
-        MPI.COMM_WORLD.Ialltoall(MPI.IN_PLACE if in_place else data, data).Wait()
-        return data.tolist()
-
-    with pytest.raises(UsageError, match=r"overlap; .* MPI\.IN_PLACE"):
-        pencils.simulate(2, lambda: main(in_place=False))
-    assert pencils.simulate(2, lambda: main(in_place=True)) == [[0, 0], [1, 1]]
-
-
-def test_a_message_that_was_taken_and_not_received():
-    def main(*, receives):
-        comm = MPI.COMM_WORLD
-        if comm.rank == 0:
-            comm.send("data", 1, tag=3)
-            return None
-        message = comm.mprobe(0)
-        return message.recv() if receives else None
-
-    assert pencils.simulate(2, lambda: main(receives=True)) == [None, "data"]
-    with pytest.raises(UsageError, match="rank 1 has not received a message from rank 0"):
-        pencils.simulate(2, lambda: main(receives=False))
-
-
-def test_measured_times_are_equal():
-    def main():
-        return time_in_turn(MPI.COMM_WORLD, [lambda: None, MPI.COMM_WORLD.Barrier], 3)
-
-    assert pencils.simulate(2, main, seed=1) == [[1.0, 1.0]] * 2

@@ -19,7 +19,7 @@ def memory_of(win):
 ONE = np.ones(1, "i8")
 
 
-def test_accesses_happen_at_their_completion_or_before():
+def test_when_accesses_happen():
     def program():
         win = window(1)
         win.Fence()
@@ -35,8 +35,7 @@ def test_accesses_happen_at_their_completion_or_before():
     found = {early for seed in range(20) for early, _ in simulate(2, program, seed=seed)}
     assert found == {0, 1}
 
-
-def test_results_are_not_there_before_their_completion():
+    # Results are not there before their completion.
     def program():
         win, found = window(1), np.array([5], "i8")
         win.Lock(0, MPI.LOCK_SHARED)
@@ -48,6 +47,35 @@ def test_results_are_not_there_before_their_completion():
 
     assert simulate(2, program) == [(-1, 0)] * 2
     assert simulate(2, program, strict=False) == [(5, 0)] * 2
+
+    # Many accesses of one epoch.
+    def program(count):
+        win = window(count)
+        win.Lock_all()
+        for place in range(MPI.COMM_WORLD.rank, count, 2):
+            win.Put(ONE, 0, place)
+        win.Unlock_all()
+        MPI.COMM_WORLD.Barrier()
+        result = int(memory_of(win).sum())
+        win.Free()
+        return result
+
+    assert simulate(2, program, 2000)[0] == 2000
+
+    # Accesses with gaps conflict in the same bytes only.
+    def program(distance):
+        win, kind = window(), MPI.INT64_T.Create_vector(3, 1, 2).Commit()
+        win.Fence()
+        win.Put(np.ones(3, "i8"), 0, (MPI.COMM_WORLD.rank * distance, 1, kind))
+        win.Fence()
+        kind.Free()
+        result = memory_of(win).tolist()
+        win.Free()
+        return result
+
+    assert simulate(2, program, 1)[0] == [1] * 6 + [0] * 2
+    with pytest.raises(UsageError, match="the same bytes"):
+        simulate(2, program, 2)
 
 
 def changes(call):
@@ -96,37 +124,6 @@ def test_accesses_to_the_same_bytes_in_an_epoch_are_reported(first, second, plac
 )
 def test_accesses_that_do_not_conflict_are_allowed(first, second, places):
     simulate(3, conflict(first, second, places))
-
-
-def test_accesses_with_gaps_conflict_in_the_same_bytes_only():
-    def program(distance):
-        win, kind = window(), MPI.INT64_T.Create_vector(3, 1, 2).Commit()
-        win.Fence()
-        win.Put(np.ones(3, "i8"), 0, (MPI.COMM_WORLD.rank * distance, 1, kind))
-        win.Fence()
-        kind.Free()
-        result = memory_of(win).tolist()
-        win.Free()
-        return result
-
-    assert simulate(2, program, 1)[0] == [1] * 6 + [0] * 2
-    with pytest.raises(UsageError, match="the same bytes"):
-        simulate(2, program, 2)
-
-
-def test_many_accesses_of_one_epoch():
-    def program(count):
-        win = window(count)
-        win.Lock_all()
-        for place in range(MPI.COMM_WORLD.rank, count, 2):
-            win.Put(ONE, 0, place)
-        win.Unlock_all()
-        MPI.COMM_WORLD.Barrier()
-        result = int(memory_of(win).sum())
-        win.Free()
-        return result
-
-    assert simulate(2, program, 2000)[0] == 2000
 
 
 def waits_for_a_lock(win):
@@ -183,7 +180,7 @@ def test_mistakes_are_explained(ranks, program, kind, text):
         simulate(ranks, lambda: program(window()))
 
 
-def test_shared_locks_exclude_exclusive_ones():
+def test_locks_and_memory():
     def program():
         win = window()
         win.Lock(0, MPI.LOCK_SHARED)
@@ -196,6 +193,32 @@ def test_shared_locks_exclude_exclusive_ones():
         return memory is None
 
     assert simulate(3, program, seed=1) == [False, True, True]
+
+    # Memory is shared on one node only.
+    def program(split):
+        comm = MPI.COMM_WORLD
+        comm = comm.Split_type(MPI.COMM_TYPE_SHARED) if split else comm.Dup()
+        win = MPI.Win.Allocate_shared(8, comm=comm)
+        size = win.group_size
+        win.Free()
+        comm.Free()
+        return size
+
+    with pytest.raises(RuntimeError, match=r"nodes \[0, 1\].*Split_type"):
+        simulate(4, program, "", nodes=[0, 0, 0, 1])
+    assert simulate(4, program, "split", nodes=[0, 0, 0, 1]) == [3, 3, 3, 1]
+
+    # Memory stays as long as it is used.
+    def program():
+        win = window()
+        memory = np.asarray(win.tomemory())
+        memory[:] = MPI.COMM_WORLD.rank
+        win.Free()
+        return memory
+
+    for rank, memory in enumerate(simulate(3, program)):
+        np.zeros(1000)
+        assert (memory == rank).all()
 
 
 def test_loops_that_wait_for_memory_for_ever_are_reported(monkeypatch):
@@ -217,21 +240,6 @@ def test_loops_that_wait_for_memory_for_ever_are_reported(monkeypatch):
         simulate(2, lambda: window() and None)
 
 
-def test_memory_is_shared_on_one_node_only():
-    def program(split):
-        comm = MPI.COMM_WORLD
-        comm = comm.Split_type(MPI.COMM_TYPE_SHARED) if split else comm.Dup()
-        win = MPI.Win.Allocate_shared(8, comm=comm)
-        size = win.group_size
-        win.Free()
-        comm.Free()
-        return size
-
-    with pytest.raises(RuntimeError, match=r"nodes \[0, 1\].*Split_type"):
-        simulate(4, program, "", nodes=[0, 0, 0, 1])
-    assert simulate(4, program, "split", nodes=[0, 0, 0, 1]) == [3, 3, 3, 1]
-
-
 @pytest.mark.parametrize(
     ("target", "text"),
     [(8, "bytes 64 to 72 of 64"), ((0, 9), "here and 72 at the target"), ((7, 1, "i4"), "here")],
@@ -248,7 +256,7 @@ def test_accesses_outside_of_the_memory_are_refused(target, text):
     simulate(1, program)
 
 
-def test_accesses_to_ranks_without_a_lock_are_refused():
+def test_accesses_that_are_refused():
     def program():
         win = window()
         win.Lock(0, MPI.LOCK_SHARED)
@@ -263,8 +271,7 @@ def test_accesses_to_ranks_without_a_lock_are_refused():
 
     simulate(2, program)
 
-
-def test_dynamic_windows_need_attached_memory():
+    # Dynamic windows need attached memory.
     def program():
         win = MPI.Win.Create_dynamic(comm=MPI.COMM_WORLD)
         memory = np.zeros(4, "i8")
@@ -284,9 +291,7 @@ def test_dynamic_windows_need_attached_memory():
         return memory.tolist()
 
     assert simulate(1, program) == [[0, 0, 0, 1]]
-
-
-def test_handles_belong_to_one_rank():
+    # Handles belong to one rank.
     box = {}
 
     def program():
@@ -297,16 +302,3 @@ def test_handles_belong_to_one_rank():
         win.Free()
 
     simulate(2, program)
-
-
-def test_memory_stays_as_long_as_it_is_used():
-    def program():
-        win = window()
-        memory = np.asarray(win.tomemory())
-        memory[:] = MPI.COMM_WORLD.rank
-        win.Free()
-        return memory
-
-    for rank, memory in enumerate(simulate(3, program)):
-        np.zeros(1000)
-        assert (memory == rank).all()

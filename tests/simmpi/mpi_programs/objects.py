@@ -51,16 +51,9 @@ def reductions(case):
 
 def defaults(case):
     """Call without the optional arguments."""
-    comm = case.comm
-    return [
-        comm.bcast(case.rank),
-        comm.gather(case.rank),
-        comm.reduce(case.rank),
-        comm.allreduce(case.rank),
-        comm.scan(case.rank),
-        comm.exscan(case.rank),
-        comm.scatter(list(range(case.size))),
-    ]
+    verbs = ["bcast", "gather", "reduce", "allreduce", "scan", "exscan"]
+    found = [getattr(case.comm, verb)(case.rank) for verb in verbs]
+    return [*found, case.comm.scatter(list(range(case.size)))]
 
 
 def large(case):

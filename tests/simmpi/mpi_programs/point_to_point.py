@@ -328,21 +328,14 @@ def errors(case):
         except MPI.Exception as error:
             truncated = class_of(error)
         request.Wait()
-    return [
-        truncated,
-        error_of(comm.Send, data, size, tag),
-        error_of(comm.Send, data, -7, tag),
-        error_of(comm.Isend, data, 0, -7),
-        error_of(comm.Recv, data, size + 3, tag),
-        error_of(comm.Irecv, data, 0, -7),
-        error_of(comm.Send, [data, 4, MPI.DATATYPE_NULL], 0, tag),
-        error_of(comm.Probe, size, tag),
-        error_of(comm.Bcast, data, size),
-        error_of(comm.Bcast, data, -1),
-        error_of(MPI.COMM_NULL.Send, data, 0, tag),
-        error_of(MPI.COMM_NULL.Barrier),
-        error_of(MPI.COMM_NULL.Get_rank),
-        error_of(MPI.COMM_NULL.Dup),
-        error_of(MPI.GROUP_NULL.Get_size),
-        error_of(MPI.DATATYPE_NULL.Get_size),
+    null, wrong = MPI.COMM_NULL, [data, 4, MPI.DATATYPE_NULL]
+    calls = [(comm.Send, data, size, tag), (comm.Send, data, -7, tag), (comm.Isend, data, 0, -7)]
+    calls += [
+        (comm.Recv, data, size + 3, tag),
+        (comm.Irecv, data, 0, -7),
+        (comm.Send, wrong, 0, tag),
     ]
+    calls += [(comm.Probe, size, tag), (comm.Bcast, data, size), (comm.Bcast, data, -1)]
+    calls += [(null.Send, data, 0, tag), (null.Barrier,), (null.Get_rank,), (null.Dup,)]
+    calls += [(MPI.GROUP_NULL.Get_size,), (MPI.DATATYPE_NULL.Get_size,)]
+    return [truncated, *(error_of(*call) for call in calls)]

@@ -66,27 +66,16 @@ def no_process(case):
 
 def null_requests(case):
     """Complete requests that are null, and empty lists of requests."""
-    null, status = MPI.REQUEST_NULL, MPI.Status()
+    null, status, found = MPI.REQUEST_NULL, MPI.Status(), []
     del case
-    return [
-        MPI.Request.Waitall([]),
-        MPI.Request.Testall([]),
-        MPI.Request.Waitany([]) == MPI.UNDEFINED,
-        MPI.Request.Testany([]) == (MPI.UNDEFINED, True),
-        MPI.Request.Waitsome([]),
-        MPI.Request.Testsome([]),
-        MPI.Request.Waitall([null, null]),
-        MPI.Request.Waitany([null, null]) == MPI.UNDEFINED,
-        MPI.Request.Testany([null]) == (MPI.UNDEFINED, True),
-        MPI.Request.Waitsome([null]),
-        MPI.Request.Testsome([null]),
-        MPI.Request().Wait(status),
-        status_of(status, MPI.INT),
-        MPI.Request().Test(status),
-        status_of(status, MPI.INT),
-        bool(null),
-        null == MPI.Request(),
-    ]
+    for requests in ([], [null], [null, null]):
+        found += [MPI.Request.Waitall(requests), MPI.Request.Testall(requests)]
+        found += [MPI.Request.Waitany(requests) == MPI.UNDEFINED]
+        found += [MPI.Request.Testany(requests) == (MPI.UNDEFINED, True)]
+        found += [MPI.Request.Waitsome(requests), MPI.Request.Testsome(requests)]
+    for call in (MPI.Request().Wait, MPI.Request().Test):
+        found += [call(status), status_of(status, MPI.INT)]
+    return [*found, bool(null), null == MPI.Request()]
 
 
 def cancelled(case):
