@@ -5,6 +5,7 @@ Therefore all assertions here have the same result on all ranks.
 """
 
 import os
+import subprocess
 import sys
 import traceback
 from contextlib import contextmanager
@@ -222,6 +223,21 @@ def ranks_at_fault(comm):
 def named(comm, rank):
     """Return how the message of an error on one rank begins, if there are several ranks."""
     return f"rank {rank}: " if comm.size > 1 else ""
+
+
+def python(*args, cwd=None, stdin="", without=(), **variables):
+    """Run ``python *args`` with other variables of the environment; return what it prints."""
+    env = {name: value for name, value in os.environ.items() if name not in without} | variables
+    return subprocess.run(
+        [sys.executable, *map(str, args)],
+        cwd=cwd,
+        env=env,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
 
 
 def forked(work, *args):

@@ -1,13 +1,12 @@
 """``python -m pencils``: what it prints, once, and how it ends."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from mpi4py import MPI
+from mpi_helpers import python
 from tiers import up_to
 
 import pencils
@@ -21,15 +20,7 @@ ENERGY = "t=0.1 energy=0.124953117517 dissipation=0.000469062413893"
 
 def alone(*args):
     """Run ``python -m pencils`` without mpiexec."""
-    return subprocess.run(
-        [sys.executable, "-m", "pencils", *map(str, args)],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return python("-m", "pencils", *args, cwd=ROOT)
 
 
 def refused(capsys, *args):

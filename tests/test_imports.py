@@ -1,12 +1,11 @@
 """``import pencils`` loads what a program uses, when it uses it."""
 
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from mpi_helpers import python
 
 import pencils
 from pencils.array import PROVIDERS, provided
@@ -18,12 +17,8 @@ LATE = {"pencils.io", "pencils.fft", "pencils.graph", "pencils.dap", "simmpi"}
 
 def loaded_after(code):
     """Return the modules of pencils that a new Python has after running some code."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{code}\n{LOADED}"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    done = python("-c", f"import sys\n{code}\n{LOADED}")
+    assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 
 

@@ -8,7 +8,6 @@ import py_compile
 import queue
 import re
 import socket
-import subprocess
 import sys
 import textwrap
 import threading
@@ -22,6 +21,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from mpi4py import MPI
+from mpi_helpers import python
 
 import pencils
 from pencils.comm.mailbox import Mailbox, Receive
@@ -78,18 +78,9 @@ def program(mpirun, tmp_path):
     return run
 
 
-def alone(*args, cwd=ROOT, before=("-m", "pencils", "run"), **variables):
+def alone(*args, cwd=ROOT, **variables):
     """Run the program without mpiexec."""
-    return subprocess.run(
-        [sys.executable, *before, *map(str, args)],
-        cwd=cwd,
-        env=os.environ | variables,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return python("-m", "pencils", "run", *args, cwd=cwd, **variables)
 
 
 def messages(ran):
@@ -366,11 +357,8 @@ def test_a_program_sees_what_it_sees_without_the_runner(tmp_path):
     given = [("file", name) for name in files]
     given += [("module", "app"), ("module", "package"), ("code", SHOW)]
     flags = {"file": [], "module": ["-m"], "code": ["-c"]}
-    plain = [
-        alone(*flags[kind], name, "--x", "y", cwd=tmp_path, before=()).stdout
-        for kind, name in given
-    ]
-    ran = alone("-c", DRIVER, repr(given), cwd=tmp_path, before=())
+    plain = [python(*flags[kind], name, "--x", "y", cwd=tmp_path).stdout for kind, name in given]
+    ran = python("-c", DRIVER, repr(given), cwd=tmp_path)
     assert ran.stderr == ""
     assert ran.stdout == "".join(plain)
     assert len(plain[0].splitlines()) == 3

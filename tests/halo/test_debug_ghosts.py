@@ -1,13 +1,11 @@
 """With checks on, ghosts are unset after every write that can be seen, and nothing else is."""
 
 import os
-import subprocess
-import sys
 from functools import reduce
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, numbered, random_pencil, same, spread
+from mpi_helpers import everywhere, numbered, python, random_pencil, same, spread
 
 import pencils
 from pencils import Pencil
@@ -176,11 +174,8 @@ print(np.isnan(u.padded).sum())
 
 @pytest.mark.parametrize(("value", "count"), [(None, 0), ("", 0), ("0", 0), ("1", 2)])
 def test_the_environment_turns_checks_on_for_the_whole_program(value, count):
-    env = {name: text for name, text in os.environ.items() if name != "PENCILS_CHECK"}
-    env |= {} if value is None else {"PENCILS_CHECK": value}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=False
-    )
+    variables = {} if value is None else {"PENCILS_CHECK": value}
+    done = python("-c", PROGRAM, without={"PENCILS_CHECK"}, **variables)
     assert done.stdout.strip() == str(count), done.stderr
 
 

@@ -1,13 +1,13 @@
 """Predictions of what decompositions cost, against schedules and against real exchanges."""
 
-import subprocess
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
+from mpi_helpers import python
 
 import pencils
 from pencils.comm.methods import messages
@@ -169,15 +169,7 @@ def test_arguments_and_a_million_ranks():
 
 
 def test_the_command_prints_the_table():
-    def command(*args):
-        return subprocess.run(
-            [sys.executable, "-m", "pencils", *args],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-
+    command = partial(python, "-m", "pencils")
     options = ["--ranks", "4", "--per-node", "2", "--op", "fft", "--latency", "1e-6"]
     ran = command("plan", "16", "16", *options)
     assert ran.returncode == 0, ran.stderr

@@ -1,9 +1,7 @@
 """What belongs to one process, and in a simulation to one rank."""
 
-import subprocess
-import sys
-
 import pytest
+from mpi_helpers import python
 
 from pencils.array.base import checks
 from simmpi import process
@@ -82,7 +80,5 @@ def test_the_end_of_a_rank_calls_what_it_has_asked_for_last_first():
     assert called == [2, 1]
     process.exchange(own)
     code = "from simmpi import process; process.at_exit(lambda: print('left')); process.end()"
-    ran = subprocess.run(
-        [sys.executable, "-c", code + "; print('ends')"], capture_output=True, text=True, check=True
-    )
+    ran = python("-c", code + "; print('ends')")
     assert ran.stdout == "ends\nleft\n"

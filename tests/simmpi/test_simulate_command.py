@@ -11,6 +11,7 @@ import types
 from pathlib import Path
 
 import pytest
+from mpi_helpers import python
 
 from pencils.tools import command_line
 from simmpi import apart, process
@@ -33,16 +34,8 @@ def simulated(tmp_path):
 
 
 def command(*args, cwd=ROOT, stdin=""):
-    return subprocess.run(
-        [sys.executable, "-m", "pencils", "simulate", *args],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    words = "-m", "pencils", "simulate", *args
+    return python(*words, cwd=cwd, stdin=stdin, PYTHONPATH=str(ROOT))
 
 
 def test_a_program_runs_on_every_rank(simulated):
