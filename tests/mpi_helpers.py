@@ -5,6 +5,7 @@ Therefore all assertions here have the same result on all ranks.
 """
 
 import os
+import subprocess
 import sys
 import traceback
 from contextlib import contextmanager
@@ -197,17 +198,22 @@ def other_blocks(pencil):
     return pencil.with_(shape=[extent + 2 for extent in pencil.shape])
 
 
-def raise_together(comm, kind, *texts, call):
-    """Check that `call` raises this class on every rank, with all `texts` in the message."""
+def all_raise(comm, kind, texts, function, /, *args, **options):
+    """Check that a call raises this class on every rank, with the text or texts in the message."""
     error = None
     try:
-        call()
+        function(*args, **options)
     except Exception as raised:  # noqa: BLE001 - checked below, on all ranks
         error = raised
     said = comm.allgather((type(error).__name__, str(error)))
     assert {name for name, _ in said} == {kind.__name__}, said
-    for text in texts:
+    for text in (texts,) if isinstance(texts, str) else texts:
         assert all(text in message for _, message in said), (text, said)
+
+
+def raise_together(comm, kind, *texts, call):
+    """Check as `all_raise` does."""
+    all_raise(comm, kind, texts, call)
 
 
 def ranks_at_fault(comm):
@@ -227,6 +233,21 @@ def one_is_wrong(comm, kind, *texts, call, bad, good, after=None):
         raise_together(comm, kind, named(comm, rank), *texts, call=partial(call, mine))
         if after is not None:
             after()
+
+
+def python(*args, cwd=None, stdin="", without=(), **variables):
+    """Run ``python *args`` with other variables of the environment; return what it prints."""
+    env = {name: value for name, value in os.environ.items() if name not in without} | variables
+    return subprocess.run(
+        [sys.executable, *map(str, args)],
+        cwd=cwd,
+        env=env,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
 
 
 def forked(work, *args):

@@ -8,14 +8,12 @@ import pytest
 from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
+    all_raise,
     everywhere,
     holds,
-    named,
     numbered,
     on_nodes,
-    raise_together,
     random_pencil,
-    ranks_at_fault,
     ways,
 )
 from tiers import up_to
@@ -158,7 +156,15 @@ def test_in_place_next_to_fields_of_their_own(comm, method):
             assert everywhere(comm, holds(v, values) or not in_place)
 
 
-def test_shared_memory_is_given_back(comm):
+def test_memory_lives_as_long_as_any_of_them(comm):
+    first, second = alias(stages(comm)[:2], shared=True)
+    second[...] = 7
+    del first
+    gc.collect()
+    others = [pencils.zeros(second.pencil, shared=True) for _ in range(5)]
+    assert everywhere(comm, (second.local == 7).all())
+    assert everywhere(comm, not any(other.local.any() for other in others))
+    # Shared memory is given back.
     private = comm.Dup()
     pens = stages(private)
     for _ in range(up_to(200, 60)):
@@ -170,63 +176,28 @@ def test_shared_memory_is_given_back(comm):
     private.Free()
 
 
-def test_memory_lives_as_long_as_any_of_them(comm):
-    first, second = alias(stages(comm)[:2], shared=True)
-    second[...] = 7
-    del first
-    gc.collect()
-    others = [pencils.zeros(second.pencil, shared=True) for _ in range(5)]
-    assert everywhere(comm, (second.local == 7).all())
-    assert everywhere(comm, not any(other.local.any() for other in others))
-
-
-# Mistakes.
-
-
 def test_wrong_arguments(comm):
+    """On all ranks; those of one rank are among the cases of `test_one_rank_wrong`."""
     pens = stages(comm)
     alone = Pencil(SHAPE, MPI.COMM_SELF)
     wrong = [
-        (((),), ArgumentError, "at least one pencil"),
-        ((3,), TypeError, "sequence of pencils"),
-        (("rows",), TypeError, "must be a Pencil"),
-        (((pens[0], None),), TypeError, "pencils[1] must be a Pencil"),
-        ((pens, object), TypeError, "object"),
+        (((),), {}, ArgumentError, "at least one pencil"),
+        ((3,), {}, TypeError, "sequence of pencils"),
+        (("rows",), {}, TypeError, "must be a Pencil"),
+        (((pens[0], None),), {}, TypeError, "pencils[1] must be a Pencil"),
+        ((pens, object), {}, TypeError, "object"),
+        ((pens,), {"components": -1}, ArgumentError, "components"),
+        ((pens,), {"dims": 3}, ArgumentError, "dims"),
     ]
     if comm.size > 1:
-        wrong.append((((pens[0], alone),), PencilMismatchError, "other processes"))
-    for args, kind, text in wrong:
+        wrong.append((((pens[0], alone),), {}, PencilMismatchError, "other processes"))
+    for args, options, kind, text in wrong:
         for shared in (False, True):
-            raise_together(
-                comm, kind, text, call=lambda args=args, shared=shared: alias(*args, shared=shared)
-            )
-    for rest, kind in (({"components": -1}, ArgumentError), ({"dims": 3}, ArgumentError)):
-        for shared in (False, True):
-            raise_together(
-                comm, kind, call=lambda r=rest, shared=shared: alias(pens, **r, shared=shared)
-            )
-
-
-def test_wrong_arguments_on_one_rank(comm):
-    pens = stages(comm)
-    for rank in ranks_at_fault(comm):
-        odd = comm.rank == rank
-        for bad, kind in (((), ArgumentError), (None, TypeError), ((pens[0], 3), TypeError)):
-            raise_together(
-                comm,
-                kind,
-                named(comm, rank),
-                call=lambda bad=bad, odd=odd: alias(bad if odd else pens, shared=True),
-            )
-        if comm.size > 1:
-            for args, name in (((pens[:2],), "pencils"), ((pens, "f4"), "dtype")):
-                raise_together(
-                    comm,
-                    RankDisagreementError,
-                    f"disagree on {name}",
-                    call=lambda args=args, odd=odd: alias(*args if odd else (pens,), shared=True),
-                )
-        assert alias(pens, shared=True)[1].pencil is pens[1]
+            all_raise(comm, kind, text, alias, *args, **options, shared=shared)
+    odd = comm.rank == 0
+    for args, name in (((pens[:2],), "pencils"), ((pens, "f4"), "dtype")) if comm.size > 1 else ():
+        text, mine = f"disagree on {name}", args if odd else (pens,)
+        all_raise(comm, RankDisagreementError, text, alias, *mine, shared=True)
 
 
 def test_private_ones_are_made_without_the_others(comm):

@@ -95,20 +95,13 @@ def test_input_array_evolves_as_in_a_serial_solver(capsys, mpi_tmp_path, comm, n
     np.testing.assert_allclose(numbers(lines[-1])[1:], serial(u, 0.01, 0.02, 5), rtol=1e-11)
 
 
-def test_single_precision_and_integer_input_are_converted(capsys, mpi_tmp_path, comm):
-    u = (10 * some_velocity(8)).astype(np.int32)
-    for dtype in (np.int32, np.float32, ">f8"):
-        if comm.rank == 0:
-            np.save(mpi_tmp_path / "u.npy", u.astype(dtype))
-        comm.barrier()
-        (line,) = run(capsys, "--input", mpi_tmp_path / "u.npy", "--time", 0)
-        np.testing.assert_allclose(numbers(line)[1], serial(u, 1, 1, 0)[0], rtol=1e-11)
-
-
-def test_hdf5_input_gives_the_same_as_an_array(capsys, mpi_tmp_path, comm):
+def test_kinds_of_input_give_the_same(capsys, mpi_tmp_path, comm):
     u = some_velocity(12)
+    whole = (10 * some_velocity(8)).astype(np.int32)
     if comm.rank == 0:
         np.save(mpi_tmp_path / "u.npy", u)
+        for kind in ("i4", "f4", ">f8"):
+            np.save(mpi_tmp_path / f"{kind}.npy", whole.astype(kind))
         with h5py.File(mpi_tmp_path / "u.h5", "w") as file:
             file["velocity"] = u
             file["pressure"] = u[0]
@@ -117,6 +110,9 @@ def test_hdf5_input_gives_the_same_as_an_array(capsys, mpi_tmp_path, comm):
     one = run(capsys, "--input", mpi_tmp_path / "u.npy", "--time", 0.02)
     assert run(capsys, "--input", mpi_tmp_path / "u.h5", "--time", 0.02) == one
     assert run(capsys, "--input", mpi_tmp_path / "only.h5", "--n", 12, "--time", 0.02) == one
+    for kind in ("i4", "f4", ">f8"):
+        (line,) = run(capsys, "--input", mpi_tmp_path / f"{kind}.npy", "--time", 0)
+        np.testing.assert_allclose(numbers(line)[1], serial(whole, 1, 1, 0)[0], rtol=1e-11)
 
 
 @pytest.mark.parametrize("name", ["u.npy", "u.h5"])
@@ -161,7 +157,19 @@ def test_a_restart_ends_with_the_same_bits_on_another_process_grid(
     assert (one.attrs["step"], one.attrs["viscosity"], one.attrs["n"]) == (10, 0.01, n)
 
 
-def test_a_checkpoint_holds_the_waves_of_the_velocity(capsys, mpi_tmp_path):
+def test_checkpoints_and_the_command_line(capsys, mpi_tmp_path):
+    path = mpi_tmp_path / "flow.h5"
+    run(capsys, "--n", 8, "--dt", 0.02, "--viscosity", 0.5, "--time", 0.04, "--checkpoint", path)
+    lines = run(capsys, "--restart", path, "--time", 0.06, "--dt", 0.005, "--checkpoint", path)
+    times = [0.04, 0.045, 0.05, 0.055, 0.06]
+    assert [numbers(line)[0] for line in lines] == times
+    attrs = pencils.load(path, pencils.Pencil(1), names=()).attrs
+    expected = {"n": 8, "dt": 0.005, "viscosity": 0.5, "step": 6}
+    assert {name: float(attrs[name]) for name in expected} == expected
+    # It holds no velocity to start anew from.
+    with pytest.raises(pencils.errors.PencilsError, match="complex128"):
+        run(capsys, "--input", path)
+    # A checkpoint holds the waves of the velocity.
     path, n = mpi_tmp_path / "flow.h5", 16
     (line,) = run(capsys, "--n", n, "--time", 0, "--checkpoint", path)
     waves = pencils.gather(pencils.load(path, pencils.Pencil((n, n, 9)))["waves"], root=None)
@@ -169,37 +177,6 @@ def test_a_checkpoint_holds_the_waves_of_the_velocity(capsys, mpi_tmp_path):
     x, y, z = np.ix_(*[np.arange(n) * 2 * np.pi / n] * 3)
     assert np.allclose(velocity[0], np.sin(x) * np.cos(y) * np.cos(z), atol=1e-14)
     assert (velocity**2).sum() / n**3 / 2 == pytest.approx(numbers(line)[1], rel=1e-11)
-
-
-def test_the_command_line_overrides_a_checkpoint(capsys, mpi_tmp_path):
-    path = mpi_tmp_path / "flow.h5"
-    run(capsys, "--n", 8, "--dt", 0.02, "--viscosity", 0.5, "--time", 0.04, "--checkpoint", path)
-    lines = run(capsys, "--restart", path, "--time", 0.06, "--dt", 0.005, "--checkpoint", path)
-    assert [line.split()[0] for line in lines] == [
-        "t=0.04",
-        "t=0.045",
-        "t=0.05",
-        "t=0.055",
-        "t=0.06",
-    ]
-    attrs = pencils.load(path, pencils.Pencil(1), names=()).attrs
-    assert {name: float(attrs[name]) for name in ("n", "dt", "viscosity", "step")} == {
-        "n": 8,
-        "dt": 0.005,
-        "viscosity": 0.5,
-        "step": 6,
-    }
-    # It holds no velocity to start anew from.
-    with pytest.raises(pencils.errors.PencilsError, match="complex128"):
-        run(capsys, "--input", path)
-
-
-def write_nothing(path):
-    pass
-
-
-def write_text(path):
-    path.write_text("no array at all")
 
 
 def write_array(*shape, dtype=float):
@@ -218,8 +195,8 @@ def write_datasets(**shapes):
 @pytest.mark.parametrize(
     ("name", "write", "complaint"),
     [
-        ("u.npy", write_nothing, "No such file"),
-        ("u.npy", write_text, "cannot read .*u.npy"),
+        ("u.npy", lambda _: None, "No such file"),
+        ("u.npy", lambda path: path.write_text("no array"), "cannot read .*u.npy"),
         ("u.npy", write_array(), r"u.npy has float64 of shape \(\)"),
         ("u.npy", write_array(8, 8, 8), r"u.npy has float64 of shape \(8, 8, 8\)"),
         ("u.npy", write_array(2, 8, 8, 8), r"u.npy has float64 of shape \(2, 8, 8, 8\)"),
@@ -227,15 +204,11 @@ def write_datasets(**shapes):
         ("u.npy", write_array(3, 1, 8, 8), r"u.npy has float64 of shape \(3, 1, 8, 8\)"),
         ("u.npy", write_array(3, 0, 0, 0), r"u.npy has float64 of shape \(3, 0, 0, 0\)"),
         ("u.npy", write_array(3, 8, 8, 8, dtype=complex), "u.npy has complex128"),
-        ("u.h5", write_nothing, "u.h5"),
-        ("u.h5", write_text, "not an HDF5 file"),
+        ("u.h5", lambda _: None, "u.h5"),
+        ("u.h5", lambda path: path.write_text("no array"), "not an HDF5 file"),
         ("u.h5", write_datasets(), "'velocity'; it holds no dataset at all"),
         ("u.h5", write_datasets(u=(3, 8, 8, 8), v=(3, 8, 8, 8)), "'velocity'; it holds u, v"),
-        (
-            "u.h5",
-            write_datasets(velocity=(3, 8, 8, 4)),
-            r"u.h5 has float64 of shape \(3, 8, 8, 4\)",
-        ),
+        ("u.h5", write_datasets(velocity=(3, 8, 8, 4)), r"float64 of shape \(3, 8, 8, 4\)"),
         ("u.h5", write_datasets(velocity=None), "is empty"),
     ],
 )
@@ -249,31 +222,21 @@ def test_bad_input_raises_the_same_on_every_rank(capsys, mpi_tmp_path, name, wri
     assert len(set(comm.allgather(str(caught.value)))) == 1
 
 
-def test_a_checkpoint_of_another_size_than_asked_for_is_refused(capsys, mpi_tmp_path):
-    path = mpi_tmp_path / "flow.h5"
-    run(capsys, "--n", 8, "--time", 0, "--checkpoint", path)
-    with pytest.raises(pencils.errors.PencilsError, match="8, 8, 5"):
-        run(capsys, "--n", 12, "--restart", path)
-
-
 @pytest.mark.parametrize("suffix", ["npy", "h5"])
-def test_input_of_another_size_than_asked_for_is_refused(capsys, mpi_tmp_path, comm, suffix):
-    path = mpi_tmp_path / f"u.{suffix}"
+def test_files_that_are_not_those_asked_for_are_refused(capsys, mpi_tmp_path, comm, suffix):
+    path, flow = mpi_tmp_path / f"u.{suffix}", mpi_tmp_path / "flow.h5"
     for shape in (3, 8, 8, 8), (3, 1, 1, 1):
         if comm.rank == 0:
             (write_array(*shape) if suffix == "npy" else write_datasets(u=shape))(path)
         comm.barrier()
         with pytest.raises(pencils.errors.PencilsError, match="n=12"):
             run(capsys, "--n", 12, "--input", path)
-
-
-def test_a_restart_wants_a_checkpoint(capsys, mpi_tmp_path, comm):
-    path = mpi_tmp_path / "u.npy"
-    if comm.rank == 0:
-        np.save(path, some_velocity(8))
-    comm.barrier()
-    with pytest.raises(pencils.errors.PencilsError, match=r"u\.npy is not an HDF5 file"):
-        run(capsys, "--restart", path)
+    if suffix == "npy":  # a restart wants a checkpoint
+        with pytest.raises(pencils.errors.PencilsError, match=r"u\.npy is not an HDF5 file"):
+            run(capsys, "--restart", path)
+    run(capsys, "--n", 8, "--time", 0, "--checkpoint", flow)
+    with pytest.raises(pencils.errors.PencilsError, match="8, 8, 5"):
+        run(capsys, "--n", 12, "--restart", flow)
 
 
 @pytest.mark.parametrize(
@@ -319,9 +282,7 @@ def test_the_checkpoint_must_have_a_place_before_the_first_step(capsys, mpi_tmp_
         assert capsys.readouterr().out == ""
     comm.barrier()
     assert list(mpi_tmp_path.iterdir()) == []
-
-
-def test_main_prints_one_line_and_leaves_with_an_error_on_rank_0(capsys, mpi_tmp_path, comm):
+    # Main prints one line and leaves with an error on rank 0.
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
     args = parser.parse_args(["--restart", str(mpi_tmp_path / "missing.h5")])

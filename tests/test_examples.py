@@ -50,9 +50,7 @@ def test_there_are_examples_and_all_but_the_solver_are_short():
     assert lengths.pop("navier_stokes") < 240
     assert len(lengths) >= 5
     assert max(lengths.values()) < 80
-
-
-def test_the_demo_is_the_navier_stokes_example():
+    # The demo is the navier stokes example.
     demo = Path(__file__).parents[1] / "pencils" / "tools" / "demo.py"
     example = next(path for path in EXAMPLES if path.stem == "navier_stokes")
     assert demo.read_bytes() == example.read_bytes()

@@ -60,10 +60,7 @@ def test_ranks_of_two_hosts(tmp_path):
     sent = [int(line.split()[4]) for line in hosts("bytes").stdout.splitlines()]
     assert 10**6 < max(sent) < 2 * 10**6
     assert min(sent) < 10**5
-
-
-@pytest.mark.usefixtures("two_hosts")
-def test_a_job_that_is_ended_leaves_no_process(tmp_path):
+    # A job that is ended leaves no process.
     begun = tmp_path / "begun"
     program = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(60)"
     job = subprocess.Popen(command("run", "-n", 2, sys.executable, "-c", program), env=ENV)

@@ -1,12 +1,11 @@
 """``import pencils`` loads what a program uses, when it uses it."""
 
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from mpi_helpers import python
 
 import pencils
 from pencils.array import PROVIDERS, provided
@@ -18,36 +17,50 @@ LATE = {"pencils.io", "pencils.fft", "pencils.graph", "pencils.dap", "simmpi"}
 
 def loaded_after(code):
     """Return the modules of pencils that a new Python has after running some code."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{code}\n{LOADED}"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    done = python("-c", f"import sys\n{code}\n{LOADED}")
+    assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 
 
 def test_the_package_alone_loads_only_the_door_to_mpi():
     loaded = {"pencils", "pencils.array", "pencils.comm", "pencils.comm.mpi"}
     assert loaded_after("import pencils") == loaded
-
-
-def test_what_fields_use_of_higher_layers_is_where_the_package_says():
-    assert PROVIDERS
-    assert [name for name in PROVIDERS if provided(name) is None] == []
-
-
-def test_type_checkers_see_the_names_that_programs_find():
-    stub = Path(pencils.__file__).with_suffix(".pyi").read_text()
-    seen = re.findall(r"^from (\S+) import (\w+) as \2\b", stub, re.MULTILINE)
-    assert {name: home for home, name in seen} == pencils._HOMES
-
-
-def test_fields_load_no_files_and_no_transforms():
+    # Fields load no files and no transforms.
     loaded = loaded_after("import pencils\npencils.zeros(pencils.Pencil((4, 4)), halo=1).sum()")
     assert "pencils.array.creation" in loaded
     assert not loaded & LATE
     assert not [name for name in loaded if name.startswith(("pencils.transposition", "pencils.ha"))]
+
+
+def test_names_of_the_package():
+    assert PROVIDERS
+    assert [name for name in PROVIDERS if provided(name) is None] == []
+    # Type checkers see the names that programs find.
+    stub = Path(pencils.__file__).with_suffix(".pyi").read_text()
+    seen = re.findall(r"^from (\S+) import (\w+) as \2\b", stub, re.MULTILINE)
+    assert {name: home for home, name in seen} == pencils._HOMES
+    # Methods that are called as functions are named.
+    u = pencils.zeros(pencils.Pencil(4), halo=1)
+    with pytest.raises(AttributeError, match=r"write u\.exchange_halo\(\)"):
+        pencils.exchange_halo(u)
+    with pytest.raises(AttributeError, match=r"has no attribute 'flatten'$"):
+        pencils.flatten(u)
+    pencils.exchange_halos([u])
+    # Every name is found and listed.
+    assert {"Pencil", "PencilArray", "open", "save", "fft", "simulate"} <= set(dir(pencils))
+    for name in dir(pencils):
+        assert getattr(pencils, name) is not None or name == "__path__"
+    # A star hides no builtin.
+    assert "open" not in pencils.__all__
+    assert {"Pencil", "transpose", "__version__"} <= set(pencils.__all__)
+    names = {}
+    exec("from pencils import *", names)
+    assert set(pencils.__all__) <= names.keys()
+    # A name that is not there raises.
+    with pytest.raises(AttributeError, match="module 'pencils' has no attribute 'Pensil'"):
+        pencils.Pensil  # noqa: B018
+    with pytest.raises(ImportError, match="Pensil"):
+        exec("from pencils import Pensil", {})
 
 
 def test_documented_modules_load_as_attributes():
@@ -61,33 +74,3 @@ def test_documented_modules_load_as_attributes():
     here = [each for each in short if each not in needs or find_spec(needs[each])]
     code = f"import pencils, types\nfor each in {here}:\n    found = type(eval(each))\n"
     assert "pencils.fft" in loaded_after(f"{code}    assert found is types.ModuleType, each")
-
-
-def test_methods_that_are_called_as_functions_are_named():
-    u = pencils.zeros(pencils.Pencil(4), halo=1)
-    with pytest.raises(AttributeError, match=r"write u\.exchange_halo\(\)"):
-        pencils.exchange_halo(u)
-    with pytest.raises(AttributeError, match=r"has no attribute 'flatten'$"):
-        pencils.flatten(u)
-    pencils.exchange_halos([u])
-
-
-def test_every_name_is_found_and_listed():
-    assert {"Pencil", "PencilArray", "open", "save", "fft", "simulate"} <= set(dir(pencils))
-    for name in dir(pencils):
-        assert getattr(pencils, name) is not None or name == "__path__"
-
-
-def test_a_star_hides_no_builtin():
-    assert "open" not in pencils.__all__
-    assert {"Pencil", "transpose", "__version__"} <= set(pencils.__all__)
-    names = {}
-    exec("from pencils import *", names)
-    assert set(pencils.__all__) <= names.keys()
-
-
-def test_a_name_that_is_not_there_raises():
-    with pytest.raises(AttributeError, match="module 'pencils' has no attribute 'Pensil'"):
-        pencils.Pensil  # noqa: B018
-    with pytest.raises(ImportError, match="Pensil"):
-        exec("from pencils import Pensil", {})

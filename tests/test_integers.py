@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from mpi_helpers import raise_together
+from mpi_helpers import all_raise
 
 import pencils
 from pencils import Pencil
@@ -40,7 +40,7 @@ def test_more_than_64_bits(comm, huge):
         ("step", lambda: read_facts(huge, None)),
     ):
         text = f"{name} holds an integer of more than 64 bits"
-        raise_together(comm, ArgumentError, text, call=call)
+        all_raise(comm, ArgumentError, text, call)
     assert u.sum() == 30
 
 
@@ -55,10 +55,8 @@ def test_more_bytes_than_64_bits(comm):
         lambda: pencils.empty(pen, components=(2**32, 2**31), shared=True),
         lambda: pencils.ones(pen, components=2**60, dtype="c16"),
     ):
-        raise_together(comm, ArgumentError, "more bytes than 64 bits can count", call=call)
-
-
-def test_what_has_64_bits_is_arithmetic(comm):
+        all_raise(comm, ArgumentError, "more bytes than 64 bits can count", call)
+    # What has 64 bits is arithmetic.
     assert comm.size
     layout = build_layout((2**63 - 1,), 2**40)
     assert layout.box(2**40 - 1).stop == (2**63 - 1,)

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from mpi_helpers import (
     ON_ONE_NODE,
+    all_raise,
     collectives,
     count_calls,
     everywhere,
+    holds,
     numbered,
-    raise_together,
     ranks_at_fault,
+    spread,
 )
 
 import pencils
@@ -43,16 +45,6 @@ def _pair(comm, way):  # noqa: ARG001
     private.Free()
 
 
-def spread(pencil, data, **options):
-    u = empty(pencil, dtype=data.dtype, components=data.shape[:-3], **options)
-    u.local[...] = data[u.local_slices]
-    return u
-
-
-def holds(u, data):
-    return u.dtype == data.dtype and np.array_equal(u.local, data[u.local_slices])
-
-
 def test_new_outputs_that_all_live(comm, pair):
     """What is prepared for an address serves each field that comes to lie there."""
     for dtype, lead in ((float, ()), ("c16", (2,)), ("i2", ())):
@@ -66,9 +58,7 @@ def test_new_outputs_that_all_live(comm, pair):
         again = [transpose(u, pair[1]) for u in back]
         for u, each in zip(again, data * 3, strict=True):
             assert everywhere(comm, holds(u, each))
-
-
-def test_nothing_keeps_fields_alive(comm, pair):
+    # Nothing keeps fields alive.
     u = spread(pair[0], numbered(SHAPE))
     with Transposition(*pair) as move:
         blocks = []
@@ -198,7 +188,7 @@ def test_mistakes_of_one_rank_change_nothing(comm, pair):
         for rank in ranks_at_fault(comm):
             for wrong, kind, text in cases:
                 call = wrong if comm.rank == rank else lambda: transpose(u, columns, out)
-                raise_together(comm, kind, text, call=call)
+                all_raise(comm, kind, text, call)
                 assert everywhere(comm, (out.local == -1).all())
         if not warm:
             assert everywhere(comm, holds(transpose(u, columns), data))
@@ -216,6 +206,14 @@ def test_equal_pencils_need_not_be_the_same(comm, pair):
     for _ in range(3):
         assert everywhere(comm, holds(transpose(mine, twins[1] if first else columns), data))
         assert everywhere(comm, holds(transpose(mine, columns if first else twins[1]), data))
+    # Freed plans are made again.
+    u = spread(pair[0], numbered(SHAPE))
+    for number in range(40):  # more kinds than plans are kept
+        kind = np.dtype(f"S{number % 35 + 1}")
+        transpose(PencilArray(pair[0], np.zeros(u.local_shape, kind)), pair[1])
+        if number % 10 == 0:
+            assert everywhere(comm, holds(transpose(u, pair[1]), numbered(SHAPE)))
+    assert everywhere(comm, holds(transpose(u, pair[1]), numbered(SHAPE)))
 
 
 def test_exchanges_under_way_complete_before(comm, pair):
@@ -232,17 +230,6 @@ def test_exchanges_under_way_complete_before(comm, pair):
             assert everywhere(comm, holds(handle.wait(), data))
 
 
-def test_a_started_transpose_keeps_its_source(comm, pair):
-    data = numbered(SHAPE)
-    with Transposition(*pair, method="messages") as move:
-        handles = [move.start(spread(pair[0], data * n)) for n in range(4)]
-        gc.collect()
-        rubbish = [np.full(np.prod(SHAPE), -7.0) for _ in range(20)]
-        for n, handle in enumerate(handles):
-            assert everywhere(comm, holds(handle.wait(), data * n))
-        del rubbish
-
-
 def test_more_fields_than_the_staging_blocks_hold(comm, pair, monkeypatch, way):
     if way == "large":
         return
@@ -252,10 +239,7 @@ def test_more_fields_than_the_staging_blocks_hold(comm, pair, monkeypatch, way):
             monkeypatch.setattr(pull, "MOST_STAGED", 4096)
             for v in move.batch([u] * count):
                 assert everywhere(comm, holds(v, numbered(SHAPE)))
-
-
-def test_a_batch_may_be_given_by_iterators(comm, pair, monkeypatch):
-    """Also where the first attempt finds that something has to be made."""
+    # Also where the first attempt finds that something has to be made.
     monkeypatch.setattr(pull, "MOST_STAGED", 4096)
     data = numbered(SHAPE)
     given = [spread(pair[0], n * data) for n in range(30)]
@@ -267,16 +251,6 @@ def test_a_batch_may_be_given_by_iterators(comm, pair, monkeypatch):
     assert everywhere(comm, all(holds(v, n * data) for n, v in enumerate(moved)))
 
 
-def test_freed_plans_are_made_again(comm, pair):
-    u = spread(pair[0], numbered(SHAPE))
-    for number in range(40):  # more kinds than plans are kept
-        kind = np.dtype(f"S{number % 35 + 1}")
-        transpose(PencilArray(pair[0], np.zeros(u.local_shape, kind)), pair[1])
-        if number % 10 == 0:
-            assert everywhere(comm, holds(transpose(u, pair[1]), numbered(SHAPE)))
-    assert everywhere(comm, holds(transpose(u, pair[1]), numbered(SHAPE)))
-
-
 def test_a_pencil_of_a_communicator_that_was_freed_is_no_target(comm):
     """Whether a transpose to it was kept before or not."""
     other = comm.Dup()
@@ -285,4 +259,4 @@ def test_a_pencil_of_a_communicator_that_was_freed_is_no_target(comm):
     for _ in range(2):
         assert transpose(u, across).pencil is across
     other.Free()
-    raise_together(comm, PencilMismatchError, call=lambda: transpose(u, across))
+    all_raise(comm, PencilMismatchError, "", transpose, u, across)

@@ -44,9 +44,7 @@ def test_no_file_keeps_a_name_of_mpi():
     assert files
     found = {path.relative_to(PENCILS).as_posix(): captured(path.read_text()) for path in files}
     assert {name: lines for name, lines in found.items() if lines} == {}
-
-
-def test_annotations_are_not_evaluated():
+    # Annotations are not evaluated.
     late = [path for path in PENCILS.rglob("*.py") if "MPI." in path.read_text()]
     assert late
     assert [p for p in late if "from __future__ import annotations" not in p.read_text()] == []

@@ -176,6 +176,8 @@ def reachable(graph, start):
 def test_imports_of_pencils_point_down():
     assert any(PENCILS.rglob("*.py"))
     assert violations(PENCILS) == []
+    # No files of pencils import each other in a circle.
+    assert circles(PENCILS) == []
 
 
 def test_simmpi_imports_nothing_of_pencils():
@@ -188,9 +190,7 @@ def test_simmpi_imports_nothing_of_pencils():
     ]
     assert found == []
     assert [path for path in SIMMPI.rglob("*.py") if "import pencils" in path.read_text()] == []
-
-
-def test_pencils_names_simmpi_at_its_door_only():
+    # Pencils names simmpi at its door only.
     users = {
         path.relative_to(PENCILS)
         for path in PENCILS.rglob("*.py")
@@ -199,10 +199,6 @@ def test_pencils_names_simmpi_at_its_door_only():
     }
     assert users
     assert {str(path) for path in users if path.parts[0] not in SIMMPI_USERS} <= SIMMPI_USERS
-
-
-def test_no_files_of_pencils_import_each_other_in_a_circle():
-    assert circles(PENCILS) == []
 
 
 TYPING = "if TYPE_CHECKING:\n    "

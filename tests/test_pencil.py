@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault
+from mpi_helpers import all_raise, everywhere, random_pencil
 
 import pencils
 from pencils import Pencil
@@ -32,34 +32,35 @@ def test_defaults_cut_all_dimensions_but_the_last(comm):
     assert np.all(owners(pen) == 1)
     assert Pencil(9).decomp == (0,)
     assert Pencil(9).grid == (comm.size,)
-
-
-def test_blocks_are_those_of_numpy(comm):
-    pen = Pencil(SHAPE, decomp=(2, 0), grid=(comm.size, 1))
-    expected = np.array_split(np.arange(5), comm.size)[comm.rank]
-    assert everywhere(comm, np.array_equal(np.arange(5)[pen.local_slices[2]], expected))
-    assert everywhere(comm, pen.local_shape == (7, 6, len(expected)))
-    assert everywhere(comm, pen.coords == (comm.rank, 0))
+    # Lists, NumPy integers and negative numbers mean the same as tuples of plain ones.
+    odd = comm.rank % 2
+    pen = Pencil(
+        np.array(SHAPE) if odd else list(SHAPE),
+        comm,
+        decomp=range(2) if odd else (-3, np.int64(1)),
+        periodic=[False] * 3 if odd else np.False_,
+        order=np.arange(3) if odd else None,
+        splits="first" if odd else ["first", None, "first"],
+    )
+    assert everywhere(comm, pen == Pencil(SHAPE, comm))
 
 
 def test_any_pencil_owns_every_point_once(comm):
-    rng = np.random.default_rng(1)
-    for _ in range(15):
-        shape = rng.integers(0, 8, rng.integers(1, 5)).tolist()
-        pen = random_pencil(rng, comm, shape)
+    """Also of fewer points than there are processes."""
+    rng, few = np.random.default_rng(1), [(2, 1), (1, 1), (0, 4), (3, 0, 2), (0,), (1,)]
+    pens = [Pencil(shape, decomp=range(len(shape))) for shape in few]
+    shapes = [rng.integers(0, 8, rng.integers(1, 5)).tolist() for _ in range(15)]
+    for pen in pens + [random_pencil(rng, comm, shape) for shape in shapes]:
         assert np.all(owners(pen) == 1)
         boxes = comm.allgather(pen.box())
         assert everywhere(comm, boxes == [pen.box(rank) for rank in range(comm.size)])
+        assert sum(box.volume for box in boxes) == np.prod(pen.shape)
         assert everywhere(comm, pen.local_shape == pen.box().shape)
-
-
-@pytest.mark.parametrize("shape", [(2, 1), (1, 1), (0, 4), (3, 0, 2), (0,), (1,)])
-def test_more_processes_than_points(comm, shape):
-    pen = Pencil(shape, decomp=range(len(shape)))
-    assert np.all(owners(pen) == 1)
-    assert sum(comm.allgather(pen.box().volume)) == np.prod(shape)
-    text = comm.allgather(str(pen) + repr(pen))
-    assert all(text)
+        assert everywhere(comm, str(pen) and repr(pen))
+    pen = Pencil(SHAPE, decomp=(2, 0), grid=(comm.size, 1))
+    expected = np.array_split(np.arange(5), comm.size)[comm.rank]
+    assert everywhere(comm, np.array_equal(np.arange(5)[pen.local_slices[2]], expected))
+    assert everywhere(comm, pen.coords == (comm.rank, 0))
 
 
 def test_owner_local_and_global_indices(comm):
@@ -127,9 +128,7 @@ def test_staggered_pencils_own_every_face_once(comm):
         assert faces.topology is pen.topology
         assert faces == pen.staggered([axis - pen.ndim])
         assert (faces.order, faces.periodic, faces.grid) == (pen.order, pen.periodic, pen.grid)
-
-
-def test_staggered_in_words(comm):
+    # Staggered in words.
     pen = Pencil((5, 4), comm, periodic=(False, True))
     assert pen.staggered(1) == pen
     assert pen.staggered(()) == pen
@@ -137,16 +136,13 @@ def test_staggered_in_words(comm):
     assert pen.staggered(0).shape == (6, 4)
     few = Pencil((1, 4), comm, decomp=0).staggered(0)
     assert [few.box(rank).shape[0] for rank in range(comm.size)] == [2] + [0] * (comm.size - 1)
-    for kind, axis, text in (
-        (ArgumentError, 2, r"axis=(2,) names a dimension outside 0..1"),
-        (ArgumentError, (0, -2), "names a dimension twice"),
-        (TypeError, None, "axis=None must be an integer"),
-        (TypeError, "x", "axis='x' must be an integer"),
-    ):
-        raise_together(comm, kind, text, call=lambda axis=axis: pen.staggered(axis))
+    all_raise(comm, ArgumentError, "axis=(2,) names a dimension outside 0..1", pen.staggered, 2)
+    all_raise(comm, ArgumentError, "names a dimension twice", pen.staggered, (0, -2))
+    for axis in (None, "x"):
+        all_raise(comm, TypeError, f"axis={axis!r} must be an integer", pen.staggered, axis)
 
 
-def test_equal_by_value(comm):
+def test_equal_by_value_and_frozen(comm):
     duplicate = comm.Dup()
     pen = Pencil(SHAPE, comm, periodic=True)
     for other in (Pencil(SHAPE, duplicate, periodic=True), copy.copy(pen), copy.deepcopy(pen)):
@@ -160,10 +156,6 @@ def test_equal_by_value(comm):
     assert pen != "pencil"
     assert len({pen, turned, Pencil(SHAPE, comm, periodic=True)}) == 2
     duplicate.Free()
-
-
-def test_frozen(comm):
-    pen = Pencil(SHAPE, comm)
     for name in ("shape", "grid", "anything", "_layout"):
         with pytest.raises(AttributeError, match="with_"):
             setattr(pen, name, 1)
@@ -206,48 +198,26 @@ def test_repr_tells_all_that_two_pencils_may_differ_in(comm):
 
 # Mistakes on one rank are those of `test_one_rank_wrong`, and their texts those of `layout`.
 
-DIFFERENCES = [
-    ({"shape": (7, 6, 4)}, "shape"),
-    ({"decomp": (1, 0)}, "decomp"),
-    ({"decomp": 0, "grid": 0}, "decomp"),
-    ({"periodic": True}, "periodic"),
-    ({"order": (2, 1, 0)}, "order"),
-    ({"splits": "last"}, "splits"),
-]
-
 
 @pytest.mark.parallel([2, 3, 4, 6])
-@pytest.mark.parametrize(("other", "name"), DIFFERENCES)
-def test_different_arguments_on_one_rank_are_named(comm, other, name):
-    pen = Pencil(SHAPE, comm)
-    for rank in ranks_at_fault(comm):
-        mine = other if comm.rank == rank else {}
-        made = {"shape": SHAPE, "comm": comm, **mine}
-        for call in (lambda made=made: Pencil(**made), lambda mine=mine: pen.with_(**mine)):
-            raise_together(comm, RankDisagreementError, f"disagree on {name}", call=call)
-        assert pen.with_() == Pencil(SHAPE, comm)
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_another_grid_on_one_rank_is_named(comm):
-    grid = (1, comm.size) if comm.rank == 0 else (comm.size, 1)
-    raise_together(
-        comm, RankDisagreementError, "disagree on grid", call=lambda: Pencil(SHAPE, comm, grid=grid)
-    )
-
-
-def test_equal_arguments_may_look_different(comm):
-    """Lists, NumPy integers and negative numbers mean the same as tuples of plain ones."""
-    odd = comm.rank % 2
-    pen = Pencil(
-        np.array(SHAPE) if odd else list(SHAPE),
-        comm,
-        decomp=range(2) if odd else (-3, np.int64(1)),
-        periodic=[False] * 3 if odd else np.False_,
-        order=np.arange(3) if odd else None,
-        splits="first" if odd else ["first", None, "first"],
-    )
-    assert everywhere(comm, pen == Pencil(SHAPE, comm))
+def test_what_ranks_disagree_on_is_named(comm):
+    pen, odd = Pencil(SHAPE, comm), comm.rank == 0
+    for other, name in (
+        ({"shape": (7, 6, 4)}, "shape"),
+        ({"decomp": (1, 0)}, "decomp"),
+        ({"decomp": 0, "grid": 0}, "decomp"),
+        ({"periodic": True}, "periodic"),
+        ({"order": (2, 1, 0)}, "order"),
+        ({"splits": "last"}, "splits"),
+    ):
+        mine, text = other if odd else {}, f"disagree on {name}"
+        all_raise(
+            comm, RankDisagreementError, text, Pencil, **{"shape": SHAPE, "comm": comm, **mine}
+        )
+        all_raise(comm, RankDisagreementError, text, pen.with_, **mine)
+    grid = (1, comm.size) if odd else (comm.size, 1)
+    all_raise(comm, RankDisagreementError, "disagree on grid", Pencil, SHAPE, comm, grid=grid)
+    assert pen.with_() == Pencil(SHAPE, comm)
 
 
 def test_sections(comm):
@@ -272,10 +242,7 @@ def test_sections(comm):
     with pytest.raises(ArgumentError, match=r"np\.flip\(u, 0\)"):
         pen.section(slice(None, None, -1))
     assert pen.section(np.s_[:, ::-1]).shape == (8, 6)
-
-
-def test_other_pencils_of_sections(comm):
-    """They know which points they have: until the shape changes."""
+    # They know which points they have: until the shape changes.
     pen = Pencil((8, 6), comm, periodic=True)
     inner, high = pen.section(np.s_[1:-1]), pen.section(np.s_[2:])
     for one in (inner.with_(order=(1, 0)), inner.with_(periodic=False)):

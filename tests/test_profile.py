@@ -60,7 +60,7 @@ def test_bytes_of_transposes(comm, shape, method):
     check_sums(p)
 
 
-def test_bytes_of_several_fields_and_of_the_same_memory(comm):
+def test_bytes_of_several_fields_and_of_the_same_memory(comm, mpi_tmp_path):
     source = pencils.Pencil((40, 40, 36), comm, decomp=0)
     target = source.with_(decomp=1)
     sent, received, kept = moved(source, target)
@@ -73,6 +73,14 @@ def test_bytes_of_several_fields_and_of_the_same_memory(comm):
     with pencils.profile(comm) as p:
         pencils.transpose(u, target, out=v)
     assert (p.recorder.nbytes["pack"], p.recorder.nbytes["unpack"]) == (sent, received)
+    # Bytes of files.
+    u = pencils.ones(pencils.Pencil((6, 5), comm))
+    with pencils.profile(comm) as p:
+        pencils.save(mpi_tmp_path / "u.h5", {"u": u})
+    assert comm.allreduce(p.recorder.nbytes["I/O"]) >= 6 * 5 * 8
+    with pencils.profile(comm) as p:
+        pencils.load(mpi_tmp_path / "u.h5", into={"u": u})
+    assert p.recorder.nbytes["I/O"] >= u.local.nbytes
 
 
 @pytest.mark.parametrize("columns", [6, 30_000])
@@ -89,25 +97,13 @@ def test_bytes_of_halos(comm, columns):
     check_sums(p)
 
 
-def test_bytes_of_files(comm, mpi_tmp_path):
-    u = pencils.ones(pencils.Pencil((6, 5), comm))
-    with pencils.profile(comm) as p:
-        pencils.save(mpi_tmp_path / "u.h5", {"u": u})
-    assert comm.allreduce(p.recorder.nbytes["I/O"]) >= 6 * 5 * 8
-    with pencils.profile(comm) as p:
-        pencils.load(mpi_tmp_path / "u.h5", into={"u": u})
-    assert p.recorder.nbytes["I/O"] >= u.local.nbytes
-
-
-def test_print_on_one_rank(comm):
+def test_texts_and_mistakes(comm, mpi_tmp_path):
     with pencils.profile(comm) as p:
         pencils.ones(pencils.Pencil((6, 5), comm)).sum()
     if comm.rank == 0:
         assert [line.split("  ")[0] for line in str(p).splitlines()] == ["phase", *p.phases]
     comm.Barrier()
-
-
-def test_an_exception_ends_a_profile_without_a_summary(comm, mpi_tmp_path):
+    # An exception ends a profile without a summary.
     with pytest.raises(ZeroDivisionError), pencils.profile(comm) as p:
         1 / 0  # noqa: B018
     assert p.phases == {}
@@ -117,13 +113,16 @@ def test_an_exception_ends_a_profile_without_a_summary(comm, mpi_tmp_path):
     with pencils.profile(comm) as p:  # the next one records
         pass
     assert p.phases["whole"].seconds.high > 0
-
-
-def test_wrong_arguments(comm):
+    # Wrong arguments.
     with pytest.raises(ArgumentError, match="at least 0"):
         pencils.profile(comm, events=-1)
     with pencils.profile(comm), pytest.raises(ArgumentError, match="records already"):
         pencils.profile(comm).__enter__()
+    # A trace that cannot be written raises on all ranks.
+    with pencils.profile(comm) as p:
+        pass
+    with pytest.raises(OSError, match="trace"):
+        p.save(mpi_tmp_path / "nowhere" / "trace.json")
 
 
 def test_a_trace_has_a_lane_for_each_rank(comm, mpi_tmp_path):
@@ -211,17 +210,7 @@ def test_events_beyond_the_limit_are_counted(comm, mpi_tmp_path):
     assert f"{omitted} events of all ranks are not in the trace" in str(p)
     assert p.recorder.calls["unpack"] == 3
     p.save(mpi_tmp_path / "trace.json")
-
-
-def test_a_trace_that_cannot_be_written_raises_on_all_ranks(comm, mpi_tmp_path):
-    with pencils.profile(comm) as p:
-        pass
-    with pytest.raises(OSError, match="trace"):
-        p.save(mpi_tmp_path / "nowhere" / "trace.json")
-
-
-def test_ranks_record_for_themselves(comm):
-    """A profile on some ranks only, of a communicator that includes only these."""
+    # A profile on some ranks only, of a communicator that includes only these.
     own = comm.Split(comm.rank % 2)
     u = pencils.ones(pencils.Pencil((8, 8), comm))
     target = u.pencil.with_(decomp=1)

@@ -12,17 +12,19 @@ import pencils
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_citation_gives_the_version_of_the_package():
+def test_versions_files_and_releases():
     version = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert version
     assert version[1] == pencils.__version__
-
-
-def test_the_guide_for_contributors_names_existing_files():
+    # The guide for contributors names existing files.
     text = (ROOT / "CONTRIBUTING.md").read_text()
     named = re.findall(r"`((?:pencils|simmpi|tests|docs|benchmarks)/[\w./]*)`", text)
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
+    # A release depends on the tests.
+    text = (ROOT / ".github/workflows/release.yml").read_text()
+    assert re.search(r"tests:\n +uses: \$/\.github/workflows/ci\.yml", text)
+    assert re.search(r"publish:\n.*\n +needs: \[tests, wheels, source\]", text)
 
 
 def test_recipes_name_what_the_files_beside_them_define():
@@ -58,12 +60,6 @@ def named_in(recipe, section):
     """List the requirements in a section of the recipe, as pyproject.toml writes them."""
     lines = re.search(rf"^  {section}:\n((?:    - .*\n)+)", recipe, re.MULTILINE)[1].splitlines()
     return [line.split("#")[0].replace(" ", "").removeprefix("-") for line in lines]
-
-
-def test_a_release_depends_on_the_tests():
-    text = (ROOT / ".github/workflows/release.yml").read_text()
-    assert re.search(r"tests:\n +uses: \$/\.github/workflows/ci\.yml", text)
-    assert re.search(r"publish:\n.*\n +needs: \[tests, wheels, source\]", text)
 
 
 def source(path):

@@ -9,6 +9,7 @@ from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
     METHODS,
+    all_raise,
     everywhere,
     holds,
     named,
@@ -17,9 +18,7 @@ from mpi_helpers import (
     one_after_the_other,
     one_node,
     other_blocks,
-    raise_together,
     random_pencil,
-    ranks_at_fault,
     spread,
     spy_on,
     ways,
@@ -140,26 +139,18 @@ def test_in_place_over_one_buffer(comm, method):
         assert everywhere(comm, holds(v, data))
 
 
-def test_out_may_be_the_source(comm):
+def test_out_may_be_the_source(comm, pair):
     data = numbered(SHAPE)
     u = spread(Pencil(SHAPE, comm), data, halo=1)
+    v = transpose(u, u.pencil)  # the same pencil copies
+    assert v.halo == ((0, 0),) * 3
+    v.local[...] = 0
     for pen in (u.pencil, u.pencil.with_(order=(2, 1, 0))):
         assert transpose(u, pen, u) is u
         assert everywhere(comm, holds(u, data))
-
-
-def test_the_same_pencil_copies(comm):
-    u = spread(Pencil(SHAPE, comm), numbered(SHAPE), halo=1)
-    v = transpose(u, u.pencil)
-    assert v.halo == ((0, 0),) * 3
-    v.local[...] = 0
-    assert everywhere(comm, holds(u, numbered(SHAPE)))
-
-
-def test_memory_order_of_the_result(comm, pair):
-    v = transpose(spread(pair[0], numbered(SHAPE)), pair[1])
+    v = transpose(spread(pair[0], data), pair[1])
     assert v.local.transpose(1, 0, 2).flags.c_contiguous
-    assert everywhere(comm, holds(v, numbered(SHAPE)))
+    assert everywhere(comm, holds(v, data))
 
 
 @ways
@@ -172,7 +163,7 @@ def test_counts_beyond_what_one_call_can_move(comm, pair, method, monkeypatch):
 
 
 @ways
-def test_two_plans_under_way_and_waited_for_in_another_order(comm, pair, method):
+def test_several_are_under_way(comm, pair, method):
     data = numbered(SHAPE)
     u, w = spread(pair[0], data), spread(pair[1], 2 * data)
     with plan_of(pair, method) as there, there.reversed() as back:
@@ -183,16 +174,20 @@ def test_two_plans_under_way_and_waited_for_in_another_order(comm, pair, method)
             handle.wait()
         assert everywhere(comm, holds(one.wait(), data))
         assert everywhere(comm, holds(two.wait(), 2 * data))
-
-
-@ways
-def test_one_plan_started_twice(comm, pair, method):
-    data = numbered(SHAPE)
+    # One plan started twice.
     with plan_of(pair, method) as plan:
         handles = [plan.start(spread(pair[0], factor * data)) for factor in (1.0, 2.0, 3.0)]
         ok = [holds(handles[n].wait(), (n + 1) * data) for n in (2, 0, 1)]
         assert everywhere(comm, all(ok))
         assert everywhere(comm, holds(plan(spread(pair[0], data)), data))
+    # One rank has something under way that the others have not.
+    alone = Pencil(SHAPE, MPI.COMM_SELF)
+    handles = []
+    with Transposition(alone, alone.with_(order=(2, 1, 0))) as mine, plan_of(pair, method) as plan:
+        if comm.rank == 0:
+            handles.append(mine.start(spread(alone, data)))
+        assert everywhere(comm, holds(plan(spread(pair[0], data)), data))
+        assert everywhere(comm, all(holds(handle.wait(), data) for handle in handles))
 
 
 @ways
@@ -206,19 +201,10 @@ def test_a_forgotten_handle_is_completed_by_free(comm, pair, method):
     assert everywhere(comm, holds(v, data))
     plan.free()
     u = spread(pair[0], data)
-    raise_together(comm, ArgumentError, "freed", "make a new one", call=lambda: plan(u))
+    all_raise(comm, ArgumentError, ("freed", "make a new one"), plan, u)
     with plan_of(pair, method) as another:
         late = another.start(u)
     assert everywhere(comm, holds(late.wait(), data))
-
-
-def test_a_plan_of_another_memory_order_or_equal_pencils_will_do(comm, pair):
-    data = numbered(SHAPE)
-    u = spread(Pencil(SHAPE, comm, order=(2, 1, 0)), data)
-    v = empty(pair[1].with_(order=(0, 1, 2)))
-    with plan_of(pair) as plan:
-        assert plan(u, v) is v
-    assert everywhere(comm, holds(v, data))
 
 
 def test_without_checks_a_call_sends_nothing_but_the_data(comm, pair):
@@ -228,6 +214,18 @@ def test_without_checks_a_call_sends_nothing_but_the_data(comm, pair):
         spy = spy_on(plan.moves._exchange)
         assert everywhere(comm, holds(plan(u), data))
     assert set(spy.calls) <= {"Send_init", "Recv_init"}
+    # Nothing travels where nothing moves.
+    pen = Pencil(SHAPE, comm)
+    with plan_of((pen, pen.with_(order=(2, 0, 1)))) as plan:
+        spy = spy_on(plan.moves._exchange)
+        plan(spread(pen, numbered(SHAPE)))
+    assert everywhere(comm, not spy.calls)
+    # A plan of another memory order or equal pencils will do.
+    u = spread(Pencil(SHAPE, comm, order=(2, 1, 0)), data)
+    v = empty(pair[1].with_(order=(0, 1, 2)))
+    with plan_of(pair) as plan:
+        assert plan(u, v) is v
+    assert everywhere(comm, holds(v, data))
 
 
 def test_a_rank_sends_one_message_to_each_rank_that_shares_points(comm):
@@ -246,14 +244,6 @@ def test_a_rank_sends_one_message_to_each_rank_that_shares_points(comm):
             v = plan(spread(pair[0], data))
         assert everywhere(comm, holds(v, data))
         assert everywhere(comm, sorted(dest for dest, _ in spy.sent) == expected)
-
-
-def test_nothing_travels_where_nothing_moves(comm):
-    pen = Pencil(SHAPE, comm)
-    with plan_of((pen, pen.with_(order=(2, 0, 1)))) as plan:
-        spy = spy_on(plan.moves._exchange)
-        plan(spread(pen, numbered(SHAPE)))
-    assert everywhere(comm, not spy.calls)
 
 
 @pytest.mark.parametrize(("whole", "next_whole"), [(0, 1), (1, 2), (2, 0), (1, 0)])
@@ -285,18 +275,6 @@ def test_plans_on_two_communicators_waited_for_in_another_order(comm, pair):
             handle.wait()
         assert everywhere(comm, all(holds(handle.wait(), data) for handle in handles))
     other.Free()
-
-
-@ways
-def test_one_rank_has_something_under_way_that_the_others_have_not(comm, pair, method):
-    data = numbered(SHAPE)
-    alone = Pencil(SHAPE, MPI.COMM_SELF)
-    handles = []
-    with Transposition(alone, alone.with_(order=(2, 1, 0))) as mine, plan_of(pair, method) as plan:
-        if comm.rank == 0:
-            handles.append(mine.start(spread(alone, data)))
-        assert everywhere(comm, holds(plan(spread(pair[0], data)), data))
-        assert everywhere(comm, all(holds(handle.wait(), data) for handle in handles))
 
 
 def test_a_plan_that_is_dropped_is_gone_at_once(comm, pair):
@@ -337,32 +315,22 @@ def test_freeing_the_communicator_completes_what_is_under_way(comm, pair, method
     private = comm.Dup()
     data = numbered(SHAPE)
     pen = Pencil(SHAPE, private, decomp=0)
-    plan = Transposition(pen, pen.with_(decomp=1), method=method)
-    handle = plan.start(spread(pen, data))
+    u, v = spread(pen, data), empty(pen.with_(decomp=1))
+    plan, bare = (
+        Transposition(pen, v.pencil, method=method, check=check) for check in (True, False)
+    )
+    bare(u, v)
+    handle = plan.start(u)
     private.Free()
     assert everywhere(comm, holds(transpose(spread(pair[0], data), pair[1]), data))
     assert everywhere(comm, np.array_equal(handle.wait().local, data[plan.target.local_slices]))
+    for call in (plan, plan.start, bare, bare.start):
+        with pytest.raises(ArgumentError, match="freed"):
+            call(u, v)
     plan.free()
 
 
-@pytest.mark.parametrize("used", [False, True])
-def test_a_call_after_the_communicator_is_gone(comm, used):
-    private = comm.Dup()
-    pen = Pencil(SHAPE, private, decomp=0)
-    u, v = zeros(pen), zeros(pen.with_(decomp=1))
-    plan = Transposition(pen, v.pencil, check=False)
-    if used:
-        plan(u, v)
-    private.Free()
-    for call in (plan, plan.start):
-        with pytest.raises(ArgumentError, match="freed"):
-            call(u, v)
-
-
-# Plans kept by transpose().
-
-
-def test_plans_are_found_again_and_not_hoarded(comm):
+def test_plans_room_and_buffers_that_are_kept(comm):
     private = comm.Dup()
     pen = Pencil((4, 3), private, decomp=0)
     plans = kept_plans(pen.topology)
@@ -375,17 +343,36 @@ def test_plans_are_found_again_and_not_hoarded(comm):
         assert everywhere(comm, holds(transpose(spread(pen, data), columns), data))
     assert len(plans) == MOST_PLANS
     private.Free()
+    # More than there are addresses: all blocks are one number.
+    source = Pencil((6 * 2**24, 2**30), comm, decomp=0)
+    bounds = (0, *[2**30] * comm.size)  # everything goes to rank 0
+    target = source.with_(decomp=1, splits=(None, bounds))
+    u = PencilArray(source, np.broadcast_to(0.0, source.local_shape))
+    all_raise(comm, MemoryError, named(comm, 0), transpose, u, target)
+    with Transposition(source, target) as plan:
+        all_raise(comm, MemoryError, named(comm, 0), plan, u)
+    # MPI delivers into memory that nobody else got meanwhile, though plan and handle are gone.
+    rows = Pencil((8 * comm.size, 64, 64), comm, decomp=0)
+    u = spread(rows, numbered(rows.shape))
+    columns = rows.with_(decomp=1)
+    plan = Transposition(rows, columns)
+    plan.start(u)
+    del plan
+    gc.collect()
+    fresh = [np.zeros(u.local.size) for _ in range(8)]
+    comm.Barrier()
+    transpose(u, columns)
+    assert everywhere(comm, not any(block.any() for block in fresh))
 
 
-# Mistakes.
+# Mistakes of one rank are those of `test_one_rank_wrong`; these are their texts.
 
 
-def wrong_fields(pair):
-    """Arguments ``(u, out)`` from pair[0] to pair[1] that never fit, and why."""
+def test_mistakes_are_explained(comm, pair):
     source, target = pair
-    u = zeros(source)
+    u, other, larger = zeros(source), zeros(other_blocks(source)), target.with_(shape=(8, 6, 5))
     locked = PencilArray(target, np.broadcast_to(0.0, target.local_shape))
-    return [
+    fields = [
         (None, None, TypeError, "u must be a PencilArray"),
         (u.local, None, TypeError, "u must be a PencilArray, not ndarray"),
         (u, u.local, TypeError, "out must be a PencilArray, not ndarray"),
@@ -395,91 +382,26 @@ def wrong_fields(pair):
         (u, zeros(target, dtype=">f8"), ArgumentError, "dtype >f8"),
         (u, locked, ArgumentError, "read-only"),
     ]
-
-
-def wrong_for_a_plan(pair):
-    """Arguments that another plan would take."""
-    other = zeros(other_blocks(pair[0]))
-    return [
+    for_plans = [
         (other, None, PencilMismatchError, "u lies on"),
-        (zeros(pair[0], dtype="f4"), None, ArgumentError, "u has dtype float32"),
+        (zeros(source, dtype="f4"), None, ArgumentError, "u has dtype float32"),
     ]
-
-
-def test_wrong_fields_on_one_rank(comm, pair):
-    data = numbered(SHAPE)
-    good = spread(pair[0], data)
-    for u, out, kind, text in wrong_fields(pair):
-        for rank in ranks_at_fault(comm):
-            mine = (u, pair[1], out) if comm.rank == rank else (good, pair[1])
-            raise_together(
-                comm, kind, named(comm, rank), text, call=lambda mine=mine: transpose(*mine)
-            )
-        assert everywhere(comm, holds(transpose(good, pair[1]), data))
-
-
-def test_wrong_fields_for_a_plan_on_one_rank(comm, pair):
-    data = numbered(SHAPE)
-    good = spread(pair[0], data)
     with plan_of(pair) as plan:
-        for u, out, kind, text in wrong_fields(pair) + wrong_for_a_plan(pair):
-            for rank in ranks_at_fault(comm):
-                mine = (u, out) if comm.rank == rank else (good,)
-                for call in (plan, plan.start):
-                    raise_together(
-                        comm,
-                        kind,
-                        named(comm, rank),
-                        text,
-                        call=lambda call=call, mine=mine: call(*mine),
-                    )
-            assert everywhere(comm, holds(plan(good), data))
-
-
-def test_wrong_pencils_on_one_rank(comm, pair):
-    data = numbered(SHAPE)
-    u = spread(pair[0], data)
-    larger = pair[1].with_(shape=(8, 6, 5))
-    for rank in ranks_at_fault(comm):
-        odd = comm.rank == rank
-        for wrong, kind in ((None, TypeError), ("columns", TypeError), (u, TypeError)):
-            target = wrong if odd else pair[1]
-            raise_together(comm, kind, named(comm, rank), call=lambda t=target: transpose(u, t))
-            raise_together(
-                comm, kind, named(comm, rank), call=lambda t=target: Transposition(pair[0], t)
-            )
-            if wrong is not u:
-                raise_together(
-                    comm,
-                    kind,
-                    named(comm, rank),
-                    call=lambda w=wrong, odd=odd: transpose(w if odd else u, pair[1]),
-                )
-                raise_together(
-                    comm,
-                    kind,
-                    named(comm, rank),
-                    call=lambda w=wrong, odd=odd: Transposition(w if odd else pair[0], pair[1]),
-                )
-        for call in (
-            lambda odd=odd: transpose(u, larger if odd else pair[1]),
-            lambda odd=odd: Transposition(pair[0], larger if odd else pair[1]),
-        ):
-            kind = RankDisagreementError if comm.size > 1 else PencilMismatchError
-            raise_together(comm, kind, "(8, 6, 5)", call=call)
-        assert everywhere(comm, holds(transpose(u, pair[1]), data))
-    raise_together(
-        comm, PencilMismatchError, "same global shape", call=lambda: transpose(u, larger)
-    )
-    raise_together(
-        comm, TypeError, "must be a PencilArray", call=lambda: transpose(u.local, "columns")
-    )
-    raise_together(comm, TypeError, "must be a Pencil", call=lambda: Transposition(None, None))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "kind", "text"),
-    [
+        for v, out, kind, text in fields:
+            all_raise(comm, kind, text, transpose, v, target, out)
+        for v, out, kind, text in fields + for_plans:
+            for call in (plan, plan.start):
+                all_raise(comm, kind, text, call, v, out)
+        v, _ = plan.buffers()
+    for call, *args in ((plan.buffers,), (plan.reversed,), (plan.batch, [v]), (plan, v)):
+        all_raise(comm, ArgumentError, ("freed", "make a new one"), call, *args)
+    for wrong in (None, "columns", u):
+        all_raise(comm, TypeError, "must be a Pencil", transpose, u, wrong)
+        all_raise(comm, TypeError, "must be a Pencil", Transposition, source, wrong)
+        all_raise(comm, TypeError, "must be a Pencil", Transposition, wrong, target)
+    all_raise(comm, PencilMismatchError, "same global shape", transpose, u, larger)
+    all_raise(comm, PencilMismatchError, "same global shape", Transposition, source, larger)
+    for options, kind, text in (
         ({"dtype": object}, TypeError, "object"),
         ({"dtype": "spam"}, TypeError, "spam"),
         ({"components": -1}, ArgumentError, "components"),
@@ -489,116 +411,42 @@ def test_wrong_pencils_on_one_rank(comm, pair):
         ({"method": "pigeons"}, ArgumentError, "pigeons"),
         ({"method": None}, ArgumentError, "None"),
         ({"method": []}, ArgumentError, "[]"),
-    ],
-    ids=str,
-)
-def test_wrong_options_on_one_rank(comm, pair, wrong, kind, text):
-    for rank in ranks_at_fault(comm):
-        mine = wrong if comm.rank == rank else {}
-        raise_together(
-            comm,
-            kind,
-            named(comm, rank),
-            text,
-            call=lambda mine=mine: Transposition(*pair, **mine),
-        )
-        with plan_of(pair) as plan:
-            assert everywhere(comm, holds(plan(spread(pair[0], numbered(SHAPE))), numbered(SHAPE)))
+    ):
+        all_raise(comm, kind, text, Transposition, *pair, **options)
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
-def test_different_arguments_on_one_rank_are_named(comm, pair):
-    data = numbered(SHAPE)
-    u, others = spread(pair[0], data), {}
-    others["source"] = spread(pair[0].with_(splits="last"), data)
-    others["dtype"] = spread(pair[0], data.astype("f4"))
-    others["components"] = spread(pair[0], data[None])
-    others["singletons"] = spread(pair[0], data[:, :1], dims=(0, 2))
+def test_what_ranks_disagree_on_is_named(comm, pair):
+    source, target = pair
+    u, data, odd = spread(source, numbered(SHAPE)), numbered(SHAPE), comm.rank == comm.size - 1
+    fields = {
+        "source": spread(source.with_(splits="last"), data),
+        "dtype": spread(source, data.astype("f4")),
+        "components": spread(source, data[None]),
+        "singletons": spread(source, data[:, :1], dims=(0, 2)),
+    }
     options = {"dtype": "f4", "components": 2, "dims": 0, "method": "alltoallw", "check": False}
-    with plan_of(pair) as plan, plan_of((pair[0], pair[1].with_(splits="last"))) as another:
-        for rank in ranks_at_fault(comm):
-            odd = comm.rank == rank
-            for name, other in others.items():
-                raise_together(
-                    comm,
-                    RankDisagreementError,
-                    f"disagree on {name}",
-                    call=lambda o=other, odd=odd: transpose(o if odd else u, pair[1]),
-                )
-            raise_together(
-                comm,
-                RankDisagreementError,
-                "disagree on target",
-                call=lambda odd=odd: transpose(u, pair[0] if odd else pair[1]),
-            )
-            for name, value in options.items():
-                mine = {name: value} if odd else {}
-                raise_together(
-                    comm,
-                    RankDisagreementError,
-                    f"disagree on {'singletons' if name == 'dims' else name}",
-                    call=lambda mine=mine: Transposition(*pair, **mine),
-                )
-            mine = another if odd else plan
-            raise_together(
-                comm,
-                RankDisagreementError,
-                "disagree on plan",
-                "last",
-                call=lambda mine=mine: mine.start(u),
-            )
-            raise_together(
-                comm,
-                RankDisagreementError,
-                "disagree on call",
-                call=lambda odd=odd: gather(u) if odd else plan.start(u),
-            )
+    for name, other in fields.items():
+        text = f"disagree on {name}"
+        all_raise(comm, RankDisagreementError, text, transpose, other if odd else u, target)
+    text = "disagree on target"
+    all_raise(comm, RankDisagreementError, text, transpose, u, source if odd else target)
+    all_raise(comm, TypeError, "not None", Transposition, None if odd else source, target)
+    larger = target.with_(shape=(8, 6, 5))
+    all_raise(comm, RankDisagreementError, "(8, 6, 5)", transpose, u, larger if odd else target)
+    for name, value in options.items():
+        text = f"disagree on {'singletons' if name == 'dims' else name}"
+        mine = {name: value} if odd else {}
+        all_raise(comm, RankDisagreementError, text, Transposition, *pair, **mine)
+    turned = source, target.with_(splits="last")
+    with plan_of(pair) as plan, plan_of(turned) as another, plan_of(pair) as twin:
+        mine = another if odd else plan
+        all_raise(comm, RankDisagreementError, ("disagree on plan", "last"), mine.start, u)
+        assert repr(twin) == repr(plan)
+        all_raise(comm, RankDisagreementError, "which plan", twin if odd else plan, u)
+        call = gather if odd else plan.start
+        all_raise(comm, RankDisagreementError, "disagree on call", call, u)
         assert everywhere(comm, holds(plan(u), data))
-
-
-def test_a_plan_freed_on_one_rank_raises_on_all(comm, pair):
-    plan = plan_of(pair)
-    if comm.rank == comm.size - 1:
-        plan.free()
-    u = zeros(pair[0])
-    raise_together(comm, ArgumentError, named(comm, comm.size - 1), "freed", call=lambda: plan(u))
-    plan.free()
-
-
-@pytest.mark.parametrize("name", ["buffers", "reversed", "batch"])
-def test_whatever_a_plan_freed_on_one_rank_is_asked_raises_on_all(comm, pair, name):
-    plan = plan_of(pair)
-    u, _ = plan.buffers()
-    if comm.rank == comm.size - 1:
-        plan.free()
-    args = ([u],) if name == "batch" else ()
-    text = named(comm, comm.size - 1)
-    raise_together(comm, ArgumentError, text, "freed", call=lambda: getattr(plan, name)(*args))
-    plan.free()
-
-
-def test_no_room_on_all_ranks_or_on_one(comm):
-    """More than there are addresses: all blocks are one number."""
-    source = Pencil((6 * 2**24, 2**30), comm, decomp=0)
-    bounds = (0, *[2**30] * comm.size)  # everything goes to rank 0
-    target = source.with_(decomp=1, splits=(None, bounds))
-    u = PencilArray(source, np.broadcast_to(0.0, source.local_shape))
-    raise_together(comm, MemoryError, named(comm, 0), call=lambda: transpose(u, target))
-    with Transposition(source, target) as plan:
-        raise_together(comm, MemoryError, named(comm, 0), call=lambda: plan(u))
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_another_plan_of_the_same_text_on_one_rank_raises_on_all(comm, pair):
-    one, other = (Transposition(*pair) for _ in range(2))
-    assert repr(one) == repr(other)
-    u = zeros(pair[0])
-    for rank in ranks_at_fault(comm):
-        plan = other if comm.rank == rank else one
-        raise_together(comm, RankDisagreementError, "which plan", call=lambda p=plan: p(u))
-    assert everywhere(comm, not one(u).local.any())
-    one.free()
-    other.free()
 
 
 def test_repr_tells_from_where_to_where(pair):
@@ -611,18 +459,3 @@ def test_repr_tells_from_where_to_where(pair):
         assert str(plan) == text
     with plan_of(pair) as plan:
         assert "components" not in repr(plan)
-
-
-def test_an_exchange_that_is_dropped_keeps_its_buffers(comm):
-    """MPI delivers into memory that nobody else got meanwhile, though plan and handle are gone."""
-    rows = Pencil((8 * comm.size, 64, 64), comm, decomp=0)
-    u = spread(rows, numbered(rows.shape))
-    columns = rows.with_(decomp=1)
-    plan = Transposition(rows, columns)
-    plan.start(u)
-    del plan
-    gc.collect()
-    fresh = [np.zeros(u.local.size) for _ in range(8)]
-    comm.Barrier()
-    transpose(u, columns)
-    assert everywhere(comm, not any(block.any() for block in fresh))

@@ -5,13 +5,13 @@ import json
 import pytest
 from mpi_helpers import (
     ON_ONE_NODE,
+    all_raise,
     everywhere,
     holds,
     named,
     nodes_of,
     numbered,
     pretend_nodes,
-    raise_together,
     ranks_at_fault,
     spread,
 )
@@ -47,7 +47,7 @@ def prefer(monkeypatch, *names):
     monkeypatch.setattr(tuning, "time_in_turn", times)
 
 
-def test_every_method_is_measured_on_every_step(comm, stages):
+def test_what_is_measured_can_be_looked_at(comm, stages, tmp_path):
     found = tune(stages, show=False, repeat=1)
     assert found.pencils == tuple(stages)
     methods = 3 if ON_ONE_NODE else 4
@@ -56,6 +56,30 @@ def test_every_method_is_measured_on_every_step(comm, stages):
     assert {row.method for row in found.rows} <= set(METHODS)
     assert len(found.methods) == 2
     assert len(set(map(str, comm.allgather(found.rows)))) == 1
+    # A picture has a cell for each measurement.
+    plot = pytest.importorskip("pencils.tools.plot")
+    found = tune(stages, show=False, repeat=1)
+    if comm.rank == 0:
+        ax = plot.plot_tuning(found)
+        assert [label.get_text() for label in ax.get_xticklabels()] == [
+            row.method for row in found.rows if row.step == 0
+        ]
+        shown = [text.get_text() for text in ax.texts]
+        assert shown == [f"{1e3 * row.seconds:.3g}" for row in found.rows]
+        plot.save_picture(tmp_path / "tuning.png", ax)
+    # A file of results can be looked at.
+    path = tmp_path / f"{comm.rank}.json"
+    found = tune(stages, show=False, repeat=1, file=path)
+    if comm.rank == 0:
+        text = tuning.describe_results(path)
+        assert all(line.strip() in text for line in str(found).splitlines())
+        assert all(repr(pencil) in text for pencil in stages)
+        path.write_text('{"1": 2}')
+        with pytest.raises(ArgumentError, match="is not a file that tune"):
+            tuning.describe_results(path)
+    # Fields in shared memory and singletons.
+    found = tune(stages, dims=(1, 2), components=3, shared=True, show=False, repeat=1)
+    assert len(found.methods) == 2
 
 
 def test_plans_that_choose_take_what_was_found(comm, stages, monkeypatch):
@@ -68,6 +92,14 @@ def test_plans_that_choose_take_what_was_found(comm, stages, monkeypatch):
         assert everywhere(comm, holds(plan(spread(stages[0], data)), data))
         with Transposition(*stages[1:]) as other_kind, plan.reversed() as back:
             assert "alltoallw" not in {other_kind.method, back.method}
+    # Transpose takes it too though it had a plan.
+    u = spread(stages[0], data)
+    pencils.transpose(u, stages[1])
+    prefer(monkeypatch, "messages")
+    tune(stages[:2], show=False)
+    assert everywhere(comm, holds(pencils.transpose(u, stages[1]), data))
+    (plan,) = kept_plans(stages[0].topology).values()
+    assert plan.method == "messages"
 
 
 def test_one_message_for_each_pair_of_nodes_where_that_is_fastest(comm, monkeypatch):
@@ -83,17 +115,6 @@ def test_one_message_for_each_pair_of_nodes_where_that_is_fastest(comm, monkeypa
         assert (plan.method == "gathered") == several
         assert everywhere(comm, holds(plan(spread(rows, numbered(SHAPE))), numbered(SHAPE)))
     private.Free()
-
-
-def test_transpose_takes_it_too_though_it_had_a_plan(comm, stages, monkeypatch):
-    data = numbered(SHAPE)
-    u = spread(stages[0], data)
-    pencils.transpose(u, stages[1])
-    prefer(monkeypatch, "alltoallw")
-    tune(stages[:2], show=False)
-    assert everywhere(comm, holds(pencils.transpose(u, stages[1]), data))
-    (plan,) = kept_plans(stages[0].topology).values()
-    assert plan.method == "alltoallw"
 
 
 def test_the_best_grid_for_the_whole_way_wins(comm, stages, monkeypatch):
@@ -116,7 +137,16 @@ def test_the_best_grid_for_the_whole_way_wins(comm, stages, monkeypatch):
     assert [pen.decomp for pen in found.pencils] == [pen.decomp for pen in stages]
 
 
-def test_a_file_remembers(comm, stages, monkeypatch, mpi_tmp_path):
+def test_the_table(comm, stages, monkeypatch, capsys, mpi_tmp_path):
+    prefer(monkeypatch, "messages")
+    found = tune(stages[:2])
+    out = capsys.readouterr().out
+    assert out == (f"{found}\n" if comm.rank == 0 else "")
+    marked = [line for line in str(found).splitlines() if line.endswith("<")]
+    assert len(marked) == 1
+    assert "messages" in marked[0]
+    assert "1000.0000" in marked[0]
+    # A file remembers.
     path = mpi_tmp_path / "tuning.json"
     prefer(monkeypatch, "alltoallw")
     first = tune(stages, file=path, show=False)
@@ -128,22 +158,6 @@ def test_a_file_remembers(comm, stages, monkeypatch, mpi_tmp_path):
         tune(stages, "f4", file=path, show=False)
     comm.barrier()
     assert len(json.loads(path.read_text())) == 1
-
-
-def test_the_table(comm, stages, monkeypatch, capsys):
-    prefer(monkeypatch, "messages")
-    found = tune(stages[:2])
-    out = capsys.readouterr().out
-    assert out == (f"{found}\n" if comm.rank == 0 else "")
-    marked = [line for line in str(found).splitlines() if line.endswith("<")]
-    assert len(marked) == 1
-    assert "messages" in marked[0]
-    assert "1000.0000" in marked[0]
-
-
-def test_fields_in_shared_memory_and_singletons(stages):
-    found = tune(stages, dims=(1, 2), components=3, shared=True, show=False, repeat=1)
-    assert len(found.methods) == 2
 
 
 @pytest.mark.parametrize(
@@ -167,7 +181,7 @@ def test_wrong_arguments_on_one_rank(comm, wrong, kind, text):
         mine = {"pencils": stages, "show": False, "repeat": 1} | (
             wrong if comm.rank == rank else {}
         )
-        raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: tune(**mine))
+        all_raise(comm, kind, (named(comm, rank), text), tune, **mine)
 
 
 def test_pencils_that_do_not_belong_together(comm, stages):
@@ -181,11 +195,11 @@ def test_pencils_that_do_not_belong_together(comm, stages):
         with pytest.raises((ArgumentError, PencilMismatchError), match=text):
             tune(pens, grids=grids, show=False)
     if comm.size > 1:
-        raise_together(
+        all_raise(
             comm,
             RankDisagreementError,
             "disagree on options",
-            call=lambda: tune(stages, repeat=1 + (comm.rank == 0), show=False),
+            lambda: tune(stages, repeat=1 + (comm.rank == 0), show=False),
         )
 
 
@@ -201,11 +215,15 @@ def test_a_file_that_was_tampered_with(comm, stages, mpi_tmp_path, spoil):
         (key,) = known
         path.write_text(json.dumps({key: known[key][:-1] if spoil == "cut" else spoil}))
     comm.barrier()
-    raise_together(
+    all_raise(
         comm,
         ArgumentError,
         "not a file that tune() wrote",
-        call=lambda: tune(stages, file=path, show=False, repeat=1),
+        tune,
+        stages,
+        file=path,
+        show=False,
+        repeat=1,
     )
 
 
@@ -216,39 +234,19 @@ def test_a_file_that_is_no_such_file(comm, stages, mpi_tmp_path):
         if comm.rank == 0:
             path.write_text(text)
         comm.barrier()
-        raise_together(
+        all_raise(
             comm,
             ArgumentError,
             "not a file that tune() wrote",
-            call=lambda: tune(stages, file=path, show=False, repeat=1),
+            tune,
+            stages,
+            file=path,
+            show=False,
+            repeat=1,
         )
-    raise_together(
+    all_raise(
         comm,
         FileNotFoundError,
-        call=lambda: tune(stages, file=mpi_tmp_path / "no" / "where", show=False, repeat=1),
+        "",
+        lambda: tune(stages, file=mpi_tmp_path / "no" / "where", show=False, repeat=1),
     )
-
-
-def test_a_file_of_results_can_be_looked_at(comm, stages, tmp_path):
-    path = tmp_path / f"{comm.rank}.json"
-    found = tune(stages, show=False, repeat=1, file=path)
-    if comm.rank == 0:
-        text = tuning.describe_results(path)
-        assert all(line.strip() in text for line in str(found).splitlines())
-        assert all(repr(pencil) in text for pencil in stages)
-        path.write_text('{"1": 2}')
-        with pytest.raises(ArgumentError, match="is not a file that tune"):
-            tuning.describe_results(path)
-
-
-def test_a_picture_has_a_cell_for_each_measurement(comm, stages, tmp_path):
-    plot = pytest.importorskip("pencils.tools.plot")
-    found = tune(stages, show=False, repeat=1)
-    if comm.rank == 0:
-        ax = plot.plot_tuning(found)
-        assert [label.get_text() for label in ax.get_xticklabels()] == [
-            row.method for row in found.rows if row.step == 0
-        ]
-        shown = [text.get_text() for text in ax.texts]
-        assert shown == [f"{1e3 * row.seconds:.3g}" for row in found.rows]
-        plot.save_picture(tmp_path / "tuning.png", ax)

@@ -1,16 +1,14 @@
 """Type checkers see of the package what is true when a program runs."""
 
 import importlib.util
-import os
 import shutil
-import subprocess
-import sys
 import typing
 from pathlib import Path
 from types import UnionType
 
 import numpy as np
 import pytest
+from mpi_helpers import python
 
 PROGRAM = Path(__file__).with_name("typed_usage.py")
 WITH_PLUGIN = Path(__file__).with_name("typed_usage_with_plugin.py")
@@ -54,18 +52,9 @@ def is_instance(value, kind):
 
 def check(path, cache, configuration=""):
     """Run mypy as a user does, in the folder of a file; return what it finds."""
-    command = [sys.executable, "-m", "mypy", "--strict", "--warn-unreachable"]
-    command += [f"--config-file={configuration}"]
-    options = ["--hide-error-context", "--no-error-summary", "--cache-dir", str(cache)]
-    environment = {k: v for k, v in os.environ.items() if k not in {"MYPYPATH", "PYTHONPATH"}}
-    done = subprocess.run(
-        [*command, *options, path.name],
-        cwd=path.parent,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = ["--strict", "--warn-unreachable", f"--config-file={configuration}"]
+    options += ["--hide-error-context", "--no-error-summary", "--cache-dir", cache, path.name]
+    done = python("-m", "mypy", *options, cwd=path.parent, without={"MYPYPATH", "PYTHONPATH"})
     return done.stdout + done.stderr
 
 

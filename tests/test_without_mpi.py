@@ -1,12 +1,10 @@
 """Without an MPI library, one process works on the simulated MPI; several refuse to."""
 
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from mpi_helpers import python
 
 from pencils.comm.mpi import started
 
@@ -29,16 +27,8 @@ both = pytest.mark.parametrize("hide", [NO_PACKAGE, NO_LIBRARY], ids=["package",
 
 def run(hide, text, *args, cwd=ROOT, **variables):
     """Run a program that finds no MPI library."""
-    environment = {name: value for name, value in os.environ.items() if name not in SIZES}
-    return subprocess.run(
-        [sys.executable, "-c", hide + textwrap.dedent(text), *args],
-        cwd=cwd,
-        env=environment | {"PYTHONPATH": str(ROOT)} | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    variables |= {"PYTHONPATH": str(ROOT)}
+    return python("-c", hide + textwrap.dedent(text), *args, cwd=cwd, without=SIZES, **variables)
 
 
 def run_command(hide, *args, **variables):

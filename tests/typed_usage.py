@@ -23,104 +23,91 @@ from numpy.typing import NDArray
 
 import pencils
 
+Field = pencils.PencilArray
+
 Vector = NDArray[np.float64]
 
 
-def diffusion(a: pencils.PencilArray, k: float) -> pencils.PencilArray:
+def diffusion(a: Field, k: float) -> Field:
     return k * (a.shift((1, 0, 0)) - 2 * a + a.shift((-1, 0, 0))) * np.hanning(8) - a.mean(axis=0)
 
 
-def rhs(a: pencils.PencilArray, k: float) -> pencils.PencilArray:
-    result: pencils.PencilArray = a * 2 + np.sin(a) + k * np.hanning(8) - a[1:-1].mean(axis=0)
+def rhs(a: Field, k: float) -> Field:
+    result: Field = a * 2 + np.sin(a) + k * np.hanning(8) - a[1:-1].mean(axis=0)
     return result
 
 
-def operators(u: pencils.PencilArray, v: pencils.PencilArray, array: Vector) -> None:
-    assert_type(u + v, pencils.PencilArray)
-    assert_type(2 * u - v / 3.0, pencils.PencilArray)
-    assert_type(np.float32(2) * u + np.int64(1), pencils.PencilArray)
-    assert_type(u * array, pencils.PencilArray)
-    assert_type(u * [float(i) for i in range(8)], pencils.PencilArray)
-    assert_type(1j * u, pencils.PencilArray)
-    assert_type(u**2 + 2**u, pencils.PencilArray)
-    assert_type(u // 2 + u % 2, pencils.PencilArray)
-    assert_type(divmod(u, 2), tuple[pencils.PencilArray, pencils.PencilArray])
-    assert_type(abs(-u) + (+u), pencils.PencilArray)
-    assert_type(u < v, pencils.PencilArray)
-    assert_type(0 >= u, pencils.PencilArray)  # noqa: SIM300
-    assert_type(u == v, pencils.PencilArray)
-    assert_type(u != 0, pencils.PencilArray)
-    assert_type(~((u > 0) & (v > 0) | (u > 1) ^ (v > 1)), pencils.PencilArray)
-    assert_type((u > 0) + (u.astype(int) << 1), pencils.PencilArray)
+def operators(u: Field, v: Field, array: Vector) -> None:
+    assert_type([u + v, 2 * u - v / 3.0], list[Field])
+    assert_type([np.float32(2) * u + np.int64(1), u * array], list[Field])
+    assert_type([u * [float(i) for i in range(8)], 1j * u, u**2 + 2**u], list[Field])
+    assert_type(u // 2 + u % 2, Field)
+    assert_type(divmod(u, 2), tuple[Field, Field])
+    assert_type([abs(-u) + (+u), u < v], list[Field])
+    assert_type(0 >= u, Field)  # noqa: SIM300
+    assert_type([u == v, u != 0], list[Field])
+    assert_type(~((u > 0) & (v > 0) | (u > 1) ^ (v > 1)), Field)
+    assert_type((u > 0) + (u.astype(int) << 1), Field)
 
-    field: pencils.PencilArray = array * u - array / u
-    assert_type(u + np.maximum(u, 0), pencils.PencilArray)
-    assert_type(sum(u.shift(o) for o in [(1, 0, 0), (-1, 0, 0)]) - 2 * u, pencils.PencilArray)
+    field: Field = array * u - array / u
+    assert_type(u + np.maximum(u, 0), Field)
+    assert_type(sum(u.shift(o) for o in [(1, 0, 0), (-1, 0, 0)]) - 2 * u, Field)
     field += v
     field -= 1
     field *= array
     field /= 2.0
     field **= 2
-    assert_type(field, pencils.PencilArray)
+    assert_type(field, Field)
 
 
-def functions(u: pencils.PencilArray, v: pencils.PencilArray) -> None:
-    waves: pencils.PencilArray = np.sin(u) * np.cos(v) + np.exp(-(u**2))
-    root: pencils.PencilArray = np.sqrt(np.abs(u)) * u
+def functions(u: Field, v: Field) -> None:
+    waves: Field = np.sin(u) * np.cos(v) + np.exp(-(u**2))
+    root: Field = np.sqrt(np.abs(u)) * u
     assert_type(np.sin(u), Any)
     assert_type(u + np.isfinite(u), Any)
-    assert_type(waves - root, pencils.PencilArray)
+    assert_type(waves - root, Field)
     pencils.gather(np.abs(u))
     bounded = u.clip(0, 1)
     total: float = np.sum(bounded)
-    profile: pencils.PencilArray = np.mean(u, axis=0)
+    profile: Field = np.mean(u, axis=0)
     scalar: float = np.vdot(u, v) + total
     assert_type(np.allclose(u, v), bool)
     assert_type(np.array_equal(u, v), bool)
     assert_type(np.ndim(profile), int)
-    squares: pencils.PencilArray = np.einsum("...,...->...", u, v) * scalar
-    positive = cast("pencils.PencilArray", np.where(u > 0, squares, 0))
-    largest = cast("pencils.PencilArray", np.maximum(positive, v))
+    squares: Field = np.einsum("...,...->...", u, v) * scalar
+    positive = cast("Field", np.where(u > 0, squares, 0))
+    largest = cast("Field", np.maximum(positive, v))
     assert_type(largest.max(), Any)
     np.add(u, 0, out=u)  # type: ignore[call-overload, unused-ignore]
     assert_type(u.whole(0).pencil, pencils.Pencil)
-    assert_type(pencils.functions.along(np.sort, u, 0), pencils.PencilArray)
-    assert_type(
-        pencils.functions.along(lambda block, axis: block + axis, u, 0, out=v), pencils.PencilArray
-    )
+    assert_type(pencils.functions.along(np.sort, u, 0), Field)
+    assert_type(pencils.functions.along(lambda block, axis: block + axis, u, 0, out=v), Field)
 
 
-def reductions(u: pencils.PencilArray, velocity: pencils.PencilArray) -> None:
+def reductions(u: Field, velocity: Field) -> None:
     total: float = u.sum()
     total += u.norm() + u.vdot(u) + u.min() + u.max(initial=0.0) + u.prod() + u.std(ddof=1)
-    assert_type(u.mean(axis=0), pencils.PencilArray)
-    assert_type(u.mean(0), pencils.PencilArray)
-    assert_type(u.sum((0, -1), np.float32), pencils.PencilArray)
-    assert_type(velocity.max(axis=0, keepdims=True), pencils.PencilArray)
-    assert_type(u.min(axis=[1], where=u > 0, initial=1), pencils.PencilArray)
-    assert_type(u.prod(axis=2), pencils.PencilArray)
-    assert_type(u.var(axis=1, ddof=1), pencils.PencilArray)
-    assert_type(u.std(axis=1), pencils.PencilArray)
-    assert_type(u.ptp(axis=1), pencils.PencilArray)
-    assert_type(u.sum(keepdims=True), pencils.PencilArray)
+    assert_type([u.mean(axis=0), u.mean(0), u.sum((0, -1), np.float32)], list[Field])
+    assert_type(velocity.max(axis=0, keepdims=True), Field)
+    assert_type(u.min(axis=[1], where=u > 0, initial=1), Field)
+    assert_type([u.prod(axis=2), u.var(axis=1, ddof=1), u.std(axis=1)], list[Field])
+    assert_type([u.ptp(axis=1), u.sum(keepdims=True)], list[Field])
     assert_type(u.any(), np.bool)
     assert_type(u.all(where=u > 0), np.bool)
-    assert_type(u.any(axis=0), pencils.PencilArray)
-    assert_type(u.all(axis=0), pencils.PencilArray)
+    assert_type([u.any(axis=0), u.all(axis=0)], list[Field])
     assert_type(u.argmin(), np.intp)
-    assert_type(u.argmax(axis=2), pencils.PencilArray)
+    assert_type(u.argmax(axis=2), Field)
     assert_type(u.item(0, 0, 0), Any)
     assert_type(u.sum(), Any)  # it follows the type of the elements, which is not known
     assert_type(u.mean(dtype=np.float32), Any)
 
 
-def sections(u: pencils.PencilArray, v: pencils.PencilArray, velocity: pencils.PencilArray) -> None:
-    wall: pencils.PencilArray = u[0]
-    assert_type(u[1:-1], pencils.PencilArray)
-    assert_type(velocity[0, ..., np.int64(3)], pencils.PencilArray)
-    assert_type(u[0].replicate(), pencils.PencilArray)
-    assert_type(u.component() + velocity.component(0), pencils.PencilArray)
-    assert_type(velocity.unstack(), list[pencils.PencilArray])
+def sections(u: Field, v: Field, velocity: Field) -> None:
+    wall: Field = u[0]
+    assert_type([u[1:-1], velocity[0, ..., np.int64(3)]], list[Field])
+    assert_type(u[0].replicate(), Field)
+    assert_type(u.component() + velocity.component(0), Field)
+    assert_type(velocity.unstack(), list[Field])
     u[0] = 1.0
     u[0] = wall
     u[1:-1] += v[1:-1]
@@ -129,29 +116,23 @@ def sections(u: pencils.PencilArray, v: pencils.PencilArray, velocity: pencils.P
     u[np.s_[1:3]] *= [2.0] * 8
 
 
-def properties(u: pencils.PencilArray) -> None:
+def properties(u: Field) -> None:
     assert_type(u.pencil, pencils.Pencil)
     assert_type(u.shape, tuple[int, ...])
     assert_type(u.local_slices, tuple[slice, ...])
     assert_type(u.halo, tuple[tuple[int, int], ...])
     assert_type((u.ndim, u.size, u.nbytes, u.itemsize, len(u)), tuple[int, int, int, int, int])
     assert_type(u.dtype, np.dtype[Any])
-    assert_type(u.local, NDArray[Any])
-    assert_type(u.padded, NDArray[Any])
-    assert_type(u.real, pencils.PencilArray)
-    assert_type(u.imag, pencils.PencilArray)
+    assert_type([u.local, u.padded], list[NDArray[Any]])
+    assert_type([u.real, u.imag], list[Field])
     assert_type(u.interior, tuple[Any, ...])
     assert_type(u.shells, list[tuple[Any, ...]])
     u.local += 1
 
 
-def methods(u: pencils.PencilArray) -> None:
-    assert_type(u.copy(), pencils.PencilArray)
-    assert_type(u.astype(np.complex64).conj(), pencils.PencilArray)
-    assert_type(u.clip(0, 1), pencils.PencilArray)
-    assert_type(u.round(2), pencils.PencilArray)
-    assert_type(u.cumsum(axis=0), pencils.PencilArray)
-    assert_type(u.shift((0, 1, 0)), pencils.PencilArray)
+def methods(u: Field) -> None:
+    assert_type([u.copy(), u.astype(np.complex64).conj(), u.clip(0, 1)], list[Field])
+    assert_type([u.round(2), u.cumsum(axis=0), u.shift((0, 1, 0))], list[Field])
     assert_type(u.take_points(([1], [2], [3])), NDArray[Any])
     assert_type(u.take_points(np.ones((3, 4), int)), NDArray[Any])
     assert_type(u.take_points(pencils.functions.own_points(u > 1).T), NDArray[Any])
@@ -161,36 +142,36 @@ def methods(u: pencils.PencilArray) -> None:
     u.fill_boundary("constant", value=1.0, axis=1)
 
 
-def verbs(u: pencils.PencilArray, pen: pencils.Pencil) -> None:
+def verbs(u: Field, pen: pencils.Pencil) -> None:
     other = pen.with_(decomp=2)
     assert_type(other, pencils.Pencil)
-    assert_type(pencils.transpose(u, other), pencils.PencilArray)
+    assert_type(pencils.transpose(u, other), Field)
     assert_type(pencils.gather(u), NDArray[Any] | None)
     assert_type(pencils.gather(u, root=None), NDArray[Any])
     assert_type(pencils.gather(u, None, key=np.s_[3, :, 5]), NDArray[Any])
     grid = pencils.localgrid(pen, [np.linspace(0, 1, n) for n in pen.shape])
     x, _, _ = grid
-    assert_type(x, pencils.PencilArray)
+    assert_type(x, Field)
     assert_type(grid[0, 1, 2], tuple[Any, ...])
-    assert_type(grid.x * grid[1], pencils.PencilArray)
-    assert_type(pencils.partition(pen, np.zeros(pen.shape)), pencils.PencilArray)
+    assert_type(grid.x * grid[1], Field)
+    assert_type(pencils.partition(pen, np.zeros(pen.shape)), Field)
     assert_type(pencils.indexer.interpolate(u, ([0.5], [0.5], [0.5])), NDArray[Any])
 
 
-def creation(u: pencils.PencilArray, pen: pencils.Pencil) -> None:
-    assert_type(pencils.empty(pen, halo=1), pencils.PencilArray)
-    assert_type(pencils.zeros(pen, components=3), pencils.PencilArray)
-    assert_type(pencils.ones(pen, dtype=np.float32), pencils.PencilArray)
-    assert_type(pencils.full(pen, 2.0, dims=(0, 1)), pencils.PencilArray)
-    assert_type(pencils.zeros_like(u), pencils.PencilArray)
-    assert_type(pencils.from_function(pen, lambda i, j, k: i + j * k), pencils.PencilArray)
-    assert_type(pencils.random.normal(pen, rng=1), pencils.PencilArray)
-    assert_type(pencils.PencilArray(pen, np.zeros(pen.local_shape)), pencils.PencilArray)
+def creation(u: Field, pen: pencils.Pencil) -> None:
+    assert_type(pencils.empty(pen, halo=1), Field)
+    assert_type(pencils.zeros(pen, components=3), Field)
+    assert_type(pencils.ones(pen, dtype=np.float32), Field)
+    assert_type(pencils.full(pen, 2.0, dims=(0, 1)), Field)
+    assert_type(pencils.zeros_like(u), Field)
+    assert_type(pencils.from_function(pen, lambda i, j, k: i + j * k), Field)
+    assert_type(pencils.random.normal(pen, rng=1), Field)
+    assert_type(Field(pen, np.zeros(pen.local_shape)), Field)
 
 
 # Each line raises an error, and is one to mypy: with `warn_unused_ignores`, part of the strict
 # mode, a comment without an error is reported.
-def mistakes(u: pencils.PencilArray, pen: pencils.Pencil) -> list[Callable[[], object]]:
+def mistakes(u: Field, pen: pencils.Pencil) -> list[Callable[[], object]]:
     return [
         lambda: u.nonsense,  # type: ignore[attr-defined]
         lambda: u.T,  # type: ignore[attr-defined]
@@ -222,7 +203,7 @@ def main() -> list[Callable[[], object]]:
     v = pencils.random.normal(pen, rng=2)
     velocity = pencils.random.normal(pen, rng=3, components=3)
     u.exchange_halo()
-    assert_type(diffusion(u, 0.1) + rhs(v, 2), pencils.PencilArray)
+    assert_type(diffusion(u, 0.1) + rhs(v, 2), Field)
     operators(u, v, np.hanning(8))
     functions(u, v)
     reductions(u, velocity)

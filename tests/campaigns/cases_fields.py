@@ -45,11 +45,7 @@ def create_shared(w):
 @each({"uniform": pencils.random.uniform, "normal": pencils.random.normal})
 def random(w, value):
     alone = value(Pencil(w.shape, MPI.COMM_SELF), 7)
-
-    def call():
-        w.holds(value(w.pen, 7), alone.local)
-
-    return call
+    return lambda: w.holds(value(w.pen, 7), alone.local)
 
 
 @each(
@@ -92,10 +88,7 @@ def partition_lazy(w):
         def __getitem__(self, key):
             return w.data[key].copy()
 
-    def call():
-        w.holds(pencils.partition(w.pen, w.root(Lazy()), root=0), w.data)
-
-    return call
+    return lambda: w.holds(pencils.partition(w.pen, w.root(Lazy()), root=0), w.data)
 
 
 @each(
@@ -125,11 +118,7 @@ def gather(w, value):
 @case
 def gather_padded(w):
     u = w.field(w.pen.with_(decomp=(1, 2), order=(2, 0, 1)), halo=2, dtype="c16", components=2)
-
-    def call():
-        w.equal(pencils.gather(u, root=None), w.expected(u))
-
-    return call
+    return lambda: w.equal(pencils.gather(u, root=None), w.expected(u))
 
 
 @case

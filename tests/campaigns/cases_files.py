@@ -149,10 +149,9 @@ def load_damaged(w):
 
 @case
 def load_missing(w):
-    def call():
-        w.raises(FileNotFoundError, lambda: pencils.load(w.folder / "missing.h5", w.across))
-
-    return call
+    return lambda: w.raises(
+        FileNotFoundError, lambda: pencils.load(w.folder / "missing.h5", w.across)
+    )
 
 
 @case

@@ -90,11 +90,7 @@ def line_solver_of_numpy(w, value):
 def solve_banded(w, value):
     _, b, expected = _solver(w, shared=value)
     ab = np.ones((3, w.shape[0])) * [[1], [4], [1]]
-
-    def call():
-        w.holds_about(pencils.lines.solve_banded((1, 1), ab, b, axis=0), expected)
-
-    return call
+    return lambda: w.holds_about(pencils.lines.solve_banded((1, 1), ab, b, axis=0), expected)
 
 
 @each(
@@ -114,11 +110,7 @@ def along_lines(w, value):
     alone = pencils.zeros(Pencil(w.shape, MPI.COMM_SELF))
     w.refill(alone)
     expected = value(alone).local
-
-    def call():
-        w.holds_about(value(u), expected)
-
-    return call
+    return lambda: w.holds_about(value(u), expected)
 
 
 @each(
@@ -135,18 +127,10 @@ def along_lines(w, value):
 )
 def along_axis(w, value):
     u, expected = w.field(), value(w.data)
-
-    def call():
-        w.holds_about(value(u), expected)
-
-    return call
+    return lambda: w.holds_about(value(u), expected)
 
 
 @case
 def trapezoid(w):
     u, expected = w.field(), np.trapezoid(w.data, axis=0)[None]
-
-    def call():
-        w.holds_about(np.trapezoid(u, axis=0), expected)
-
-    return call
+    return lambda: w.holds_about(np.trapezoid(u, axis=0), expected)

@@ -81,14 +81,7 @@ def rounded_reduction(w, value):
 @case
 def reduction_swapped(w):
     u = w.field(dtype=">f8")
-
-    def call():
-        w.holds_about(u.sum(axis=0), w.data.sum(axis=0, keepdims=True))
-
-    return call
-
-
-# ---- mistakes ----
+    return lambda: w.holds_about(u.sum(axis=0), w.data.sum(axis=0, keepdims=True))
 
 
 @case
@@ -179,9 +172,6 @@ def block_that_fails(w):
     return call
 
 
-# ---- graphs ----
-
-
 def _execute(comm, outputs, **inputs):
     partition = graph.find_distributed_partition(comm, outputs)
     graph.verify_distributed_partition(comm, partition)
@@ -218,9 +208,6 @@ def graph_of_fields(w):
         w.equal(found["p"], expected[tuple(coords)])
 
     return call
-
-
-# ---- other protocols ----
 
 
 def _cyclic(w):
@@ -300,14 +287,7 @@ if find_spec("mpi4py_fft"):
         from pencils.interop import mpi4py_fft as theirs
 
         u = w.field()
-
-        def call():
-            w.holds(theirs.to_array(theirs.from_array(u), w.comm), w.data)
-
-        return call
-
-
-# ---- transforms ----
+        return lambda: w.holds(theirs.to_array(theirs.from_array(u), w.comm), w.data)
 
 
 @each(
@@ -395,9 +375,6 @@ def fft_of_vectors(w):
         assert np.allclose(back.local, w.expected(u)[back.local_slices], atol=1e-2)
 
     return call
-
-
-# ---- parts of all ranks ----
 
 
 @case

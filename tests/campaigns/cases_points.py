@@ -34,11 +34,7 @@ def _values(w, rank):
 def take(w, value):
     u = w.field(**value)
     coords = w.coords(w.rank)
-
-    def call():
-        w.equal(u.take_points(coords), w.expected(u)[(..., *coords)])
-
-    return call
+    return lambda: w.equal(u.take_points(coords), w.expected(u)[(..., *coords)])
 
 
 @case
@@ -61,11 +57,7 @@ def take_nothing(w):
     """Most ranks read nothing."""
     u = w.field(w.pen.with_(decomp=(0, 2)))
     coords = w.coords(w.rank, 4 if w.rank == w.size - 1 else 0)
-
-    def call():
-        w.equal(u.take_points(coords), w.data[tuple(coords)])
-
-    return call
+    return lambda: w.equal(u.take_points(coords), w.data[tuple(coords)])
 
 
 @case
@@ -74,13 +66,9 @@ def take_outside(w):
     coords = w.coords(w.rank)
     if w.rank == w.size - 1:
         coords[1] = coords[1] + w.shape[1]
-
-    def call():
-        w.raises(
-            IndexError, lambda: u.take_points(coords), "" if w.size == 1 else f"rank {w.size - 1}: "
-        )
-
-    return call
+    return lambda: w.raises(
+        IndexError, lambda: u.take_points(coords), "" if w.size == 1 else f"rank {w.size - 1}: "
+    )
 
 
 @each({"last": None, "sum": ReduceOp.SUM, "max": ReduceOp.MAX})
@@ -177,9 +165,6 @@ def points_under_way(w):
     return call
 
 
-# ---- collections ----
-
-
 def _collection(w, count=1):
     return (np.arange(w.rows * w.size * count) * 37 % 101.0).reshape(-1, count)
 
@@ -189,11 +174,7 @@ def global_take(w, value):
     data = _collection(w, value.get("count", 1))
     items = w.items(w.rank)
     at = GlobalIndexer(w.cuts, items, w.comm)
-
-    def call():
-        w.equal(at.Take(data[w.section], None, **value), data[items].reshape(-1))
-
-    return call
+    return lambda: w.equal(at.Take(data[w.section], None, **value), data[items].reshape(-1))
 
 
 @each({"one": {}, "rows": {"count": 3}, "sum": {"reduce": ReduceOp.SUM}})
@@ -315,9 +296,6 @@ def global_puts_under_way(w):
             w.equal(section, data[w.section])
 
     return call
-
-
-# ---- between points ----
 
 
 def _weights(w, rank):

@@ -61,11 +61,7 @@ def make_transposition(w, value):
 def transposition_in_chunks(w, value):
     plan = Transposition(w.pen, w.across, max_buffer_bytes=w.data.nbytes // 20, **value)
     u = w.field()
-
-    def call():
-        w.holds(plan(u), w.data)
-
-    return call
+    return lambda: w.holds(plan(u), w.data)
 
 
 @each(METHODS)
@@ -175,11 +171,7 @@ def transposition_of_blocks(w, value):
 @case
 def transposition_of_planes(w):
     u = w.field(dims=(0, 2), components=3)
-
-    def call():
-        w.holds(pencils.transpose(u, w.across), w.expected(u))
-
-    return call
+    return lambda: w.holds(pencils.transpose(u, w.across), w.expected(u))
 
 
 @each({"half": lambda size: range((size + 1) // 2), "turned": lambda size: range(size)[::-1]})

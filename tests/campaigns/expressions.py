@@ -416,9 +416,6 @@ KINDS = [
 ]
 
 
-# Programs: what is computed for a seed.
-
-
 def draw_layout(rng):
     ndim = rng.choice((1, 2, 2, 3, 3))
     shape = [

@@ -25,23 +25,16 @@ def _points(p, v, rank):
     return [rng.integers(0, extent, count) if extent else np.zeros(0, int) for extent in space]
 
 
-@step(3)
-def take(p):
-    v = p.choose(lambda v: v.data.size)
-    if v is None:
-        return False
+@step(3, lambda v: v.data.size)
+def take(p, v):
     p.note(f"take from {text_of(v)}")
     coords = _points(p, v, p.rank)
     found = v.u.take_points(coords)
     assert np.array_equal(found, v.data[(..., *coords)]), "take"
-    return None
 
 
-@step(3)
-def put(p):
-    v = p.choose(lambda v: v.data.size)
-    if v is None:
-        return False
+@step(3, lambda v: v.data.size)
+def put(p, v):
     adds = p.rng.random() < 0.5
     p.note(f"put to {text_of(v)}, {adds=}")
     every = [_points(p, v, rank) for rank in range(p.size)]
@@ -56,13 +49,11 @@ def put(p):
             else:
                 v.data[(..., *at)] = values[..., number]
     v.check()
-    return None
 
 
-@step(4)
-def start_take(p):
-    v = p.choose(lambda v: v.data.size and not v.u.singletons)
-    if v is None or len(p.flights) >= model.FLIGHTS:
+@step(4, lambda v: v.data.size and not v.u.singletons)
+def start_take(p, v):
+    if len(p.flights) >= model.FLIGHTS:
         return False
     p.note(f"start to take from {text_of(v)}")
     coords = _points(p, v, p.rank)
@@ -77,17 +68,13 @@ def start_take(p):
     return None
 
 
-@step(2)
-def interpolate(p):
+@step(2, lambda v: v.data.size and v.u.dtype.kind in "fc" and not v.u.singletons)
+def interpolate(p, v):
     """At points of the grid, values are those of the field."""
-    v = p.choose(lambda v: v.data.size and v.u.dtype.kind in "fc" and not v.u.singletons)
-    if v is None:
-        return False
     p.note(f"interpolate {text_of(v)}")
     coords = _points(p, v, p.rank)
     found = pencils.indexer.interpolate(v.u, [along.astype(float) for along in coords])
     assert np.allclose(found, v.data[(..., *coords)]), "interpolate"
-    return None
 
 
 @step(1)
@@ -100,9 +87,6 @@ def items(p):
     with GlobalIndexer(cuts, index, p.comm) as at:
         found = at.Take(data[cuts[p.rank] : cuts[p.rank + 1]])
     assert np.array_equal(found, data[index]), "Take"
-
-
-# ---- files, other libraries ----
 
 
 @step(1)
@@ -122,21 +106,16 @@ def save(p):
     return None
 
 
-@step(1)
-def export(p):
-    v = p.choose(lambda v: not v.u.singletons and v.u.dtype.isnative)
-    if v is None:
-        return False
+@step(1, lambda v: not v.u.singletons and v.u.dtype.isnative)
+def export(p, v):
     p.note(f"export and import {text_of(v)}")
     w = dap.import_array(v.u, dap.comm(v.u))
     assert np.array_equal(w.local, v.data[w.local_slices]), "dap"
-    return None
 
 
-@step(1)
-def transform(p):
-    v = p.choose(lambda v: v.u.dtype == "f8" and v.u.dtype.isnative and not v.u.singletons)
-    if v is None or not v.data.size:
+@step(1, lambda v: v.u.dtype == "f8" and v.u.dtype.isnative and not v.u.singletons)
+def transform(p, v):
+    if not v.data.size:
         return False
     p.note(f"transform {text_of(v)}")
     with PencilFFT(v.u.pencil, components=v.u.components, backend="scipy") as plan:

@@ -10,11 +10,19 @@ from pencils import HaloExchange, Transposition
 STEPS = []
 
 
-def step(weight=1):
-    """Add a step, which is drawn as often as its weight is large."""
+def any_field(_):
+    return True
+
+
+def step(weight=1, of=None):
+    """Add a step, drawn as often as its weight is large; `of`: one of such a field, if any."""
 
     def add(function):
-        STEPS.extend([function] * weight)
+        def run(p):
+            v = p.choose(of)
+            return False if v is None else function(p, v)
+
+        STEPS.extend([run if of else function] * weight)
         return function
 
     return add
@@ -26,9 +34,6 @@ def text_of(variable):
         f"{variable.name}({u.dtype}, {u.components}, {sorted(u.singletons)}, halo {u.halo}, "
         f"decomp {u.pencil.decomp} grid {u.pencil.grid} order {u.pencil.order})"
     )
-
-
-# ---- pencils and fields ----
 
 
 @step(2)
@@ -62,54 +67,36 @@ def partition(p):
     p.add(pencils.partition(pen, given, root=root, halo=halo), data)
 
 
-@step(2)
-def gather(p):
-    v = p.choose()
-    if v is None:
-        return False
+@step(2, any_field)
+def gather(p, v):
     root, key = p.rng.choice((None, *range(p.size))), p.key(v.data.shape)
     p.note(f"gather {key} of {text_of(v)} at {root}")
     found = pencils.gather(v.u, root=root, key=key)
     if root in (None, p.rank):
         assert np.array_equal(found, v.data[key]), "gather"
-    return None
 
 
-@step(1)
-def copy(p):
-    v = p.choose()
-    if v is None:
-        return False
+@step(1, any_field)
+def copy(p, v):
     p.note(f"copy {text_of(v)}")
     p.add(v.u.copy(), v.data)
-    return None
 
 
-@step(2)
-def assign(p):
-    v = p.choose()
-    if v is None:
-        return False
+@step(2, any_field)
+def assign(p, v):
     key, value = p.key(v.data.shape), p.rng.randrange(100)
     p.note(f"{text_of(v)}[{key}] = {value}")
     v.u[key] = value
     v.data[key] = value
     v.check()
-    return None
-
-
-# ---- arithmetic ----
 
 
 def _bounded(u):
     return u if u.dtype.kind == "c" else np.mod(u, u.dtype.type(model.LARGEST))
 
 
-@step(4)
-def combine(p):
-    v = p.choose()
-    if v is None:
-        return False
+@step(4, any_field)
+def combine(p, v):
     w = p.choose(
         lambda w: (
             w.u.pencil.shares_blocks(v.u.pencil)
@@ -126,25 +113,18 @@ def combine(p):
     return None
 
 
-@step(3)
-def change(p):
-    v = p.choose(lambda v: v.u.dtype.kind != "c")
-    if v is None:
-        return False
+@step(3, lambda v: v.u.dtype.kind != "c")
+def change(p, v):
     p.note(f"change {text_of(v)}")
     v.u += v.u.dtype.type(3)
     np.mod(v.u, v.u.dtype.type(model.LARGEST), out=v.u)
     v.data += v.data.dtype.type(3)
     np.mod(v.data, v.data.dtype.type(model.LARGEST), out=v.data)
     v.check()
-    return None
 
 
-@step(3)
-def reduce(p):
-    v = p.choose(lambda v: v.data.size)
-    if v is None:
-        return False
+@step(3, lambda v: v.data.size)
+def reduce(p, v):
     names = ["sum", "max", "min", "any", "argmax"]
     name = p.rng.choice(names[:1] if v.u.dtype.kind == "c" else names)
     p.note(f"{name} of {text_of(v)}")
@@ -156,24 +136,16 @@ def reduce(p):
         expected = getattr(v.data, name)(axis=axis, keepdims=True)
         if isinstance(along, pencils.PencilArray):
             assert np.array_equal(along.local, expected[along.local_slices]), (name, axis)
-    return None
 
 
-@step(2)
-def section(p):
+@step(2, any_field)
+def section(p, v):
     """Change a part of a field in place."""
-    v = p.choose()
-    if v is None:
-        return False
     key = p.key(v.data.shape)
     p.note(f"section {key} of {text_of(v)}")
     v.u[key] += v.u.dtype.type(1)
     v.data[key] += v.data.dtype.type(1)
     v.check()
-    return None
-
-
-# ---- transposes ----
 
 
 @step(3)
@@ -265,24 +237,17 @@ def free_plan(p):
     return None
 
 
-# ---- ghosts ----
-
-
 def _is_padded(v):
     return any(map(any, v.u.halo))
 
 
-@step(3)
-def exchange_halo(p):
-    v = p.choose(_is_padded)
-    if v is None:
-        return False
+@step(3, _is_padded)
+def exchange_halo(p, v):
     p.note(f"exchange halo of {text_of(v)}")
     v.u.padded[...] = 77
     v.u.local[...] = v.data[v.u.local_slices]
     v.u.exchange_halo()
     check_ghosts(Checker, v.u, v.data, 77)
-    return None
 
 
 class Checker:
@@ -293,10 +258,9 @@ class Checker:
         assert np.array_equal(found, expected), "ghosts"
 
 
-@step(5)
-def start_halo(p):
-    v = p.choose(_is_padded)
-    if v is None or len(p.flights) >= model.FLIGHTS:
+@step(5, _is_padded)
+def start_halo(p, v):
+    if len(p.flights) >= model.FLIGHTS:
         return False
     p.note(f"start halo of {text_of(v)}")
     v.u.padded[...] = 77
@@ -310,11 +274,8 @@ def start_halo(p):
     return None
 
 
-@step(2)
-def exchange_halos(p):
-    v = p.choose(_is_padded)
-    if v is None:
-        return False
+@step(2, _is_padded)
+def exchange_halos(p, v):
     found = p.free(lambda w: _is_padded(w) and w.u.pencil.same_blocks(v.u.pencil))
     p.note(f"exchange halos of {[text_of(w) for w in found]}")
     for w in found:
@@ -329,23 +290,15 @@ def exchange_halos(p):
             plan(*(w.u for w in found))
     for w in found:
         check_ghosts(Checker, w.u, w.data, 77)
-    return None
 
 
-@step(1)
-def add_halo(p):
-    v = p.choose(lambda v: _is_padded(v) and all(v.u.pencil.periodic) and v.u.dtype.kind != "b")
-    if v is None:
-        return False
+@step(1, lambda v: _is_padded(v) and all(v.u.pencil.periodic) and v.u.dtype.kind != "b")
+def add_halo(p, v):
     p.note(f"add zero ghosts of {text_of(v)}")
     v.u.padded[...] = 0
     v.u.local[...] = v.data[v.u.local_slices]
     v.u.accumulate_halo()
     v.check()
-    return None
-
-
-# ---- what is under way ----
 
 
 @step(5)

@@ -178,9 +178,6 @@ class World:
         return np.concatenate([self.items(rank) for rank in range(self.size)])
 
 
-# The halos that are expected, computed by NumPy.
-
-
 def padded_indices(u, rank=None):
     """Return the global index of each padded point along each space dimension of a field."""
     box = u.extent.layout.box(u.pencil.rank if rank is None else rank)

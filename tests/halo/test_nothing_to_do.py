@@ -1,7 +1,7 @@
 """Calls that would do nothing to any field raise, on every rank, and say what to do."""
 
 import pytest
-from mpi_helpers import everywhere, raise_together
+from mpi_helpers import all_raise, everywhere
 
 import pencils
 from pencils import HaloExchange
@@ -25,7 +25,7 @@ VERBS = {
 def test_fields_without_halo_have_no_ghosts(comm, verb, periodic):
     pencil = pencils.Pencil((6, 5), comm, periodic=periodic)
     u = pencils.ones(pencil)
-    raise_together(comm, ArgumentError, "no halo", "zeros(pencil, halo=1)", call=lambda: verb(u))
+    all_raise(comm, ArgumentError, ("no halo", "zeros(pencil, halo=1)"), verb, u)
     # There may be none here, but elsewhere; a field of one point cannot have any.
     given = [{"halo": (1, 0)}, {"halo": [(0, 0), (0, 1)]}, {"halo": 2, "dims": ()}, {"dims": ()}]
     for options in given * 2:
@@ -44,12 +44,25 @@ def test_fields_of_which_some_have_a_halo(comm):
     u, v = pencils.ones(pencil), pencils.ones(pencil, halo=1)
     exchange_halos([u, v])
     assert everywhere(comm, v.padded.all())
-    raise_together(
+    all_raise(
         comm,
         ArgumentError,
         "none of the fields has a halo",
-        call=lambda: exchange_halos([u, pencils.ones(pencil)]),
+        lambda: exchange_halos([u, pencils.ones(pencil)]),
     )
+    # Programs for any periodicity need not ask.
+    pencil = pencils.Pencil((comm.size, 5, 4), comm, decomp=0, periodic=(True, False, False))
+    u = pencils.zeros(pencil, halo=[(1, 1), (1, 0), (0, 0)])
+    u.fill_boundary("constant", value=3)
+    assert everywhere(comm, (u.padded[:, 0] == 3).all() and not u.padded[:, 1:].any())
+    point = pencils.ones(pencil, halo=1, dims=())
+    point.fill_boundary("constant", value=3)
+    assert everywhere(comm, (point.padded == 1).all())
+    flat = pencils.Pencil((6, 5), comm, periodic=(True, False))
+    for periodic, halo in (((True, True), 1), ((True, False), (1, 0))):
+        u = pencils.zeros(flat.with_(periodic=periodic), halo=halo)
+        u.fill_boundary("constant", value=3)
+        assert everywhere(comm, not u.padded.any())
 
 
 def test_boundaries_that_are_not_there(comm):
@@ -67,28 +80,5 @@ def test_boundaries_that_are_not_there(comm):
     ]
     for halo, options, text in cases:
         u = pencils.zeros(pencil, halo=halo)
-        raise_together(
-            comm,
-            ArgumentError,
-            text,
-            call=lambda u=u, options=options: u.fill_boundary("constant", value=3, **options),
-        )
+        all_raise(comm, ArgumentError, text, u.fill_boundary, "constant", value=3, **options)
         assert everywhere(comm, not u.padded.any())
-
-
-def test_programs_for_any_periodicity_need_not_ask(comm):
-    pencil = pencils.Pencil((6, 5), comm, periodic=(True, False))
-    point = pencils.ones(pencil, halo=1, dims=())
-    point.fill_boundary("constant", value=3)
-    assert everywhere(comm, (point.padded == 1).all())
-    for periodic, halo in (((True, True), 1), ((True, False), (1, 0))):
-        u = pencils.zeros(pencil.with_(periodic=periodic), halo=halo)
-        u.fill_boundary("constant", value=3)
-        assert everywhere(comm, not u.padded.any())
-
-
-def test_what_is_there_is_filled(comm):
-    pencil = pencils.Pencil((comm.size, 5, 4), comm, decomp=0, periodic=(True, False, False))
-    u = pencils.zeros(pencil, halo=[(1, 1), (1, 0), (0, 0)])
-    u.fill_boundary("constant", value=3)
-    assert everywhere(comm, (u.padded[:, 0] == 3).all() and not u.padded[:, 1:].any())

@@ -9,11 +9,10 @@ from halos import check_exchange, exchanged, fill, has_ghosts, random_field, ran
 from halos import random_shape as any_shape
 from mpi4py import MPI
 from mpi_helpers import (
+    all_raise,
     collectives,
     count_calls,
     everywhere,
-    named,
-    raise_together,
     ranks_at_fault,
     same,
 )
@@ -143,7 +142,9 @@ def test_many_calls_in_turn_without_barriers(comm, pen):
         for turn in range(60):
             for number, field in enumerate(fields):
                 field.local[...] = 100 * turn + 10 * number + comm.rank
-            data = [gathered(field) for field in fields] if turn % 10 == 0 else None
+            data = (
+                [pencils.gather(field, root=None) for field in fields] if turn % 10 == 0 else None
+            )
             before = [field.padded.copy() for field in fields]
             for _ in range(int(rng.integers(1000))):  # ranks are late by turns
                 pass
@@ -156,10 +157,6 @@ def test_many_calls_in_turn_without_barriers(comm, pen):
                     for field, full, old in zip(fields, data, before, strict=True)
                 ]
                 assert everywhere(comm, all(ok))
-
-
-def gathered(field):
-    return pencils.gather(field, root=None)
 
 
 @pytest.mark.parametrize("name", available())
@@ -184,78 +181,51 @@ def test_more_than_a_staging_block_goes_another_way(private, monkeypatch):
         check_exchange([other], other.exchange_halo)
 
 
-# Mistakes.
-
-
-def wrong_calls(field):
-    """Return calls that do not fit those of the other ranks on this field, by name."""
-    pen = field.pencil
-    wide, kind = pencils.zeros(pen, halo=2), pencils.zeros(pen, halo=1, dtype="f4")
-    bare, frozen = pencils.zeros(pen), pencils.zeros(pen, halo=1)
-    wide.exchange_halo()
-    kind.exchange_halo()
-    frozen.exchange_halo()
-    frozen.padded.flags.writeable = False
-    return {
-        "width": (wide.exchange_halo, RankDisagreementError, "halo"),
-        "dtype": (kind.exchange_halo, RankDisagreementError, "dtype"),
-        "corners": (
-            lambda: field.exchange_halo(corners=False),
-            RankDisagreementError,
-            "corners",
-        ),
-        "no halo": (bare.exchange_halo, RankDisagreementError, "halo"),
-        "read-only": (frozen.exchange_halo, ArgumentError, "read-only"),
-        "another verb": (field.sum, RankDisagreementError, "call"),
-        "nothing": (lambda: PencilArray.exchange_halo(None), Exception, ""),
-    }
-
-
 def test_one_rank_is_wrong(comm, pen):
-    """Then all raise, no ghost changes, and staging blocks stay in turn."""
-    field = pencils.zeros(pen, halo=1)
-    names = ["width", "dtype", "corners", "no halo", "read-only", "another verb"]
-    for fault in ranks_at_fault(comm):
-        calls = wrong_calls(field)
-        for name in names if comm.size > 1 else []:
-            wrong, kind, text = calls[name]
-            check_exchange([field], field.exchange_halo)
-            _, before = fill(field)
-            call = wrong if comm.rank == fault else field.exchange_halo
-            raise_together(comm, kind, text, call=call)
-            assert everywhere(comm, same(field.padded, before)), name
-            check_exchange([field], field.exchange_halo)
-
-
-def test_one_rank_is_wrong_about_several_fields(comm, pen):
-    """Also in a loop, where the fields were exchanged together before."""
+    """Then all raise, no ghost changes, and staging blocks stay in turn; also in a loop."""
     u, v, w = (pencils.zeros(pen, halo=1) for _ in range(3))
     wide, frozen = pencils.zeros(pen, halo=2), pencils.zeros(pen, halo=1)
     for _ in range(3):
         for some in ([u, v], (v, u), [u, v, w], [u, wide], [u, frozen]):
             check_exchange(list(some), lambda s=some: exchange_halos(s))
+            some[-1].exchange_halo()
     frozen.padded.flags.writeable = False
-    cases = [
-        (lambda: exchange_halos([u, wide]), RankDisagreementError, "halos"),
-        (lambda: exchange_halos([u, v, w]), RankDisagreementError, "fields"),
-        (lambda: exchange_halos([u, v], corners=False), RankDisagreementError, "corners"),
-        (lambda: exchange_halos([u, frozen]), ArgumentError, "read-only"),
-        (lambda: exchange_halos([u, u]), ArgumentError, "share memory"),
-        (lambda: exchange_halos(5), TypeError, "fields must be"),
-        (u.exchange_halo, RankDisagreementError, "call"),
-        (u.start_halo_exchange, RankDisagreementError, "call"),
-        (u.accumulate_halo, RankDisagreementError, "call"),
-    ]
-    for fault in ranks_at_fault(comm) if comm.size > 1 else []:
-        for wrong, kind, text in cases:
-            before = [fill(field)[1] for field in (u, v)]
-            call = wrong if comm.rank == fault else lambda: exchange_halos([u, v])
-            raise_together(comm, kind, text, call=call)
-            assert everywhere(comm, all(map(same, (u.padded, v.padded), before))), text
-            check_exchange([u, v], lambda: exchange_halos([u, v]))
+    together = {
+        "halos": (lambda: exchange_halos([u, wide]), RankDisagreementError),
+        "fields": (lambda: exchange_halos([u, v, w]), RankDisagreementError),
+        "corners": (lambda: exchange_halos([u, v], corners=False), RankDisagreementError),
+        "read-only": (lambda: exchange_halos([u, frozen]), ArgumentError),
+        "share memory": (lambda: exchange_halos([u, u]), ArgumentError),
+        "fields must be": (lambda: exchange_halos(5), TypeError),
+        "call": (u.exchange_halo, RankDisagreementError),
+    }
+    alone = {
+        "halo": (wide.exchange_halo, RankDisagreementError),
+        "corners": (lambda: u.exchange_halo(corners=False), RankDisagreementError),
+        "read-only": (frozen.exchange_halo, ArgumentError),
+        "must be a PencilArray": (lambda: PencilArray.exchange_halo(None), TypeError),
+        "call": (u.sum, RankDisagreementError),
+    }
+    with HaloExchange(u) as plan:
+        plan(u)
+        by_plan = {
+            "halo": (lambda: plan(wide), ArgumentError),
+            "a": (lambda: plan(None), TypeError),
+        }
+        for good, cases in (
+            (lambda: exchange_halos([u, v]), together),
+            (u.exchange_halo, alone),
+            (lambda: plan(u), by_plan),
+        ):
+            for fault in ranks_at_fault(comm) if comm.size > 1 else []:
+                for text, (wrong, kind) in cases.items():
+                    before = [fill(field)[1] for field in (u, v)]
+                    all_raise(comm, kind, text, wrong if comm.rank == fault else good)
+                    assert everywhere(comm, all(map(same, (u.padded, v.padded), before))), text
+                    check_exchange([u, v] if cases is together else [u], good)
 
 
-def test_fields_that_were_exchanged_together_come_and_go(comm, pen):
+def test_fields_plans_and_communicators_that_go(comm, pen):
     """The id of one may be that of another one before it; none is kept alive."""
     u = pencils.zeros(pen, halo=1)
     blocks = []
@@ -267,58 +237,7 @@ def test_fields_that_were_exchanged_together_come_and_go(comm, pen):
         del v
     gc.collect()
     assert everywhere(comm, not any(block() for block in blocks))
-
-
-def test_a_rank_that_passes_none(comm, pen):
-    field = pencils.zeros(pen, halo=1)
-    field.exchange_halo()
-    for fault in ranks_at_fault(comm):
-        _, before = fill(field)
-        given = None if comm.rank == fault else field
-        raise_together(
-            comm, TypeError, named(comm, fault), call=lambda g=given: PencilArray.exchange_halo(g)
-        )
-        assert everywhere(comm, same(field.padded, before))
-        check_exchange([field], field.exchange_halo)
-
-
-def test_a_plan_that_is_wrong_on_one_rank(comm, pen):
-    field = pencils.zeros(pen, halo=1)
-    with HaloExchange(field) as plan:
-        plan(field)
-        for fault in ranks_at_fault(comm):
-            for wrong in (None, pencils.zeros(pen, halo=2), pencils.zeros(pen, halo=1, dtype="i8")):
-                _, before = fill(field)
-                given = wrong if comm.rank == fault else field
-                kind = TypeError if wrong is None else ArgumentError
-                raise_together(comm, kind, named(comm, fault), call=lambda g=given: plan(g))
-                assert everywhere(comm, same(field.padded, before))
-                check_exchange([field], lambda: plan(field))
-                check_exchange([field], field.exchange_halo)
-
-
-# Exchanges under way, and plans that go.
-
-
-def test_older_exchanges_are_completed_before_blocks_are_packed(comm):
-    """Points that arrive by a transpose are those that neighbours get."""
-    pen = Pencil(SHAPE, comm, decomp=0, periodic=True)
-    source = pencils.from_function(pen.with_(decomp=1), lambda i, j, k: 100.0 * i + 10 * j + k)
-    u = pencils.zeros(pen, halo=1)
-    u.exchange_halo()
-    data = gathered(source)
-    with Transposition(source.pencil, pen, u.dtype) as move:
-        for _ in range(2):
-            u.fill(-1.0)
-            before = u.padded.copy()
-            before[1:-1, 1:-1, 1:-1] = data[u.local_slices]
-            handle = move.start(source, u)
-            u.exchange_halo()
-            handle.wait()
-            assert everywhere(comm, has_ghosts(u, data, before))
-
-
-def test_plans_that_are_freed_are_made_again(comm):
+    # Plans that are freed are made again.
     private = comm.Dup()
     pen = Pencil(SHAPE, private, periodic=True)
     u = pencils.zeros(pen, halo=1)
@@ -329,11 +248,8 @@ def test_plans_that_are_freed_are_made_again(comm):
             plans.popitem()[1].free()
         check_exchange([u], u.exchange_halo)
     private.Free()
-    raise_together(comm, ArgumentError, "freed", call=u.exchange_halo)
-
-
-def test_fields_on_sub_communicators(comm):
-    """Each of them has its own staging blocks, and turns."""
+    all_raise(comm, ArgumentError, "freed", u.exchange_halo)
+    # Each of them has its own staging blocks, and turns.
     half = comm.Split(comm.rank % 2, comm.rank)
     whole, part = (
         pencils.zeros(Pencil((12, 5), each, periodic=True), halo=1) for each in (comm, half)
@@ -346,3 +262,21 @@ def test_fields_on_sub_communicators(comm):
     del part
     half.Free()
     assert MPI.COMM_WORLD.size >= comm.size
+
+
+def test_older_exchanges_are_completed_before_blocks_are_packed(comm):
+    """Points that arrive by a transpose are those that neighbours get."""
+    pen = Pencil(SHAPE, comm, decomp=0, periodic=True)
+    source = pencils.from_function(pen.with_(decomp=1), lambda i, j, k: 100.0 * i + 10 * j + k)
+    u = pencils.zeros(pen, halo=1)
+    u.exchange_halo()
+    data = pencils.gather(source, root=None)
+    with Transposition(source.pencil, pen, u.dtype) as move:
+        for _ in range(2):
+            u.fill(-1.0)
+            before = u.padded.copy()
+            before[1:-1, 1:-1, 1:-1] = data[u.local_slices]
+            handle = move.start(source, u)
+            u.exchange_halo()
+            handle.wait()
+            assert everywhere(comm, has_ghosts(u, data, before))

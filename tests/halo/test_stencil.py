@@ -1,17 +1,16 @@
 """Shifts, also between points and the faces between them, against slices of the padded world."""
 
-import re
 from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 from mpi_helpers import (
+    all_raise,
     count_calls,
     everywhere,
     holds,
     numbered,
-    raise_together,
     random_pencil,
     same,
 )
@@ -72,20 +71,24 @@ def test_how_far_a_shift_goes_is_the_same_on_every_rank_and_number_of_ranks(comm
         for step in steps:
             assert field.shift((step, 0), onto=onto).pencil is (onto or pen)
         for step in (steps[0] - 1, steps[1] + 1):
-            raise_together(
+            all_raise(
                 comm,
                 ArgumentError,
-                f"shift by {step} along dimension 0",
-                "leaves the halo, which is (1, 1) wide there",
-                f"use steps {steps[0]}..{steps[1]}, or create the array with a wider halo",
-                call=lambda a=field, s=step, o=onto: a.shift((s, 0), onto=o),
+                (
+                    f"shift by {step} along dimension 0",
+                    "leaves the halo, which is (1, 1) wide there",
+                    f"use steps {steps[0]}..{steps[1]}, or create the array with a wider halo",
+                ),
+                field.shift,
+                (step, 0),
+                onto=onto,
             )
-    raise_together(
+    all_raise(
         comm,
         ArgumentError,
         "shift by 0 along dimension 0 onto 1 more point leaves the halo, which is (0, 0) wide "
         "there; create",
-        call=lambda: pencils.ones(pen).shift((0, 0), onto=faces),
+        lambda: pencils.ones(pen).shift((0, 0), onto=faces),
     )
     assert pencils.ones(faces).shift((0, 0), onto=pen).shape == pen.shape
 
@@ -114,7 +117,37 @@ def test_divergence_of_a_gradient_is_the_second_difference(comm):
     assert everywhere(comm, holds(laplacian, expected))
 
 
-def test_singletons_stay_singletons(comm):
+def test_onto_a_pencil_with_other_blocks(comm):
+    pen = Pencil((6, 4), comm, decomp=0)
+    u = pencils.ones(pen, halo=1)
+    others = [pen.with_(shape=(6, 6)), Pencil((8, 4), comm, decomp=0, periodic=True)]
+    if comm.size > 1:  # one process has all points of any pencil
+        others.append(pen.with_(decomp=1))
+    for other in others:
+        all_raise(
+            comm,
+            PencilMismatchError,
+            ("share its blocks only", "staggered()", repr(pen), repr(other)),
+            u.shift,
+            (0, 0),
+            onto=other,
+        )
+    for wrong in (pen.layout, [pen], "pen", u):
+        all_raise(comm, TypeError, "onto must be a Pencil, not", u.shift, (0, 0), onto=wrong)
+
+
+def test_mixed_singleton_and_cheap_shifts(comm):
+    pen = Pencil((6, 4), comm)
+    faces = pencils.ones(pen.staggered(0))
+    for call in (lambda: faces + pencils.ones(pen), lambda: pencils.ones(pen).__iadd__(faces)):
+        all_raise(comm, PencilMismatchError, ".shift((0, 0), onto=", call)
+    all_raise(
+        comm,
+        PencilMismatchError,
+        "global shapes differ",
+        lambda: pencils.ones(pen) + pencils.ones(pen.with_(shape=(8, 4))),
+    )
+    # Singletons stay singletons.
     pen = Pencil((5, 4), comm, decomp=(1, 0))
     world = numbered((6, 1))
     u = pencils.empty(pen, halo=[(0, 1), (0, 0)], dims=0)
@@ -126,44 +159,13 @@ def test_singletons_stay_singletons(comm):
         assert moved.singletons == {1}
         assert everywhere(comm, holds(moved, world[:count]))
         assert (moved + pencils.ones(onto)).shape == onto.shape
-
-
-def test_onto_a_pencil_with_other_blocks(comm):
-    pen = Pencil((6, 4), comm, decomp=0)
+    # A stencil of many terms on small blocks is made of shifts: a few dozen calls for each.
+    pen = Pencil((6, 4, 4), comm)
     u = pencils.ones(pen, halo=1)
-    others = [pen.with_(shape=(6, 6)), Pencil((8, 4), comm, decomp=0, periodic=True)]
-    if comm.size > 1:  # one process has all points of any pencil
-        others.append(pen.with_(decomp=1))
-    for other in others:
-        raise_together(
-            comm,
-            PencilMismatchError,
-            "share its blocks only",
-            "staggered()",
-            repr(pen),
-            repr(other),
-            call=lambda other=other: u.shift((0, 0), onto=other),
-        )
-    for wrong in (pen.layout, [pen], "pen", u):
-        raise_together(
-            comm,
-            TypeError,
-            "onto must be a Pencil, not",
-            call=lambda wrong=wrong: u.shift((0, 0), onto=wrong),
-        )
-
-
-def test_fields_of_points_and_faces_do_not_mix_but_the_error_says_how(comm):
-    pen = Pencil((6, 4), comm)
-    faces = pencils.ones(pen.staggered(0))
-    for call in (lambda: faces + pencils.ones(pen), lambda: pencils.ones(pen).__iadd__(faces)):
-        raise_together(comm, PencilMismatchError, ".shift((0, 0), onto=", call=call)
-    raise_together(
-        comm,
-        PencilMismatchError,
-        "global shapes differ",
-        call=lambda: pencils.ones(pen) + pencils.ones(pen.with_(shape=(8, 4))),
-    )
+    for onto in (None, pen.staggered(0)):
+        u.shift((0, 0, 0), onto=onto)
+        count = count_calls(partial(u.shift, (0, 0, 0), onto=onto))
+        assert everywhere(comm, count < 60), comm.allgather(count)
 
 
 def test_interior_and_shells_compute_every_point_once(comm):
@@ -174,10 +176,11 @@ def test_interior_and_shells_compute_every_point_once(comm):
         pen = random_pencil(rng, comm, rng.integers(0, 9, ndim).tolist())
         halo = draw_widths(rng, ndim)
         u, _ = with_halo(pen, halo, (2,) * rng.integers(2))
-        count = np.zeros(u.local_shape, int)
+        count = np.zeros((2, *u.local_shape), int)  # they index any array like the own block
         for key in (u.interior, *u.shells):
             count[key] += 1
         verdicts.append((count == 1).all())
+        verdicts.append(u.shells == [] or any(map(any, halo)))
         # Neither ghosts nor boundary points have an influence on the interior.
         stale = pencils.full(pen, np.nan, halo=halo, components=u.components)
         stale.local[...] = u.local
@@ -185,34 +188,3 @@ def test_interior_and_shells_compute_every_point_once(comm):
             one, other = (field.shift(steps).local[u.interior] for field in (u, stale))
             verdicts.append(same(one, other))
     assert everywhere(comm, all(verdicts))
-
-
-def test_a_field_without_halo_is_all_interior(comm):
-    u = pencils.ones(Pencil((6, 4), comm), components=2)
-    assert u.local[u.interior].shape == u.local.shape
-    assert u.shells == []
-
-
-def test_shells_index_any_array_like_the_own_block(comm):
-    u = pencils.ones(Pencil((9, 4), comm), halo=1, components=3)
-    other = np.zeros((2, *u.local_shape))
-    for key in (u.interior, *u.shells):
-        other[key] += u.local[key]
-    assert everywhere(comm, (other == 1).all())
-
-
-def test_shift_is_cheap(comm):
-    """A stencil of many terms on small blocks is made of shifts: a few dozen calls for each."""
-    pen = Pencil((6, 4, 4), comm)
-    u = pencils.ones(pen, halo=1)
-    for onto in (None, pen.staggered(0)):
-        u.shift((0, 0, 0), onto=onto)
-        count = count_calls(partial(u.shift, (0, 0, 0), onto=onto))
-        assert everywhere(comm, count < 60), comm.allgather(count)
-
-
-def test_the_text_names_both_ways_out(comm):
-    u = pencils.ones(Pencil((6, 4), comm), halo=[(2, 1), 0])
-    with pytest.raises(ArgumentError) as caught:
-        u.shift((3, 0))
-    assert re.search(r"use steps -2..1, or create the array with a wider halo", str(caught.value))

@@ -6,24 +6,19 @@ from halos import (
     accumulated,
     beyond,
     check_exchange,
-    few_ways,
     origins,
     random_field,
     random_grid,
     random_shape,
-    random_trimmed,
-    routes,
     trim,
-    ways,
 )
 from mpi_helpers import (
-    DTYPES,
+    all_raise,
     everywhere,
     exported_array,
     holds,
     numbered,
     on_nodes,
-    raise_together,
     same,
     spread,
 )
@@ -33,7 +28,6 @@ import pencils
 from pencils import HaloExchange, Pencil, dap, gather, transpose
 from pencils.comm import memory
 from pencils.errors import ArgumentError, RankDisagreementError
-from pencils.halo import exchange_halos
 from pencils.halo.schedule import ROUTES, HaloSpec, PaddedBlock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -61,10 +55,7 @@ def trimmed_slabs(comm, *, periodic=False, halo=2, **options):
     return data, trim(u, {1})
 
 
-# What it is.
-
-
-def test_margins_are_what_there_is_of_the_halo(comm):
+def test_fields_views_and_new_memory(comm):
     _, u = trimmed_slabs(comm, components=2)
     first, last = comm.rank == 0, comm.rank == comm.size - 1
     assert u.trimmed == {1}
@@ -72,16 +63,11 @@ def test_margins_are_what_there_is_of_the_halo(comm):
     assert everywhere(comm, u.halo_room == ((2, 2), (2 * (not first), 2 * (not last))))
     assert everywhere(comm, u.local.base is not None and (u.local > 0).all())
     assert "halo ((2, 2), (2, 2)), trimmed along [1]>" in repr(u)
-
-
-def test_an_ordinary_field_is_trimmed_nowhere(comm):
-    u = pencils.zeros(slabs(comm), halo=1)
-    assert u.trimmed == frozenset()
-    assert u.halo_room is u.halo
-    assert "trimmed" not in repr(u)
-
-
-def test_views_are_trimmed_like_the_field(comm):
+    whole = pencils.zeros(slabs(comm), halo=1)
+    assert whole.trimmed == frozenset()
+    assert whole.halo_room is whole.halo
+    assert "trimmed" not in repr(whole)
+    # Views are trimmed like the field.
     data, u = trimmed_slabs(comm, components=2, dtype=complex)
     for view, values in (
         (u.component(1), data[1]),
@@ -92,9 +78,7 @@ def test_views_are_trimmed_like_the_field(comm):
         assert (view.trimmed, view.halo_room) == (u.trimmed, u.halo_room)
         assert everywhere(comm, holds(view, values))
         assert np.shares_memory(view.padded, u.padded)
-
-
-def test_new_memory_is_trimmed_nowhere(comm):
+    # New memory is trimmed nowhere.
     data, u = trimmed_slabs(comm, halo=1)
     likes = [pencils.zeros_like(u), pencils.ones_like(u), pencils.empty_like(u, dtype="f4")]
     for made in (*likes, np.full_like(u, 3), u.copy(), u.astype("i4"), u.blank()):
@@ -112,64 +96,14 @@ def test_copies_have_the_ghosts_that_there_are(comm, copied):
     for _ in range(up_to(20, 8)):
         ndim = rng.integers(1, 4)
         pen = random_grid(rng, comm, random_shape(rng, ndim))
-        u = random_trimmed(rng, pen, "f8")
+        u = trim(random_field(rng, pen, "f8").copy(), rng.permutation(ndim)[: rng.integers(1, 4)])
         u.padded[...] = numbered(u.padded.shape)
         new = u.copy() if copied == "copy" else u.astype("f4")
         again = trim(new, u.trimmed)
         verdicts.append(np.array_equal(again.padded, u.padded))
         verdicts.append(not np.shares_memory(new.padded, u.padded))
+        verdicts.append((u.interior, u.shells) == (new.interior, new.shells))
     assert everywhere(comm, all(verdicts))
-
-
-# Ghosts.
-
-
-@ways
-@pytest.mark.parametrize("ndim", [1, 2, 3, 4])
-def test_any_group_on_any_pencil(comm, method, ndim):
-    """Fields trimmed along any dimensions, thin blocks and empty ones, beside ordinary ones."""
-    rng = np.random.default_rng([ndim, 22])
-    for turn in range(up_to(8, 6)):
-        pen = random_grid(rng, comm, random_shape(rng, ndim))
-        makers = [random_trimmed, random_trimmed, random_field][: 1 + turn % 3]
-        fields = [make(rng, pen, rng.choice(np.array(DTYPES, object))) for make in makers]
-        corners = bool(rng.random() < 0.7)
-        route = ("direct", "sweeps")[turn // 3 % 2]
-        with HaloExchange(fields, corners=corners, route=route, method=method) as plan:
-            check_exchange(fields, lambda p=plan, f=fields: p(*f), corners=corners)
-            check_exchange(fields, lambda p=plan, f=fields: p.start(*f).wait(), corners=corners)
-
-
-@pytest.mark.parametrize("comm", ["real nodes", "two halves", "three nodes"], indirect=True)
-@pytest.mark.parametrize("corners", [True, False])
-def test_the_verbs_do_the_same(comm, corners):
-    rng = np.random.default_rng(23)
-    for turn in range(5):
-        pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
-        u, v = random_trimmed(rng, pen, "f8"), random_field(rng, pen, "i2")
-        check_exchange([u], lambda u=u: u.exchange_halo(corners=corners), corners=corners)
-        check_exchange(
-            [u], lambda u=u: u.start_halo_exchange(corners=corners).wait(), corners=corners
-        )
-        both = [u, v]
-        check_exchange(both, lambda f=both: exchange_halos(f, corners=corners), corners=corners)
-
-
-@few_ways
-@routes
-@pytest.mark.parametrize("alone", [1, 100])
-def test_large_pieces_travel_alone(comm, method, route, alone, monkeypatch):
-    """Which are straight in memory depends on the margins of both sides."""
-    rng = np.random.default_rng(24)
-    monkeypatch.setattr(memory, "ALONE", alone)
-    monkeypatch.setattr(memory, "MOST_BYTES", 70)
-    for turn in range(up_to(4, 3)):
-        pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
-        fields = [random_trimmed(rng, pen, dtype) for dtype in ("f8", "i2", "c16")]
-        with HaloExchange(fields, route=route, method=method) as plan:
-            check_exchange(fields, lambda p=plan, f=fields: p(*f))
-        with HaloExchange(fields, route=route) as plan:
-            check_exchange(fields, lambda p=plan, f=fields: p(*f))
 
 
 def test_faces_as_wide_as_a_trimmed_block_are_contiguous(comm, monkeypatch):
@@ -189,115 +123,74 @@ def test_faces_as_wide_as_a_trimmed_block_are_contiguous(comm, monkeypatch):
 def test_nothing_wraps_around(comm, periodic):
     """Seen from the global array: slices of it, cut at its ends."""
     data, u = trimmed_slabs(comm, periodic=(False, periodic))
+    expected = accumulated(u)
     u.exchange_halo()
     start, stop = u.extent.box.start[1], u.extent.box.stop[1]
     known = data[:, max(start - 2, 0) : stop + 2]
     assert everywhere(comm, same(u.padded[2:-2], known))
     assert everywhere(comm, (u.padded[:2] == -7).all() and (u.padded[-2:] == -7).all())
-
-
-@ways
-@pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_accumulating_is_the_adjoint(comm, method, ndim):
-    rng = np.random.default_rng([ndim, 25])
-    mine = np.random.default_rng([ndim, 25, comm.rank])
-
-    def draw(group):
-        for field in group:
-            field.padded[...] = mine.integers(-3, 4, field.padded.shape)
-        return [field.padded.copy() for field in group]
-
-    def product(one, other):
-        return comm.allreduce(sum(np.vdot(a, b) for a, b in zip(one, other, strict=True)))
-
-    for turn in range(up_to(6, 4)):
-        pen = random_grid(rng, comm, random_shape(rng, ndim))
-        group = [make(rng, pen, "i8") for make in (random_trimmed, random_field)[: turn % 2 + 1]]
-        corners = bool(rng.random() < 0.7)
-        route = ("direct", "sweeps")[turn // 2 % 2]
-        with HaloExchange(group, corners=corners, route=route, method=method) as plan:
-            x = draw(group)
-            plan(*group)
-            filled = [field.padded.copy() for field in group]
-            y = draw(group)
-            sums = [accumulated(field, corners=corners) for field in group]
-            plan.accumulate(*group)
-            added = [field.padded.copy() for field in group]
-        assert product(filled, y) == product(x, added)
-        assert everywhere(comm, all(map(same, added, sums)))
-
-
-def test_the_verb_that_adds_up(comm):
-    _, u = trimmed_slabs(comm, periodic=True)
-    expected = accumulated(u)
+    u = trimmed_slabs(comm, periodic=(False, periodic))[1]
     u.accumulate_halo()
     assert everywhere(comm, same(u.padded.copy(), expected))
 
 
 def test_a_plan_for_one_kind_refuses_the_other(comm):
-    _, u = trimmed_slabs(comm)
+    _, u = trimmed_slabs(comm, periodic=True)
     ordinary = u.copy()
     for one, other in ((u, ordinary), (ordinary, u)):
         with HaloExchange(one) as plan:
             assert ("trimmed along [1]" in repr(plan)) == (one is u)
             said = f"field 0 has trimmed {other.trimmed}; the plan is for {one.trimmed}"
-            raise_together(comm, ArgumentError, said, call=lambda p=plan, f=other: p(f))
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_ranks_with_another_kind_are_told(comm):
-    _, u = trimmed_slabs(comm)
-    here = u.copy() if comm.rank == 0 else u
-    raise_together(comm, RankDisagreementError, "trimmed", call=here.exchange_halo)
-    raise_together(comm, RankDisagreementError, "trimmed", call=lambda: HaloExchange(here))
-
-
-def test_plans_that_are_kept_tell_both_kinds_apart(comm):
-    _, u = trimmed_slabs(comm, periodic=True)
-    for field in (u, u.copy(), u):
+            all_raise(comm, ArgumentError, said, plan, other)
+    for field in (u, u.copy(), u):  # plans that are kept tell both kinds apart
         check_exchange([field], field.exchange_halo)
-
-
-# Stencils and boundaries.
+    if comm.size > 1:
+        here = u.copy() if comm.rank == 0 else u
+        all_raise(comm, RankDisagreementError, "trimmed", here.exchange_halo)
+        all_raise(comm, RankDisagreementError, "trimmed", HaloExchange, here)
 
 
 @ends
-def test_shift_along_dimensions_that_are_not_trimmed(comm, periodic):
+def test_shifts_and_boundaries_along_dimensions(comm, periodic):
     data, u = trimmed_slabs(comm, periodic=(True, periodic))
     u.exchange_halo()
     for step in range(-2, 3):
         moved = u.shift((step, 0))
         assert everywhere(comm, holds(moved, np.roll(data, -step, 0)))
         assert np.shares_memory(moved.local, u.padded)
-
-
-@ends
-def test_shift_along_trimmed_dimensions_raises_on_all_ranks(comm, periodic):
+    # Shift along trimmed dimensions raises on all ranks.
     _, u = trimmed_slabs(comm, periodic=periodic)
     for step in (-1, 2, 9):
-        raise_together(
-            comm,
-            ArgumentError,
-            f"shift by {step} along dimension 1 leaves the padded blocks, which end with the "
-            "domain there",
-            "u.copy()",
-            call=lambda s=step: u.shift((0, s)),
+        said = (
+            f"shift by {step} along dimension 1 leaves the padded blocks, which end with the domain"
         )
+        all_raise(comm, ArgumentError, (f"{said} there", "u.copy()"), u.shift, (0, step))
     copy = u.copy()
     copy.exchange_halo()
     assert copy.shift((0, 1)).pencil is u.pencil
-    raise_together(comm, ArgumentError, "leaves the halo", call=lambda: u.shift((3, 0)))
+    all_raise(comm, ArgumentError, "leaves the halo", u.shift, (3, 0))
+    # Trimmed dimensions have no boundary.
+    _, u = trimmed_slabs(comm, periodic=(True, periodic))
+    before = u.padded.copy()
+    u.fill_boundary("constant")
+    assert everywhere(comm, same(u.padded, before))
+    said = "is periodic" if periodic else "u.copy() has room for boundary points; leave it out"
+    all_raise(
+        comm, ArgumentError, ("axis=1 names dimension 1", said), u.fill_boundary, "constant", axis=1
+    )
 
 
 def test_shift_onto_staggered_points(comm):
     data, u = trimmed_slabs(comm)
     pen = u.pencil
     faces = pen.staggered(1)
-    raise_together(
+    all_raise(
         comm,
         ArgumentError,
         "shift by 0 along dimension 1 onto 1 more point leaves the padded blocks",
-        call=lambda: u.shift((0, 0), onto=faces),
+        u.shift,
+        (0, 0),
+        onto=faces,
     )
     onto = u.shift((0, 0), onto=pen.staggered(0))
     assert everywhere(comm, same(onto.local[:-1], u.local))
@@ -305,11 +198,6 @@ def test_shift_onto_staggered_points(comm):
     on_faces = trim(spread(faces, more, halo=1), {1})
     assert everywhere(comm, holds(on_faces.shift((0, 0), onto=pen), more[:, :-1]))
     assert everywhere(comm, holds(u.shift((0, 0), onto=pen), data))
-
-
-def test_interior_and_shells_are_those_of_the_whole_halo(comm):
-    _, u = trimmed_slabs(comm)
-    assert (u.interior, u.shells) == (u.copy().interior, u.copy().shells)
 
 
 @pytest.mark.parametrize("mode", ["edge", "reflect", "antisymmetric", lambda i, j: 100 * i + j])
@@ -326,28 +214,12 @@ def test_boundary_points_of_the_other_dimensions(comm, mode):
     assert everywhere(comm, same(u.padded, again))
 
 
-@ends
-def test_trimmed_dimensions_have_no_boundary(comm, periodic):
-    _, u = trimmed_slabs(comm, periodic=(True, periodic))
-    before = u.padded.copy()
-    u.fill_boundary("constant")
-    assert everywhere(comm, same(u.padded, before))
-    said = "is periodic" if periodic else "u.copy() has room for boundary points; leave it out"
-    raise_together(
-        comm,
-        ArgumentError,
-        "axis=1 names dimension 1",
-        said,
-        call=lambda: u.fill_boundary("constant", axis=1),
-    )
-
-
 def test_checks_unset_the_ghosts_that_there_are(comm):
     rng = np.random.default_rng(26)
     verdicts = []
     for turn in range(up_to(20, 8)):
         pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
-        u = random_trimmed(rng, pen, "f8")
+        u = trim(random_field(rng, pen, "f8").copy(), {0})
         u.padded[...] = 2.0
         with pencils.debug.ghosts():
             u[...] = 1.0
@@ -359,33 +231,17 @@ def test_checks_unset_the_ghosts_that_there_are(comm):
     assert everywhere(comm, all(verdicts))
 
 
-# The rest of the library.
-
-
-def test_arithmetic_and_reductions(comm):
+def test_arithmetic_indices_and_transposes(comm):
     data, u = trimmed_slabs(comm)
-    v = spread(u.pencil, data[::-1], halo=1)
-    for found, expected in (
-        (u + v, data + data[::-1]),
-        (2 * u - v, 2 * data - data[::-1]),
-        (np.where(u > v, u, v), np.maximum(data, data[::-1])),
-        (u * np.arange(5.0).reshape(5, 1), data * np.arange(5.0).reshape(5, 1)),
-    ):
-        assert everywhere(comm, holds(found, expected))
+    v, before = spread(u.pencil, data[::-1], halo=1), u.padded.copy()
+    assert everywhere(comm, holds(2 * u - v, 2 * data - data[::-1]))
+    assert everywhere(comm, holds(np.where(u > v, u, v), np.maximum(data, data[::-1])))
     assert (u.sum(), u.max(), u.argmax()) == (data.sum(), data.max(), data.argmax())
-    assert np.allclose(u.norm(), np.linalg.norm(data))
     assert everywhere(comm, holds(u.sum(axis=1), data.sum(axis=1, keepdims=True)))
-    before = u.padded.copy()
     u += v
     u -= v
     np.multiply(u, 1.0, out=u)
     assert everywhere(comm, same(u.padded, before))
-    assert u.trimmed == {1}
-
-
-def test_global_indices(comm):
-    data, u = trimmed_slabs(comm)
-    ghosts = u.padded.copy()
     u[:, 0], u[2] = 5.0, 6.0
     data[:, 0], data[2] = 5.0, 6.0
     assert everywhere(comm, holds(u, data))
@@ -394,11 +250,8 @@ def test_global_indices(comm):
     assert everywhere(comm, same(u[1, 1:-1].local[0], data[1, kept.start : kept.stop]))
     u.local = spread(u.pencil, data).local
     beside = origins(u) < 0
-    assert everywhere(comm, same(u.padded[beside], ghosts[beside]))
-
-
-def test_transposes_and_gathers(comm):
-    data, u = trimmed_slabs(comm)
+    assert everywhere(comm, same(u.padded[beside], before[beside]))
+    # Transposes and gathers.
     assert everywhere(comm, same(gather(u, root=None), data))
     across = transpose(u, u.pencil.with_(decomp=0))
     assert across.trimmed == frozenset()
@@ -408,9 +261,6 @@ def test_transposes_and_gathers(comm):
     assert everywhere(comm, holds(u, 2 * data))
     u.local = data[u.local_slices]
     assert everywhere(comm, same(u.padded, ghosts))
-
-
-# Exports.
 
 
 @versions

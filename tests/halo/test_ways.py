@@ -134,6 +134,19 @@ def test_a_field_may_be_private_on_one_rank_only(comm):
         check_exchange([field], field.exchange_halo)
         field.accumulate_halo()
         check_exchange([field], field.exchange_halo)
+    # Staggered fields travel together.
+    pencil = Pencil((7, 5), comm, periodic=(False, True))
+    fields = [
+        pencils.zeros(pen, halo=halo, dtype=dtype)
+        for pen, halo, dtype in (
+            (pencil, 1, "f8"),
+            (pencil.staggered(0), 2, "f8"),
+            (pencil.staggered((0, 1)), (1, 2), "c16"),
+        )
+    ]
+    check_exchange(fields, lambda: pencils.halo.exchange_halos(fields))
+    with HaloExchange(fields, corners=False) as plan:
+        check_exchange(fields, lambda: plan(*fields), corners=False)
 
 
 class Watch:
@@ -193,25 +206,3 @@ def test_buffers_find_their_way_back_to_their_requests(comm):
             counts.append(len(list(method.requests)))
             check_exchange([u], lambda: plan(u))
         assert everywhere(comm, len(set(counts)) == 1)
-
-
-def test_staggered_fields_travel_together(comm):
-    pencil = Pencil((7, 5), comm, periodic=(False, True))
-    fields = [
-        pencils.zeros(pen, halo=halo, dtype=dtype)
-        for pen, halo, dtype in (
-            (pencil, 1, "f8"),
-            (pencil.staggered(0), 2, "f8"),
-            (pencil.staggered((0, 1)), (1, 2), "c16"),
-        )
-    ]
-    check_exchange(fields, lambda: pencils.halo.exchange_halos(fields))
-    with HaloExchange(fields, corners=False) as plan:
-        check_exchange(fields, lambda: plan(*fields), corners=False)
-
-
-def test_every_field_is_wrapped_in_its_own_memory_order(comm):
-    pencil = Pencil((5, 4, 6), comm, decomp=1, periodic=True)
-    orders = [(0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)]
-    fields = [pencils.zeros(pencil.with_(order=order), halo=2) for order in orders]
-    check_exchange(fields, lambda: pencils.halo.exchange_halos(fields))

@@ -45,25 +45,16 @@ def test_every_block_has_its_faces(shape, size, decomp):
     assert own.isdisjoint(color for title, _, color in found if not title.startswith("rank 1:"))
 
 
-def test_blocks_lie_side_by_side():
+def test_blocks_lie_side_by_side_and_in_front():
     (_, one, _), (_, other, _) = polygons(svg(build_layout((8, 8), 2), 0))
     assert max(x for x, _ in one) == min(x for x, _ in other) == 75
     assert {y for _, y in one} == {0, -150}
-
-
-def test_blocks_in_front_are_drawn_last():
     layout = build_layout((4, 4, 4), 8, decomp=(0, 1, 2))
-    titles = [title for title, _, _ in polygons(svg(layout, 0))]
+    titles = [title for title, _, _ in polygons(svg(layout, 0))]  # those in front are drawn last
     back, front = titles.index("rank 2: 0:2, 2:4, 0:2"), titles.index("rank 0: 0:2, 0:2, 0:2")
     assert back < front < titles.index("rank 1: 0:2, 0:2, 2:4")
-
-
-@pytest.mark.parametrize("shape", [(2, 2, 2, 2), (MOST_BLOCKS + 1,), (0, 4)])
-def test_what_is_no_picture(shape):
-    assert svg(build_layout(shape, MOST_BLOCKS + 1 if len(shape) == 1 else 1), 0) == ""
-
-
-def test_text_is_escaped():
+    for shape in [(2, 2, 2, 2), (MOST_BLOCKS + 1,), (0, 4)]:  # no picture
+        assert svg(build_layout(shape, MOST_BLOCKS + 1 if len(shape) == 1 else 1), 0) == ""
     html = card("<PencilArray>", svg(build_layout((4,), 2), 0))
     assert "<pre>&lt;PencilArray&gt;</pre>" in html
     ET.fromstring(html)

@@ -26,7 +26,10 @@ def volume(shape):
 
 @given(shapes, ranks_, st.data())
 def test_every_index_lies_in_the_box_of_its_owner_only(any_layout, shape, ranks, data):
-    """The boxes of all ranks tile the grid, and `owner` names the rank whose box holds an index."""
+    """The boxes of all ranks tile the grid, and `owner` names the rank whose box holds an index.
+
+    A rank's position along every dimension lies in the process shape and leads back to it.
+    """
     layout = any_layout(data.draw, shape, ranks)
     holder = np.full(shape, -1)
     for rank in range(ranks):
@@ -37,28 +40,6 @@ def test_every_index_lies_in_the_box_of_its_owner_only(any_layout, shape, ranks,
     assert (holder >= 0).all()
     for index in np.ndindex(shape):
         assert layout.owner(index) == holder[index]
-
-
-@given(shapes, ranks_, st.data())
-def test_default_blocks_are_array_split_along_each_dimension(shape, ranks, data):
-    """The box of a rank joins the `numpy.array_split` pieces at its coordinates."""
-    decomp = data.draw(st.permutations(range(len(shape))))
-    layout = build_layout(shape, ranks, decomp=decomp)
-    coords = np.indices(layout.grid.shape).reshape(len(decomp), -1).T.tolist()
-    for rank, along in enumerate(coords):
-        pieces = [range(n) for n in shape]
-        for dim, coord, parts in zip(decomp, along, layout.grid.shape, strict=True):
-            pieces[dim] = np.array_split(np.arange(shape[dim]), parts)[coord]
-        box = layout.box(rank)
-        assert [list(range(lo, hi)) for lo, hi in zip(box.start, box.stop, strict=True)] == [
-            list(piece) for piece in pieces
-        ]
-
-
-@given(shapes, ranks_, st.data())
-def test_parts_and_rank_invert_each_other(any_layout, shape, ranks, data):
-    """A rank's position along every dimension lies in the process shape and leads back to it."""
-    layout = any_layout(data.draw, shape, ranks)
     assert layout.size == ranks == volume(layout.process_shape)
     seen = [layout.parts(rank) for rank in range(ranks)]
     assert [layout.rank(parts) for parts in seen] == list(range(ranks))
@@ -162,7 +143,7 @@ def test_layouts_are_values():
     assert isinstance(one, Layout)
 
 
-def test_defaults():
+def test_defaults_and_bounds():
     """All but the last dimension are decomposed, dimension 0 of a line; C order; not periodic."""
     layout = build_layout((64, 64, 64), 6)
     assert (layout.decomp, layout.grid.shape) == ((0, 1), (3, 2))
@@ -170,33 +151,30 @@ def test_defaults():
     assert layout.box(5) == Box((43, 32, 0), (64, 64, 64))
     assert build_layout(7, 3).decomp == (0,)
     assert build_layout([7], 3, grid=3, decomp=0, order=0).box(2) == Box((5,), (7,))
-
-
-@pytest.mark.parametrize(
-    "splits",
-    [(0, 1, 1, 7), [(0, 1, 1, 7)], np.array([0, 1, 1, 7]), [np.array([0, 1, 1, 7])]],
-    ids=["bounds", "list", "array", "list of array"],
-)
-def test_bounds_of_a_line_need_no_list(splits):
-    """With one dimension, its bounds may stand alone or in a list."""
-    layout = build_layout(7, 3, splits=splits)
-    assert [layout.box(r).slices() for r in range(3)] == [
-        (slice(0, 1),),
-        (slice(1, 1),),
-        (slice(1, 7),),
-    ]
-
-
-def test_explicit_bounds_fix_the_grid():
-    """A dimension with explicit bounds gets as many processes as it has blocks."""
+    pieces = np.array_split(np.arange(64), 3)
+    assert [layout.box(rank).start[0] for rank in (0, 2, 4)] == [piece[0] for piece in pieces]
+    # The bounds of a line may stand alone or in a list, and fix the grid.
+    for bounds in ((0, 1, 1, 7), np.array([0, 1, 1, 7])):
+        for splits in (bounds, [bounds]):
+            layout = build_layout(7, 3, splits=splits)
+            found = [(box.start[0], box.stop[0]) for box in map(layout.box, range(3))]
+            assert found == [(0, 1), (1, 1), (1, 7)]
     layout = build_layout((8, 8), 6, decomp=(0, 1), splits=["floor", (0, 8, 8)])
     assert layout.grid.shape == (3, 2)
-
-
-def test_a_process_grid_with_ceil_blocks_avoids_empty_ranks():
-    """The choice of the grid knows the rule: five points do not fill four ceil blocks."""
+    for splits in (5, [5], [], (0,), (1, 4), [(0, 3, 2)], {"a": 1}):
+        with pytest.raises((ArgumentError, TypeError), match=r"bounds|integer"):
+            build_layout(4, 2, splits=splits)
+    # The choice of the grid knows the rule: five points do not fill four ceil blocks.
     layout = build_layout((5, 5, 8), 4, splits="ceil")
     assert all(layout.box(rank).volume for rank in range(4))
+
+
+def test_integers_are_read():
+    for value in (3, [3], (3,), np.int8(3), np.array(3), np.array([3]), range(3, 4)):
+        assert as_ints("n", value) == (3,)
+        assert type(as_ints("n", value)[0]) is int
+    assert as_dims("dims", (-1, 0), 3) == (2, 0)
+    assert [as_dims("dims", dim, 2) for dim in range(-2, 2)] == [(0,), (1,), (0,), (1,)]
 
 
 def rising(kept):
@@ -249,8 +227,19 @@ def test_sections_of_sections(any_layout, shape, ranks, data):
         assert nested.splits[dim].base is None or nested.splits[dim].base.base is None
 
 
-def test_sections_of_other_points_have_other_blocks():
-    """Blocks are the same only if they are of the same points of the whole."""
+def test_texts_of_sections():
+    """They name the whole and the points that are kept, and plans tell each other apart by them."""
+    layout = build_layout((16, 12), 4, periodic=True).section([range(1, 15), range(12)])
+    assert "splits=['first of 16[1:15:1]', 'first']" in str(layout)
+    assert "splits=['first of 16[3:4:1]', 'first']" in str(layout.section([range(2, 3), range(12)]))
+    layout = build_layout((6,), 2, splits=(0, 1, 6)).section([range(0, 4, 2)])
+    assert "(0, 1, 6)[0:4:2]" in str(layout)
+    early, late = (build_layout((9,), 2, splits=(0, cut, 9)) for cut in (3, 6))
+    ranges = [range(7)], [range(2, 9)], [range(0, 9, 2)], [range(3, 4)], [range(5, 5)]
+    found = [layout.section(part) for layout in (early, late) for part in ranges]
+    found += [change_layout(layout, grid=2) for layout in found]
+    assert all(one == other for one in found for other in found if str(one) == str(other))
+    # Blocks are the same only if they are of the same points of the whole.
     layout = build_layout((8, 9), 1)
     low, high = layout.section([range(7), range(9)]), layout.section([range(1, 8), range(9)])
     even, odd = (layout.section([range(start, 8, 2), range(9)]) for start in (0, 1))
@@ -261,26 +250,6 @@ def test_sections_of_other_points_have_other_blocks():
         assert not one.shares_blocks(other)
     assert low == build_layout((7, 9), 1)  # it begins where the whole does
     assert layout.section([range(8), range(9)]) is layout
-
-
-def test_texts_of_sections_are_short():
-    """They name the whole and the points that are kept, not where blocks begin."""
-    layout = build_layout((16, 12), 4, periodic=True).section([range(1, 15), range(12)])
-    assert "splits=['first of 16[1:15:1]', 'first']" in str(layout)
-    assert "splits=['first of 16[3:4:1]', 'first']" in str(layout.section([range(2, 3), range(12)]))
-    assert "(0, 1, 6)[0:4:2]" in str(
-        build_layout((6,), 2, splits=(0, 1, 6)).section([range(0, 4, 2)])
-    )
-    assert layout.periodic == (False, True)
-
-
-def test_other_sections_have_other_texts():
-    """Plans tell each other apart by their texts."""
-    early, late = (build_layout((9,), 2, splits=(0, cut, 9)) for cut in (3, 6))
-    ranges = [range(7)], [range(2, 9)], [range(0, 9, 2)], [range(3, 4)], [range(5, 5)]
-    found = [layout.section(part) for layout in (early, late) for part in ranges]
-    found += [change_layout(layout, grid=2) for layout in found]
-    assert all(one == other for one in found for other in found if str(one) == str(other))
 
 
 def test_layouts_along_some_dimensions():
@@ -369,28 +338,6 @@ def test_bad_arguments_raise_and_say_what_was_given_and_what_is_allowed(
         build_layout(arguments.pop("shape"), arguments.pop("ranks"), **arguments)
     assert given in str(caught.value)
     assert allowed in str(caught.value)
-
-
-@pytest.mark.parametrize("splits", [5, [5], [], (0,), (1, 4), [(0, 3, 2)], {"a": 1}])
-def test_bad_bounds_of_a_line_raise(splits):
-    """With one dimension, too, what is neither rule nor bounds raises one of our errors."""
-    with pytest.raises((ArgumentError, TypeError), match=r"bounds|integer"):
-        build_layout(4, 2, splits=splits)
-
-
-@pytest.mark.parametrize(
-    "value", [3, [3], (3,), np.int8(3), np.array(3), np.array([3]), range(3, 4)]
-)
-def test_read_ints_takes_whatever_holds_integers(value):
-    """One integer or a sequence, of Python's or NumPy's, becomes a tuple of Python integers."""
-    assert as_ints("n", value) == (3,)
-    assert type(as_ints("n", value)[0]) is int
-
-
-def test_read_dims_counts_from_the_end():
-    """Negative dimensions become the ones they mean; the order stays."""
-    assert as_dims("dims", (-1, 0), 3) == (2, 0)
-    assert [as_dims("dims", dim, 2) for dim in range(-2, 2)] == [(0,), (1,), (0,), (1,)]
 
 
 @given(shapes, ranks_, st.data())

@@ -57,48 +57,38 @@ def count_calls(function, *args):
     return result, calls
 
 
-@layouts
-def test_blocks_are_compared_without_looking_at_ranks(arguments):
-    one, other = million(arguments), million(arguments | {"periodic": True})
-    assert count_calls(one.same_blocks, other) < (True, 100)
-
-
 def some_ranks(layout):
     last = layout.size - 1
     return [0, 1, last // 3, last // 2, last - 1, last]
 
 
 @layouts
-def test_a_section_keeps_no_table(arguments):
-    """It is made, and answers for a rank, by a few calls."""
-    layout = million(arguments)
+def test_no_table_of_ranks_is_kept(arguments):
+    """Nor is one needed to choose the grid, to compare layouts, or to make a section."""
+    layout, peak = peak_kilobytes(million, arguments)
+    assert layout.size == arguments.get("ranks", MILLION)
+    assert peak < 100
+    other = million(arguments | {"periodic": True})
+    assert count_calls(layout.same_blocks, other) < (True, 100)
     ranges = [range(1, n - 1) for n in layout.shape]
     section, calls = count_calls(layout.section, ranges)
     assert calls < 100
-    assert all(split.table == () for split in section.splits)
+    assert all(split.table == () for split in (*layout.splits, *section.splits))
     middle = [n // 2 for n in section.shape]
-    rank = section.owner(middle)
-    box, calls = count_calls(section.box, rank)
+    box, calls = count_calls(section.box, section.owner(middle))
     assert calls < 300
     assert middle in box
-    assert count_calls(
-        layout.section([range(n - 1) for n in layout.shape]).same_blocks, section
-    ) < (False, 100)
+    other = layout.section([range(n - 1) for n in layout.shape])
+    assert count_calls(other.same_blocks, section) < (False, 100)
     assert len(str(section)) < 300
 
 
 @layouts
-def test_construction_takes_kilobytes(arguments):
-    """A layout keeps no table of ranks, and choosing its grid needs none either."""
-    layout, peak = peak_kilobytes(million, arguments)
-    assert layout.size == arguments.get("ranks", MILLION)
-    assert peak < 100
-    assert all(split.table == () for split in layout.splits)
-
-
-@layouts
 def test_every_answer_is_right_and_small(arguments):
-    """A rank's box, the owner of its corners and its neighbours agree, by a few hundred calls."""
+    """A rank's box, the owner of its corners and its neighbours agree, by a few hundred calls.
+
+    Between equal layouts a rank finds itself, and looks at nobody else.
+    """
     layout = million(arguments)
 
     def ask(rank):
@@ -111,22 +101,14 @@ def test_every_answer_is_right_and_small(arguments):
             assert right == rank + 1
             assert layout.box(right).start[layout.decomp[-1]] == box.stop[layout.decomp[-1]]
 
-    for rank in some_ranks(layout):
-        _, calls = count_calls(ask, rank)
-        _, peak = peak_kilobytes(ask, rank)
-        assert calls < 500
-        assert peak < 20
-
-
-@layouts
-def test_its_own_redistribution_is_one_message_to_itself(arguments):
-    """Between equal layouts a rank finds itself, and looks at nobody else."""
-    layout = million(arguments)
-    for rank in some_ranks(layout):
-        (sends, recvs), calls = count_calls(redistribution, layout, layout, rank, rank)
+    def send_to_itself(rank):
+        sends, recvs = redistribution(layout, layout, rank, rank)
         assert len(sends) == len(recvs) == min(1, layout.box(rank).volume)
-        assert calls < 500
-        assert peak_kilobytes(redistribution, layout, layout, rank, rank)[1] < 20
+
+    for rank in some_ranks(layout):
+        for call in (ask, send_to_itself):
+            assert count_calls(call, rank)[1] < 500
+            assert peak_kilobytes(call, rank)[1] < 20
 
 
 def test_a_transpose_costs_the_ranks_of_one_line_of_the_grid():
@@ -138,30 +120,33 @@ def test_a_transpose_costs_the_ranks_of_one_line_of_the_grid():
         assert len(sends) == len(recvs) == 1000
         assert calls < 2000 * 10
         assert peak_kilobytes(redistribution, source, target, rank, rank)[1] < 2000
-
-
-def test_a_shifted_cut_costs_two_messages():
-    """Other bounds on the same grid: only the ranks next to a rank hear of it."""
-    source = build_layout((10**7 + 1,), MILLION, splits="first")
-    target = build_layout((10**7 + 1,), MILLION, splits="last")
-    for rank in some_ranks(source)[1:-1]:
-        (sends, recvs), calls = count_calls(redistribution, source, target, rank, rank)
-        assert [message.dest - rank for message in sends] == [0, 1]
-        assert [message.source - rank for message in recvs] == [-1, 0]
-        assert calls < 500
+    # The first thousand of a million ranks hold one point each; the others send nothing.
+    layout = build_layout((1000,), MILLION)
+    assert [layout.box(rank).volume for rank in (0, 999, 1000, MILLION - 1)] == [1, 1, 0, 0]
+    assert [layout.owner((i,)) for i in (0, 500, 999)] == [0, 500, 999]
+    other = build_layout((1000,), MILLION, splits="floor")
+    assert [other.owner((i,)) for i in (0, 999)] == [999, MILLION - 1]
+    assert redistribution(layout, other, 5000, 5000)[0] == []
+    assert [m.dest for m in redistribution(layout, other, 0, 0)[0]] == [999]
+    assert [m.source for m in redistribution(layout, other, 999, 999)[1]] == [0]
 
 
 def test_calls_grow_with_the_logarithm_of_the_number_of_ranks():
-    """A thousand times more ranks, as many messages: at most three times the calls."""
+    """A thousand times more ranks, as many messages: at most three times the calls.
+
+    With other bounds on the same grid, only the ranks next to a rank hear of it.
+    """
 
     def calls(ranks):
-        source = build_layout((10**8 + 1,), ranks, splits="first")
-        target = build_layout((10**8 + 1,), ranks, splits="last")
-        (sends, recvs), count = count_calls(redistribution, source, target, ranks // 2, ranks // 2)
-        assert len(sends) == len(recvs) == 2
+        points = (10**8 + 1,)
+        source, target = (build_layout(points, ranks, splits=rule) for rule in ("first", "last"))
+        rank = ranks // 2
+        (sends, recvs), count = count_calls(redistribution, source, target, rank, rank)
+        assert [message.dest - rank for message in sends] == [0, 1]
+        assert [message.source - rank for message in recvs] == [-1, 0]
         return count
 
-    assert calls(10**6) < 3 * calls(10**3)
+    assert calls(10**6) < min(500, 3 * calls(10**3))
 
 
 @pytest.mark.parametrize("dims", [{0}, {1}, {0, 1}], ids=str)
@@ -177,15 +162,3 @@ def test_replicas_do_not_look_at_each_other(dims):
             assert 1 <= len(sends) <= 2
             assert calls < 500
             assert peak_kilobytes(redistribution, layout, goal, rank, rank)[1] < 20
-
-
-def test_more_ranks_than_points_leaves_the_rest_empty_and_silent():
-    """The first thousand of a million ranks hold one point each; the others send nothing."""
-    layout = build_layout((1000,), MILLION)
-    assert [layout.box(rank).volume for rank in (0, 999, 1000, MILLION - 1)] == [1, 1, 0, 0]
-    assert [layout.owner((i,)) for i in (0, 500, 999)] == [0, 500, 999]
-    other = build_layout((1000,), MILLION, splits="floor")
-    assert [other.owner((i,)) for i in (0, 999)] == [999, MILLION - 1]
-    assert redistribution(layout, other, 5000, 5000)[0] == []
-    assert [m.dest for m in redistribution(layout, other, 0, 0)[0]] == [999]
-    assert [m.source for m in redistribution(layout, other, 999, 999)[1]] == [0]

@@ -31,70 +31,36 @@ def blocks(split):
 
 
 @given(points, parts)
-def test_first_is_array_split(n, p):
-    """The first ``n % p`` blocks get one more, as `numpy.array_split` deals them."""
-    assert blocks(Split(n, p)) == [list(b) for b in np.array_split(np.arange(n), p)]
-
-
-@given(points, parts)
-def test_last_is_first_seen_from_the_end(n, p):
-    """The last ``n % p`` blocks get one more."""
-    sizes = [len(b) for b in np.array_split(np.arange(n), p)][::-1]
-    assert [len(b) for b in blocks(Split(n, p, "last"))] == sizes
-
-
-@given(points, parts)
-def test_floor_gives_index_i_to_the_part_whose_share_holds_it(n, p):
-    """Block q starts at the largest integer not above ``q n / p``."""
+def test_rules_are_what_they_are_in_words(n, p):
+    # The first, or last, ``n % p`` blocks get one more; block q starts at the largest integer not
+    # above ``q n / p``; all blocks are as large as the largest, until no points are left.
+    first = [list(b) for b in np.array_split(np.arange(n), p)]
+    assert blocks(Split(n, p)) == first
+    assert [len(b) for b in blocks(Split(n, p, "last"))] == [len(b) for b in first][::-1]
     starts = [max(s for s in range(n + 1) if s * p <= q * n) for q in range(p + 1)]
     assert [Split(n, p, "floor").bounds(q) for q in range(p)] == list(pairwise(starts))
-
-
-@given(points, parts)
-def test_ceil_fills_blocks_one_after_the_other(n, p):
-    """Every block takes as many points as the largest needs, until none are left."""
-    size = min(s for s in range(n + 1) if s * p >= n)
-    left = list(range(n))
+    size, left = min(s for s in range(n + 1) if s * p >= n), list(range(n))
     dealt = [[left.pop(0) for _ in range(min(size, len(left)))] for _ in range(p)]
     assert blocks(Split(n, p, "ceil")) == dealt
 
 
-@given(splits())
-def test_blocks_are_consecutive_and_hold_every_index_once(split):
-    """Joined in the order of parts, the blocks are all indices."""
-    assert list(chain(*blocks(split))) == list(range(split.points))
-    assert len(blocks(split)) == split.parts
-
-
-@given(splits())
-def test_owner_is_the_part_whose_block_holds_the_index(split):
-    """Exactly one block holds an index, and `owner` says which."""
-    for index in range(split.points):
-        holders = [part for part, block in enumerate(blocks(split)) if index in block]
-        assert [split.owner(index)] == holders
-
-
 @given(splits(), st.data())
-def test_meeting_finds_the_shared_part_of_every_block(split, data):
-    """`overlaps` yields what looking at each block in turn yields, and no empty pieces."""
-    start = data.draw(st.integers(0, split.points))
-    stop = data.draw(st.integers(0, split.points))
-    wanted = range(start, stop)
-    found = [(part, sorted(set(block) & set(wanted))) for part, block in enumerate(blocks(split))]
+def test_blocks_hold_every_index_once_and_know_it(split, data):
+    """`owner`, `overlaps`, `longest` and `filled` say what looking at each block says."""
+    held = blocks(split)
+    assert list(chain(*held)) == list(range(split.points))
+    for index in range(split.points):
+        assert [split.owner(index)] == [part for part, block in enumerate(held) if index in block]
+    assert split.longest == max(map(len, held))
+    assert split.filled == sum(map(bool, held))
+    start, stop = (data.draw(st.integers(0, split.points)) for _ in range(2))
+    found = [(part, sorted(set(block) & {*range(start, stop)})) for part, block in enumerate(held)]
     expected = [(part, shared) for part, shared in found if shared]
     assert [(p, list(range(lo, hi))) for p, lo, hi in split.overlaps(start, stop)] == expected
     only = data.draw(st.integers(0, split.parts - 1))
     assert [(p, list(range(lo, hi))) for p, lo, hi in split.overlaps(start, stop, only)] == [
         (part, shared) for part, shared in expected if part == only
     ]
-
-
-@given(splits())
-def test_longest_and_filled_count_blocks(split):
-    """`longest` is the size of the largest block, `filled` the number that are not empty."""
-    sizes = [len(block) for block in blocks(split)]
-    assert split.longest == max(sizes)
-    assert split.filled == sum(size > 0 for size in sizes)
 
 
 @given(st.integers(0, 1), st.integers(1, 9))
@@ -109,21 +75,14 @@ def test_replicated_gives_all_points_to_every_part(n, p):
     assert (split.longest, split.filled) == (n, p * n)
 
 
-def test_bounds_may_leave_blocks_empty_at_both_ends_and_in_the_middle():
-    """A table says exactly which indices go where."""
+def test_bounds_are_a_table():
     split = Split.from_bounds((0, 0, 3, 3, 5, 5))
     assert blocks(split) == [[], [0, 1, 2], [], [3, 4], []]
-    assert [split.owner(i) for i in range(5)] == [1, 1, 1, 3, 3]
-
-
-@pytest.mark.parametrize("table", [(), (0,), (1, 3), (0, 3, 2), (0, -1)])
-def test_bad_bounds_raise_and_show_a_good_example(table):
-    """The error repeats the bounds and says what they have to be."""
-    with pytest.raises(
-        ArgumentError, match=r"must start at 0.*never decrease.*\(0, 3, 3, 8\)"
-    ) as e:
-        Split.from_bounds(table)
-    assert repr(table) in str(e.value)
+    text = r"must start at 0.*never decrease.*\(0, 3, 3, 8\)"
+    for table in [(), (0,), (1, 3), (0, 3, 2), (0, -1)]:
+        with pytest.raises(ArgumentError, match=text) as caught:
+            Split.from_bounds(table)
+        assert repr(table) in str(caught.value)
 
 
 @given(splits(), st.integers(0, 3))

@@ -124,26 +124,17 @@ def filled(layout):
     return sum(0 not in layout.box(rank).shape for rank in range(layout.size))
 
 
-def test_long_runs_in_memory_stay():
-    for order in permutations(range(3)):
+def test_which_dimension_is_cut_instead():
+    for order in permutations(range(3)):  # long runs in memory stay
         for dim in order[:2]:
             layout = build_layout((16, 16, 16), 4, decomp=dim, order=order)
             (cut,) = whole_layout(layout, dim).decomp
             assert {cut, dim} == set(order[:2])
-
-
-def test_dimensions_with_one_process_may_be_cut():
-    layout = build_layout((16, 16, 16), 2)
-    whole = whole_layout(layout, 0)
+    whole = whole_layout(build_layout((16, 16, 16), 2), 0)  # one with one process may be
     assert (whole.decomp, whole.grid.shape) == ((1, 2), (2, 1))
-
-
-def test_blocks_of_equal_size_matter_more():
-    layout = build_layout((16, 5, 16), 4, decomp=0)
-    assert whole_layout(layout, 0).decomp == (2,)  # the largest of 5 points in 4 parts has 2
-
-
-def test_along_the_axis_before_blocks_are_divided():
+    # Blocks of equal size matter more: the largest of 5 points in 4 parts has 2.
+    assert whole_layout(build_layout((16, 5, 16), 4, decomp=0), 0).decomp == (2,)
+    # Along the axis before blocks are divided.
     layout = build_layout((8, 8, 8), 8, decomp=(0, 1, 2))
     whole = whole_layout(layout, 2)
     assert (whole.decomp, whole.grid.shape) == ((0, 1), (2, 4))
@@ -151,9 +142,7 @@ def test_along_the_axis_before_blocks_are_divided():
         row = layout.grid.coords(rank)[:2]
         points = np.argwhere(owners(whole) == rank)
         assert {layout.grid.coords(layout.owner(each))[:2] for each in points.tolist()} == {row}
-
-
-def test_one_dimension_goes_to_the_first_rank():
+    # One dimension goes to the first rank.
     for ranks in (1, 2, 5):
         whole = whole_layout(build_layout((7,), ranks, periodic=True), 0)
         assert [whole.box(rank).shape[0] for rank in range(ranks)] == [7, *[0] * (ranks - 1)]

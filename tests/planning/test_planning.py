@@ -1,13 +1,13 @@
 """Predictions of what decompositions cost, against schedules and against real exchanges."""
 
-import subprocess
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
+from mpi_helpers import python
 
 import pencils
 from pencils.comm.methods import messages
@@ -142,15 +142,17 @@ def test_messages_between_nodes_are_those_of_plans():
         assert [tuple(each) for each in pencils.simulate(6, count, nodes=nodes)[0]] == expected
 
 
-def test_a_million_ranks_are_planned():
+def test_arguments_and_a_million_ranks():
     found = pencils.plan((4096,) * 3, 10**6, ["halo:1"], per_node=64, decomp=(0, 1, 2), most=2)
     assert len(found) == 2
     assert found.counted < found.ranks
     assert found[0].loads[0].off_node is None
     assert "1000000 ranks, 64 on a node" in str(found)
-
-
-def test_wrong_arguments_are_explained():
+    # Without operations a halo and a transform are planned.
+    for kind, operations in ((float, ["halo:1", "fft"]), (int, [])):
+        expected = pencils.plan((16, 16), 4, operations or "halo:1", dtype=kind)
+        assert str(pencils.plan((16, 16), 4, dtype=kind)) == str(expected)
+    # Wrong arguments are explained.
     for arguments, text in (
         (((8, 8), 2, "fourier"), "operation 'fourier' is unknown; use 'fft'"),
         (((8, 8), 2, "halo:x"), "unknown"),
@@ -166,22 +168,8 @@ def test_wrong_arguments_are_explained():
         pencils.planning.Links(latency=0)
 
 
-def test_without_operations_a_halo_and_a_transform_are_planned():
-    for kind, operations in ((float, ["halo:1", "fft"]), (int, [])):
-        expected = pencils.plan((16, 16), 4, operations or "halo:1", dtype=kind)
-        assert str(pencils.plan((16, 16), 4, dtype=kind)) == str(expected)
-
-
 def test_the_command_prints_the_table():
-    def command(*args):
-        return subprocess.run(
-            [sys.executable, "-m", "pencils", *args],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-
+    command = partial(python, "-m", "pencils")
     options = ["--ranks", "4", "--per-node", "2", "--op", "fft", "--latency", "1e-6"]
     ran = command("plan", "16", "16", *options)
     assert ran.returncode == 0, ran.stderr

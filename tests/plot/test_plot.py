@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, raise_together
+from mpi_helpers import all_raise, everywhere
 
 import pencils
 from pencils import errors
@@ -28,7 +28,7 @@ def rectangles(ax):
     return ranges, [patch.get_facecolor() for patch in ax.patches]
 
 
-def test_blocks_of_two_dimensions():
+def test_blocks_of_one_to_three_dimensions():
     layout = build_layout((7, 5), 6, decomp=(0, 1))
     ax = plot.plot_decomposition(layout)
     found, colors = rectangles(ax)
@@ -39,12 +39,31 @@ def test_blocks_of_two_dimensions():
     assert texts[0] == "rank 0\n0:3, 0:3"
     assert ax.get_title() == "7 × 5 points on 3 × 2 ranks"
     assert list(ax.get_xticks()) == [0, 3, 5, 7]
-
-
-def test_blocks_of_one_dimension_and_ranks_without_points():
+    # Blocks of one dimension and ranks without points.
     ax = plot.plot_decomposition(build_layout((3,), 5))
     assert rectangles(ax)[0] == [(0, 1, 0, 1), (1, 2, 0, 1), (2, 3, 0, 1)]
     assert ax.get_title() == "3 points on 5 ranks, 2 of them without points"
+    # Blocks of three dimensions.
+    ax = plot.plot_decomposition(build_layout((8, 6, 4), 4, decomp=(0, 1)))
+    assert ax.name == "3d"
+    assert len(ax.collections) == 4
+    assert [text.get_text() for text in ax.texts] == ["0", "1", "2", "3"]
+    # Ranks of blocks that can be seen.
+    layout = build_layout((9, 6, 3), 27, decomp=(0, 1, 2), grid=(3, 3, 3))
+    ax = plot.plot_decomposition(layout)
+    hidden = [layout.grid.rank((i, j, k)) for i in (0, 1) for j in (1, 2) for k in (0, 1)]
+    seen = set(map(str, range(27))) - set(map(str, hidden))
+    assert {text.get_text() for text in ax.texts} == seen
+    # Before and after a transpose.
+    one, other = build_layout((8, 6), 3, decomp=0), build_layout((8, 6), 3, decomp=1)
+    before, after = plot.plot_redistribution(one, other)
+    colors = rectangles(before)[1]
+    expected = [
+        ((m.box.start[0], m.box.stop[0], m.box.start[1], m.box.stop[1]), colors[m.source])
+        for rank in range(3)
+        for m in redistribution(one, other, None, rank)[1]
+    ]
+    assert list(zip(*rectangles(after), strict=True)) == expected
 
 
 @pytest.mark.parametrize("periodic", [False, True])
@@ -58,33 +77,6 @@ def test_ghosts(periodic):
         assert ax.get_xlim() == (-1, 9)
     else:
         assert found == [[0, 0, 5, 4], [3, 0, 8, 4]]
-
-
-def test_blocks_of_three_dimensions():
-    ax = plot.plot_decomposition(build_layout((8, 6, 4), 4, decomp=(0, 1)))
-    assert ax.name == "3d"
-    assert len(ax.collections) == 4
-    assert [text.get_text() for text in ax.texts] == ["0", "1", "2", "3"]
-
-
-def test_ranks_of_blocks_that_can_be_seen():
-    layout = build_layout((9, 6, 3), 27, decomp=(0, 1, 2), grid=(3, 3, 3))
-    ax = plot.plot_decomposition(layout)
-    hidden = [layout.grid.rank((i, j, k)) for i in (0, 1) for j in (1, 2) for k in (0, 1)]
-    seen = set(map(str, range(27))) - set(map(str, hidden))
-    assert {text.get_text() for text in ax.texts} == seen
-
-
-def test_before_and_after_a_transpose():
-    one, other = build_layout((8, 6), 3, decomp=0), build_layout((8, 6), 3, decomp=1)
-    before, after = plot.plot_redistribution(one, other)
-    colors = rectangles(before)[1]
-    expected = [
-        ((m.box.start[0], m.box.stop[0], m.box.start[1], m.box.stop[1]), colors[m.source])
-        for rank in range(3)
-        for m in redistribution(one, other, None, rank)[1]
-    ]
-    assert list(zip(*rectangles(after), strict=True)) == expected
 
 
 def test_what_cannot_be_drawn():
@@ -141,10 +133,7 @@ def test_lines_components_and_own_axes(comm):
         comm, mine is None or np.array_equal(line, np.arange(24.0).reshape(6, 4)[:, 3])
     )
     assert everywhere(comm, mine is None or mine.lines[0].get_color() == "red")
-
-
-@parallel
-def test_fields_that_are_the_same_along_a_dimension(comm):
+    # Fields that are the same along a dimension.
     pencil = pencils.Pencil((5, 4, 3), comm)
     whole = np.arange(60.0).reshape(5, 4, 3)
     mean = pencils.partition(pencil, whole).mean(axis=2)
@@ -152,7 +141,7 @@ def test_fields_that_are_the_same_along_a_dimension(comm):
     values = ax.collections[0].get_array() if ax else whole.mean(2).T
     assert everywhere(comm, np.allclose(values, whole.mean(2).T))
     call = partial(plot.plot_slice, mean, 0)
-    raise_together(comm, errors.ArgumentError, "pass this as axis=", call=call)
+    all_raise(comm, errors.ArgumentError, "pass this as axis=", call)
 
 
 @parallel
@@ -170,7 +159,7 @@ def test_fields_that_are_the_same_along_a_dimension(comm):
 )
 def test_slices_that_do_not_exist(comm, kind, shape, options, text):
     u = pencils.zeros(pencils.Pencil(shape, comm))
-    raise_together(comm, kind, text, call=lambda: plot.plot_slice(u, **options))
+    all_raise(comm, kind, text, plot.plot_slice, u, **options)
 
 
 @parallel
@@ -178,22 +167,23 @@ def test_a_mistake_on_one_rank(comm):
     pencil = pencils.Pencil((4, 4, 4), comm)
     u = pencils.zeros(pencil)
     w = pencils.zeros(pencil, dtype=complex)
-    raise_together(comm, TypeError, "complex", call=lambda: plot.plot_slice(w, 0))
+    all_raise(comm, TypeError, "complex", plot.plot_slice, w, 0)
     index = 1 if comm.rank == comm.size - 1 else 2
     if comm.size > 1:
         call = partial(plot.plot_slice, u, 0, index)
-        raise_together(comm, errors.RankDisagreementError, "index", call=call)
-
-
-@parallel
-def test_what_only_the_root_can_refuse(comm):
+        all_raise(comm, errors.RankDisagreementError, "index", call)
+    # What only the root can refuse.
     pencil = pencils.Pencil((4, 4), comm, periodic=True)
     u = pencils.ones(pencil)
     ax = 5 if comm.rank == 0 else None
     options = {"nonsense": 1} if comm.rank == 0 else {}
     for draw in plot.plot_slice, plot.plot_spectrum:
-        raise_together(comm, TypeError, "axes of Matplotlib", call=partial(draw, u, ax=ax))
-        raise_together(comm, AttributeError, "nonsense", call=partial(draw, u, **options))
+        all_raise(comm, TypeError, "axes of Matplotlib", draw, u, ax=ax)
+        all_raise(comm, AttributeError, "nonsense", draw, u, **options)
+    # A spectrum refuses singletons on every rank.
+    u = pencils.zeros(pencils.Pencil((6, 4)), dims=0)
+    text = "the same along [1]"
+    all_raise(u.pencil.comm, errors.ArgumentError, text, plot.plot_spectrum, u)
 
 
 @parallel
@@ -214,13 +204,6 @@ def test_a_spectrum_has_the_energy_of_numpys_waves(shape, dtype):
         (curve,) = ax.lines
         np.testing.assert_allclose(curve.get_ydata(), energy[1:])
         assert list(curve.get_xdata()) == list(range(1, len(energy)))
-
-
-@parallel
-def test_a_spectrum_refuses_singletons_on_every_rank():
-    u = pencils.zeros(pencils.Pencil((6, 4)), dims=0)
-    text = "the same along [1]"
-    raise_together(u.pencil.comm, errors.ArgumentError, text, call=lambda: plot.plot_spectrum(u))
 
 
 def test_numbers_over_time(tmp_path):

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from simmpi import Simulation
 
 MANY = tiers.ALL and not tiers.REST
-PROGRAMS = 20 if MANY else 8
+PROGRAMS = 20 if MANY else 10
 OPERATIONS = 40  # of each program
 SCHEDULES = 4 if MANY else 2  # besides the one without a seed
 
@@ -75,13 +75,16 @@ def test_same_results(ranks, mpirun, tmp_path):
                 raise error
 
 
-def test_a_difference_is_named():
+def test_differences_are_named_and_all_operations_drawn():
     operations = [["Bcast on communicator 0 of 1:", "3"], ["Barrier", "None"]]
     assert difference([operations], [operations]) is None
     other = [operations[0], ["Barrier", "1"]]
     assert re.search(
         "operation 1 on rank 0: Barrier\n.*None\n.*1$", difference([operations], [other])
     )
+    # All kinds of operations are drawn.
+    drawn = {each.name for seed in range(1, 60) for each in mpi_programs.program(seed, OPERATIONS)}
+    assert drawn == set(mpi_programs.FUNCTIONS)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -89,8 +92,3 @@ def test_programs_do_not_depend_on_the_schedule(seed):
     first, error = run_simulated(3, seed, None)
     assert error is None
     assert run_simulated(3, seed, 7)[0] == first
-
-
-def test_all_kinds_of_operations_are_drawn():
-    drawn = {each.name for seed in range(1, 60) for each in mpi_programs.program(seed, OPERATIONS)}
-    assert drawn == set(mpi_programs.FUNCTIONS)

@@ -49,21 +49,18 @@ structs = st.tuples(st.tuples(count, lengths), st.tuples(stride, stride))
 
 
 def derived(inner):
-    """Descriptions of datatypes: name of the constructor, base types, arguments."""
-    one = st.tuples(inner)
-    return st.one_of(
-        st.tuples(st.just("Dup"), one, st.just(())),
-        st.tuples(st.just("Create_contiguous"), one, st.tuples(count)),
-        st.tuples(st.just("Create_vector"), one, st.tuples(count, count, stride)),
-        st.tuples(st.just("Create_hvector"), one, st.tuples(count, count, stride)),
-        st.tuples(st.just("Create_indexed"), one, columns(lengths, stride)),
-        st.tuples(st.just("Create_hindexed"), one, columns(lengths, stride)),
-        st.tuples(st.just("Create_indexed_block"), one, st.tuples(count, displacements)),
-        st.tuples(st.just("Create_hindexed_block"), one, st.tuples(count, displacements)),
-        st.tuples(st.just("Create_resized"), one, st.tuples(stride, st.integers(0, 40))),
-        st.tuples(st.just("Create_subarray"), one, st.tuples(boxes, order)),
-        st.tuples(st.just("Create_struct"), st.tuples(inner, inner), structs),
-    )
+    # Descriptions of datatypes: name of the constructor, base types, arguments.
+    two = st.tuples(count, count, stride), columns(lengths, stride), st.tuples(count, displacements)
+    arguments = {
+        "Dup": st.just(()),
+        "Create_contiguous": st.tuples(count),
+        "Create_resized": st.tuples(stride, st.integers(0, 40)),
+        "Create_subarray": st.tuples(boxes, order),
+    }
+    for name, each in zip(("vector", "indexed", "indexed_block"), two, strict=True):
+        arguments |= {f"Create_{name}": each, f"Create_h{name}": each}
+    made = [st.tuples(st.just(name), st.tuples(inner), each) for name, each in arguments.items()]
+    return st.one_of(*made, st.tuples(st.just("Create_struct"), st.tuples(inner, inner), structs))
 
 
 recipes = st.recursive(basic, derived, max_leaves=4)
@@ -162,42 +159,38 @@ def test_predefined_types_are_those_of_mpi(name):
     if simulated == datatypes.DATATYPE_NULL or not real or not real.Get_size():
         assert not MPICH or (real == MPI.DATATYPE_NULL and not simulated)
         return
-    assert bounds(simulated) == bounds(real)
-    assert (simulated.lb, simulated.ub) == (real.lb, real.ub)
-    assert (simulated.true_lb, simulated.true_ub) == (real.true_lb, real.true_ub)
-    assert (simulated.typechar, simulated.typestr) == (real.typechar, real.typestr)
     assert simulated.is_predefined
     assert simulated.is_named
-    assert code_of(simulated) == code_of(real)
-    assert code_of(simulated.Dup()) == code_of(real.Dup())
-    assert simulated.Dup().typestr == real.Dup().typestr
     assert pickle.loads(pickle.dumps(simulated)) == simulated
-    derived = real.Create_contiguous(3), simulated.Create_contiguous(3)
-    assert derived[0].typestr == derived[1].typestr
-    assert derived[0].typechar == derived[1].typechar
+    assert described(simulated) == described(real)
     if MPICH:
         assert simulated.name == real.name
-    for kind in derived:
-        kind.Free()
 
 
-def code_of(kind):
-    try:
-        return kind.tocode()
-    except ValueError:
-        return None
+def described(kind):
+    # Bounds, and the names of a type and of those made of it.
+
+    def code(kind):
+        try:
+            return kind.tocode()
+        except ValueError:
+            return None
+
+    derived = kind.Create_contiguous(3)
+    found = [bounds(kind), kind.lb, kind.ub, kind.true_lb, kind.true_ub, kind.typechar]
+    found += [kind.typestr, code(kind), code(kind.Dup()), kind.Dup().typestr]
+    found += [derived.typestr, derived.typechar]
+    derived.Free()
+    return found
 
 
 def test_codes_of_numpy_name_the_same_types():
     for code in MPI._typedict:
         real, simulated = MPI.Datatype.fromcode(code), Datatype.fromcode(code)
-        assert simulated.name == getattr(datatypes, constant(real)).name, code
+        name = next(name for name in NAMES if getattr(MPI, name) == real)
+        assert simulated.name == getattr(datatypes, name).name, code
     with pytest.raises(ValueError, match="'zz'"):
         Datatype.fromcode("zz")
-
-
-def constant(kind):
-    return next(name for name in NAMES if getattr(MPI, name) == kind)
 
 
 NATURAL = [
@@ -223,34 +216,15 @@ def test_extents_of_structs_are_rounded_up_to_the_alignment(counts, places, name
     assert found[0] == found[1]
 
 
-def test_signatures_list_basic_types_in_order():
-    pair = Datatype.Create_struct([1, 2], [8, 0], [datatypes.DOUBLE, datatypes.INT])
-    assert pair.signature == (("f8", 1), ("i4", 2))
-    assert pair.Create_contiguous(2).signature == (("f8", 1), ("i4", 2)) * 2
-    assert datatypes.INT.Create_vector(3, 2, 5).Dup().signature == (("i4", 6),)
-    assert datatypes.INT.signature == datatypes.INT32_T.signature
-    assert datatypes.BYTE.signature != datatypes.UINT8_T.signature
-    both = Datatype.Create_struct([1, 1], [0, 8], [datatypes.DOUBLE, datatypes.REAL8])
-    assert both.signature == (("f8", 2),)
-    row = both.Create_resized(0, 64).Create_vector(1000, 1000, 1001)
-    assert row.signature == (("f8", 2_000_000),)
-
-
-@pytest.mark.parametrize(
-    "recipe",
-    [
+def test_many_elements_are_few_pieces():
+    # NumPy copies a piece in one call.
+    for recipe in (
         ("Create_hvector", ["BYTE"], (1 << 20, 1, 3)),
         ("Create_indexed_block", ["DOUBLE"], (1, range(0, 3 << 20, 3))),
         ("Create_indexed_block", ["DOUBLE"], (1, [*range(0, 3 << 18, 3), 1])),
         ("Create_indexed", ["INT"], ([1, 2] * (1 << 18), range(0, 4 << 19, 4))),
-    ],
-)
-def test_many_elements_are_few_pieces(recipe):
-    # NumPy copies a piece in one call.
-    assert len(build(datatypes, recipe).typemap.pieces) <= 2
-
-
-def test_counts_beyond_two_to_the_31():
+    ):
+        assert len(build(datatypes, recipe).typemap.pieces) <= 2
     many = 5 << 31
     whole = datatypes.DOUBLE.Create_contiguous(many)
     assert (whole.size, whole.extent, whole.signature) == (8 * many, 8 * many, (("f8", many),))
@@ -259,23 +233,19 @@ def test_counts_beyond_two_to_the_31():
     assert sparse.Create_indexed([1], [3]).lb == 3 * (many + 1)
 
 
-def test_packed_bytes_have_to_fit():
+def test_packing_boxes_and_signatures():
     kind, data = datatypes.INT.Create_contiguous(3).Commit(), np.arange(3, dtype=np.int32)
     for position in (-1, 1, 30):
-        with pytest.raises(MPIError, match=f"12 bytes at position {position} do not fit into 12"):
+        text = f"12 bytes at position {position} do not fit into 12"
+        with pytest.raises(MPIError, match=text):
             kind.Pack(data, np.zeros(12, np.uint8), position)
-        with pytest.raises(MPIError, match=f"12 bytes at position {position} do not fit into 12"):
+        with pytest.raises(MPIError, match=text):
             kind.Unpack(np.zeros(12, np.uint8), position, data)
-
-
-def test_boxes_lie_within_the_array():
     with pytest.raises(MPIError, match="3 elements from 2 on were given along an axis of 4"):
         datatypes.INT.Create_subarray([4], [3], [2])
     empty = datatypes.INT.Create_subarray([4, 3], [0, 3], [4, 0])
     assert bounds(empty) == (0, (0, 48), (0, 0))
-
-
-def test_pack_and_unpack_follow_the_position():
+    # Pack and unpack follow the position.
     data = np.arange(12, dtype=np.int32)
     found = []
     for module, comm in ((MPI, MPI.COMM_SELF), (datatypes, None)):
@@ -286,6 +256,17 @@ def test_pack_and_unpack_follow_the_position():
         found.append((end, packed.tobytes(), back.tobytes(), kind.Pack_size(3, comm)))
         kind.Free()
     assert found[0] == found[1]
+    # Signatures list basic types in order.
+    pair = Datatype.Create_struct([1, 2], [8, 0], [datatypes.DOUBLE, datatypes.INT])
+    assert pair.signature == (("f8", 1), ("i4", 2))
+    assert pair.Create_contiguous(2).signature == (("f8", 1), ("i4", 2)) * 2
+    assert datatypes.INT.Create_vector(3, 2, 5).Dup().signature == (("i4", 6),)
+    assert datatypes.INT.signature == datatypes.INT32_T.signature
+    assert datatypes.BYTE.signature != datatypes.UINT8_T.signature
+    both = Datatype.Create_struct([1, 1], [0, 8], [datatypes.DOUBLE, datatypes.REAL8])
+    assert both.signature == (("f8", 2),)
+    row = both.Create_resized(0, 64).Create_vector(1000, 1000, 1001)
+    assert row.signature == (("f8", 2_000_000),)
 
 
 @given(recipes)
@@ -324,10 +305,8 @@ def test_wrong_arguments_raise_as_in_mpi4py(call):
         call(MPI)
     with pytest.raises(Exception) as simulated:  # noqa: PT011
         call(datatypes)
-    if not isinstance(real.value, MPI.Exception):
-        assert type(simulated.value) is type(real.value)
-    else:
-        assert type(simulated.value) is MPIError
+    expected = MPIError if isinstance(real.value, MPI.Exception) else type(real.value)
+    assert type(simulated.value) is expected
 
 
 def test_handles_compare_as_the_datatypes_they_name():
@@ -343,9 +322,7 @@ def test_handles_compare_as_the_datatypes_they_name():
     assert not kind
     assert datatypes.INT
     assert not datatypes.DATATYPE_NULL
-
-
-def test_datatypes_that_are_not_freed_are_counted():
+    # Datatypes that are not freed are counted.
     before = dict(live())
     kinds = [datatypes.INT.Create_contiguous(2), datatypes.INT.Dup()]
     kinds.append(Datatype.Create_struct([1, 1], [0, 8], kinds))

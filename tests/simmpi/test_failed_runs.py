@@ -25,15 +25,13 @@ def start_and_leave():
     return handle
 
 
-def test_communicators_of_a_failed_simulation_are_not_freed_later():
+def test_what_a_failed_simulation_leaves(monkeypatch):
     """They cannot be: their ranks do not run any more, and other names are installed."""
     with pytest.raises(DeadlockError):
         pencils.simulate(2, start_and_leave, nodes=2)
     gc.collect()  # an error here would fail the test as an unraisable one
     assert pencils.simulate(1, lambda: gc.collect() >= 0) == [True]
-
-
-def test_threads_that_have_not_ended_yet_are_not_resumed(monkeypatch):
+    # Threads that have not ended yet are not resumed.
     monkeypatch.setattr(threading.Thread, "is_alive", lambda _thread: True)
     with pytest.raises(DeadlockError, match="rank 0, which returned"):
         pencils.simulate(2, lambda: MPI.COMM_WORLD.rank and MPI.COMM_WORLD.Barrier())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from simmpi.exceptions import ERR_COUNT, ERR_TYPE, MPIError
+from simmpi.exceptions import ERR_COUNT, ERR_TRUNCATE, ERR_TYPE, MPIError
 from simmpi.types import buffers, datatypes, memory
 from simmpi.types.buffers import as_buffer, as_parts, as_vector, as_wide
 
@@ -90,10 +90,6 @@ def read_only():
     return values
 
 
-def unaligned():
-    return np.frombuffer(bytearray(17), np.uint8)[1:].view(np.float64)
-
-
 SOURCES = {
     "numbers": numbers,
     "matrix": lambda: np.arange(12.0).reshape(3, 4),
@@ -112,7 +108,7 @@ SOURCES = {
     "scalar": lambda: np.float64(1.5),
     "empty": lambda: np.zeros(0),
     "masked": lambda: np.ma.arange(3.0),
-    "unaligned": unaligned,
+    "unaligned": lambda: np.frombuffer(bytearray(17), np.uint8)[1:].view(np.float64),
     "foreign order": lambda: np.arange(2).astype(">f8"),
     "structured": lambda: np.zeros(3, "i4,f8"),
     "void": lambda: np.zeros(2, "V8"),
@@ -276,14 +272,6 @@ def vector_forms(module):
     }
 
 
-@pytest.mark.parametrize("writes", [False, True])
-@pytest.mark.parametrize("form", names(vector_forms))
-def test_forms_of_buffers_by_rank_are_those_of_mpi4py(form, writes):
-    ours, real = vector_forms(datatypes)[form], vector_forms(MPI)[form]
-    found = outcome(lambda: Simulated.vector(ours, writes=writes))
-    assert found == outcome(lambda: Real.vector(real, writes=writes))
-
-
 def wide_forms(module):
     # Open MPI 5 takes the places of one rank for elements, not for bytes.
     double, u = module.DOUBLE, np.arange(16.0)
@@ -310,72 +298,71 @@ def wide_forms(module):
     }
 
 
+# MPI waits for all bytes that it is to receive.
+WAITED = {"types": 8, "read only": 8, "counts, places, types": 16, "four": 16, "tuple": 16}
+
+
 @pytest.mark.parametrize("writes", [False, True])
-@pytest.mark.parametrize("form", names(wide_forms))
-def test_forms_of_buffers_of_many_types_are_those_of_mpi4py(form, writes):
-    ours, real = wide_forms(datatypes)[form], wide_forms(MPI)[form]
-    # MPI waits for all bytes that it is to receive.
-    nbytes = {"types": 8, "read only": 8, "counts, places, types": 16, "four": 16, "tuple": 16}.get(
-        form, 0
-    )
-    found = outcome(lambda: Simulated.wide(ours, writes=writes, nbytes=nbytes))
-    assert found == outcome(lambda: Real.wide(real, writes=writes, nbytes=nbytes))
+@pytest.mark.parametrize(
+    ("verb", "form"),
+    [("vector", form) for form in names(vector_forms)]
+    + [("wide", form) for form in names(wide_forms)],
+)
+def test_forms_of_buffers_by_rank_are_those_of_mpi4py(verb, form, writes):
+    make = {"vector": vector_forms, "wide": wide_forms}[verb]
+    options = {"writes": writes} | ({"nbytes": WAITED.get(form, 0)} if verb == "wide" else {})
+    ours, real = make(datatypes)[form], make(MPI)[form]
+    found = outcome(lambda: getattr(Simulated, verb)(ours, **options))
+    assert found == outcome(lambda: getattr(Real, verb)(real, **options))
 
 
 def packed(found, dtype=np.float64):
     return [part.pack().view(dtype).tolist() for part in found]
 
 
-def test_parts_are_equal():
-    u = numbers()
-    assert packed(as_parts(u, 4)) == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert packed(as_parts([u, 1], 3)) == [[0], [1], [2]]
-    assert packed(as_parts([u, 2, 1, datatypes.DOUBLE], 2)) == [[1, 2], [3, 4]]
-    assert packed(as_parts(u, 1)) == [u.tolist()]
-    assert as_parts(u, 0) == []
-    with pytest.raises(ValueError, match="8 elements was given for 3 ranks"):
-        as_parts(u, 3)
-    kind = datatypes.DOUBLE.Create_resized(0, 16).Commit()
-    assert packed(as_parts([u, 2, kind], 2)) == [[0, 2], [4, 6]]
-
-
-def test_parts_by_rank_are_at_their_places():
+def parts():
+    """Yield parts that are made of a buffer, and what each has to hold."""
     u, double = numbers(), datatypes.DOUBLE
-    assert packed(as_vector(u, 3)) == [[0, 1, 2], [3, 4, 5], [6, 7]]
-    assert packed(as_vector([u, [1, 0, 2]], 3)) == [[0], [], [1, 2]]
-    assert packed(as_vector([u, [1, 0, 2], [5, 9, 1], double], 3)) == [[5], [], [1, 2]]
-    assert packed(as_vector([u, 2, 3, double], 2)) == [[0, 1], [3, 4]]
-    assert packed(as_vector([u[4:], [1, 1], [-4, 0], double], 2)) == [[0], [4]]
-    found = as_vector([u, [1, 1], [2, 0], double], 2, writes=True)
-    found[0].unpack(np.array([9.0]).view(np.uint8))
-    assert u.tolist() == [0, 1, 9, 3, 4, 5, 6, 7]
-
-
-def test_parts_of_many_types_are_at_their_bytes():
-    u = numbers()
-    types = [datatypes.DOUBLE, datatypes.DOUBLE.Create_vector(2, 1, 2).Commit()]
-    assert packed(as_wide([u, [2, 1], [8, 32], types], 2)) == [[1, 2], [4, 6]]
-    assert packed(as_wide([u, types], 2)) == [[0], [0, 2]]
-
-
-def test_types_reach_before_and_after_an_address():
-    u = numbers()
     middle = memory.buffer.fromaddress(u[4:].ctypes.data, 1)
-    kind = datatypes.Datatype.Create_struct([1, 1], [-16, 8], [datatypes.DOUBLE] * 2).Commit()
-    assert packed([as_buffer([middle, 1, kind])]) == [[2, 5]]
-    assert packed(as_wide([middle, [1], [8], [kind]], 1)) == [[3, 6]]
-
-
-def test_displacements_from_bottom_are_addresses():
-    u = numbers()
-    kind = datatypes.DOUBLE.Create_hindexed([1, 2], [u[3:].ctypes.data, u[5:].ctypes.data]).Commit()
-    assert packed([as_buffer([buffers.BOTTOM, 1, kind])]) == [[3, 5, 6]]
+    spaced = double.Create_resized(0, 16).Commit()
+    around = datatypes.Datatype.Create_struct([1, 1], [-16, 8], [double] * 2).Commit()
+    absolute = double.Create_hindexed([1, 2], [u[3:].ctypes.data, u[5:].ctypes.data]).Commit()
+    types = [double, double.Create_vector(2, 1, 2).Commit()]
+    yield as_parts(u, 4), [[0, 1], [2, 3], [4, 5], [6, 7]]
+    yield as_parts([u, 1], 3), [[0], [1], [2]]
+    yield as_parts([u, 2, 1, double], 2), [[1, 2], [3, 4]]
+    yield as_parts(u, 1), [u.tolist()]
+    yield as_parts(u, 0), []
+    yield as_parts([u, 2, spaced], 2), [[0, 2], [4, 6]]
+    yield as_vector(u, 3), [[0, 1, 2], [3, 4, 5], [6, 7]]
+    yield as_vector([u, [1, 0, 2]], 3), [[0], [], [1, 2]]
+    yield as_vector([u, [1, 0, 2], [5, 9, 1], double], 3), [[5], [], [1, 2]]
+    yield as_vector([u, 2, 3, double], 2), [[0, 1], [3, 4]]
+    yield as_vector([u[4:], [1, 1], [-4, 0], double], 2), [[0], [4]]
+    yield as_wide([u, [2, 1], [8, 32], types], 2), [[1, 2], [4, 6]]
+    yield as_wide([u, types], 2), [[0], [0, 2]]
+    # Types reach before and after an address, and displacements from BOTTOM are addresses.
+    yield [as_buffer([middle, 1, around])], [[2, 5]]
+    yield as_wide([middle, [1], [8], [around]], 1), [[3, 6]]
+    yield [as_buffer([buffers.BOTTOM, 1, absolute])], [[3, 5, 6]]
     for bottom in (buffers.BOTTOM, None):
-        assert packed(as_wide([bottom, [1], [0], [kind]], 1)) == [[3, 5, 6]]
+        yield as_wide([bottom, [1], [0], [absolute]], 1), [[3, 5, 6]]
 
 
-def test_gaps_keep_their_bytes():
+def test_parts_are_at_their_places():
+    for found, expected in parts():
+        assert packed(found) == expected
+    with pytest.raises(ValueError, match="8 elements was given for 3 ranks"):
+        as_parts(numbers(), 3)
+
+
+def test_bytes_are_copied_and_gaps_keep_theirs():
     u = numbers()
+    as_vector([u, [1, 1], [2, 0], datatypes.DOUBLE], 2, writes=True)[0].unpack(
+        np.array([9.0]).view(np.uint8)
+    )
+    assert u.tolist() == [0, 1, 9, 3, 4, 5, 6, 7]
+    data = as_buffer(u).pack()
     kind = datatypes.DOUBLE.Create_vector(3, 1, 2).Commit()
     ours = as_buffer([u, 1, kind], writes=True)
     ours.unpack(np.full(3, -1.0).view(np.uint8))
@@ -383,6 +370,14 @@ def test_gaps_keep_their_bytes():
     ours.poison()
     assert np.isnan(u[:6:2]).all()
     assert u[1::2].tolist() == [1, 3, 5, 7]
+    assert data.view(np.float64).tolist() == [0, 1, 9, 3, 4, 5, 6, 7]
+    for given, signature in (
+        (np.zeros(5), (("f8", 5),)),
+        (np.zeros(5, np.uint8), (("u1", 5),)),
+        ([np.zeros(5), 0], ()),
+        ([None, 0, datatypes.INT], ()),
+    ):
+        assert as_buffer(given).signature == signature
 
 
 KINDS = {
@@ -408,33 +403,23 @@ def test_short_messages_fill_the_first_bytes(make):
         np.testing.assert_array_equal(found[length:], blank[length:])
 
 
-def test_too_many_bytes_are_refused():
-    with pytest.raises(MPIError, match="9 bytes were given to a buffer of 8"):
-        as_buffer(np.zeros(1)).unpack(np.zeros(9, np.uint8))
-
-
-def test_packed_bytes_are_a_copy():
-    u = numbers()
-    data = as_buffer(u).pack()
-    u[:] = 0
-    assert data.view(np.float64).tolist() == list(range(8))
-
-
-def test_signatures_count_elements():
-    assert as_buffer(np.zeros(5)).signature == (("f8", 5),)
-    assert as_buffer(np.zeros(5, np.uint8)).signature == (("u1", 5),)
-    assert as_buffer([np.zeros(5), 0]).signature == ()
-    assert as_buffer([None, 0, datatypes.INT]).nbytes == 0
-
-
 def test_errors_have_their_class():
-    with pytest.raises(MPIError) as negative:
-        as_vector([numbers(), [-1], datatypes.DOUBLE], 1)
-    assert negative.value.Get_error_class() == ERR_COUNT
-    with pytest.raises(MPIError, match="before Commit") as fresh:
-        as_buffer([numbers(), 1, datatypes.DOUBLE.Create_contiguous(1)])
-    assert fresh.value.error_class == ERR_TYPE
-    assert "invalid datatype" in str(fresh.value)
+    for call, kind, text in (
+        (lambda: as_vector([numbers(), [-1], datatypes.DOUBLE], 1), ERR_COUNT, "count"),
+        (
+            lambda: as_buffer([numbers(), 1, datatypes.DOUBLE.Create_contiguous(1)]),
+            ERR_TYPE,
+            "invalid datatype: .*before Commit",
+        ),
+        (
+            lambda: as_buffer(np.zeros(1)).unpack(np.zeros(9, np.uint8)),
+            ERR_TRUNCATE,
+            "9 bytes were given to a buffer of 8",
+        ),
+    ):
+        with pytest.raises(MPIError, match=text) as caught:
+            call()
+        assert caught.value.Get_error_class() == caught.value.error_class == kind
 
 
 def test_constants_of_another_module_are_translated():
@@ -451,8 +436,7 @@ def test_constants_of_another_module_are_translated():
     with pytest.raises(KeyError):
         as_buffer([numbers(), 2, MPI.DOUBLE])
 
-
-def test_memory_of_dlpack_is_taken():
+    # Memory of dlpack is taken.
     class Tensor:
         def __init__(self):
             self.data = numbers()

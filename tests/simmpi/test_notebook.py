@@ -31,8 +31,8 @@ def ipython(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def shell(ipython):
-    """Return an IPython with the magic; ``shell(cell)`` returns the result, or raises."""
+def run(ipython):
+    """Run a cell in an IPython with the magic; return its result, or raise."""
     ipython.run_line_magic("load_ext", "simmpi")
 
     def run(cell):
@@ -40,58 +40,49 @@ def shell(ipython):
         result.raise_error()
         return result.result
 
+    run("from mpi4py import MPI\nimport pencils\ncomm = MPI.COMM_WORLD\nstep = 3")
     return run
 
 
-@pytest.fixture
-def run(shell):
-    shell("from mpi4py import MPI\nimport pencils\ncomm = MPI.COMM_WORLD\nstep = 3")
-    return shell
-
-
-def test_a_cell_runs_on_ranks_and_has_a_value(run, capsys):
+def test_cells_run_on_ranks_and_have_values(run, capsys):
     cell = "%%simulate -n 3\nprint(comm.rank, comm.size, step)\ncomm.allgather(comm.rank)"
     assert run(cell) == [0, 1, 2]
     assert sorted(capsys.readouterr().out.splitlines())[:3] == ["0 3 3", "1 3 3", "2 3 3"]
-
-
-def test_variables_of_rank_0_come_back(run):
+    # Each rank has its own variables, and classes that can be sent.
+    cell = "%%simulate -n 3 --seed 1\nmine = comm.rank\ncomm.barrier()\ncomm.gather(mine)"
+    assert run(cell) == [0, 1, 2]
+    cell = "%%simulate -n 3\nclass Own:\n    pass\ntype(comm.bcast(Own())) is Own"
+    assert run(cell) is True
+    # The variables of rank 0 come back.
     run("%%simulate -n 3\nmine = MPI.COMM_WORLD.rank\nstep += 1 + mine\nother = step")
     assert run("[mine, step, other]") == [0, 4, 4]
     run("%%simulate -n 3\nown = MPI.COMM_WORLD")
     assert run("comm.size, comm is MPI.COMM_WORLD, own is MPI.COMM_WORLD") == (1, True, True)
-
-
-def test_results_that_were_gathered_come_back(run):
     run(
         "%%simulate -n 3 --seed 4\n"
         "u = pencils.from_function(pencils.Pencil((4, 5)), lambda i, j: 10 * i + j)\n"
         "whole = pencils.gather(u, root=0)"
     )
     assert run("whole[3, 4]") == 34
-
-
-def test_classes_of_the_cell_can_be_sent(run):
-    cell = "%%simulate -n 3\nclass Own:\n    pass\ntype(comm.bcast(Own())) is Own"
-    assert run(cell) is True
-
-
-def test_each_rank_has_its_own_variables(run):
-    cell = "%%simulate -n 3 --seed 1\nstep = comm.rank\ncomm.barrier()\ncomm.gather(step)"
-    assert run(cell) == [0, 1, 2]
-
-
-def test_magics_inside_the_cell_and_no_value(run):
+    # Magics inside of the cell, and no value.
     assert run("%%simulate -n 2\nx = !echo 5\ncomm.allreduce(int(x[0]));") is None
     assert run("x") == ["5"]
 
 
-def test_errors_are_those_of_the_rank(run):
+def test_errors_and_world_communicators(run):
     with pytest.raises(ZeroDivisionError) as caught:
         run("%%simulate -n 3\nif comm.rank == 1:\n    1 / 0\ncomm.barrier()")
     assert "rank 1 of 3" in "".join(caught.value.__notes__)
     with pytest.raises(DeadlockError, match="waits in barrier"):
         run("%%simulate -n 3\nif comm.rank == 1:\n    comm.barrier()")
+    # World communicators of the notebook are those of the ranks.
+    run("def size():\n    return comm.size, own.size\nown = MPI.COMM_SELF")
+    assert run("%%simulate -n 3\nsize()") == (3, 1)
+    assert run("size()") == (1, 1)
+    with pytest.raises(ZeroDivisionError):
+        run("%%simulate -n 3\n1 / 0")
+    assert run("%%simulate -n 3\nnew = MPI.COMM_WORLD\nnew.size") == 3
+    assert run("new.size, comm is new is MPI.COMM_WORLD") == (1, True)
 
 
 @pytest.mark.parametrize("line", ["", "-n x", "-n 2 --unknown"])
@@ -127,19 +118,6 @@ def test_each_cell_of_the_tutorial_gives_the_output_below_it(ipython):
         found = output_of(ipython, cell)
         same = doctest.OutputChecker().check_output(expected, found, OPTIONS)
         assert same, f"{cell}\nprinted\n{found}"
-
-
-def test_the_tutorial_shows_outputs_and_errors():
     outputs = [output for _, output in cells() if output]
     assert len(outputs) > 10
     assert sum("DeadlockError" in output for output in outputs) == 2
-
-
-def test_world_communicators_of_the_notebook_are_those_of_the_ranks(run):
-    run("def size():\n    return comm.size, own.size\nown = MPI.COMM_SELF")
-    assert run("%%simulate -n 3\nsize()") == (3, 1)
-    assert run("size()") == (1, 1)
-    with pytest.raises(ZeroDivisionError):
-        run("%%simulate -n 3\n1 / 0")
-    assert run("%%simulate -n 3\nnew = MPI.COMM_WORLD\nnew.size") == 3
-    assert run("new.size, comm is new is MPI.COMM_WORLD") == (1, True)

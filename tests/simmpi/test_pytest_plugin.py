@@ -273,7 +273,7 @@ def test_a_plugin_with_the_same_option_still_runs(pytester):
     found.assert_outcomes(passed=1)
 
 
-def test_without_the_option_nothing_is_imported(pytester):
+def test_options(pytester):
     pytester.makepyfile(
         """
 import sys
@@ -284,9 +284,7 @@ def test_modules():
 """
     )
     pytester.runpytest_subprocess("-p", "no:zarr").assert_outcomes(passed=1)
-
-
-def test_senseless_options_are_refused(pytester):
+    # Senseless options are refused.
     found = pytester.runpytest_subprocess("--simulate", "2", "--simulate-nodes", "3")
     assert found.ret == pytest.ExitCode.USAGE_ERROR
     found.stderr.fnmatch_lines(["*--simulate=2 --simulate-nodes=3*at most as many nodes as ranks*"])

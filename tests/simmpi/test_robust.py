@@ -19,37 +19,33 @@ def barrier():
     MPI.COMM_WORLD.Barrier()
 
 
-class UnreadableError(Exception):
-    def __str__(self):
-        raise RuntimeError("no text")
-
-
-# ---- texts of errors ----
-
-
 @pytest.mark.parametrize("seed", [None, 1])
-def test_an_error_without_text_is_raised_as_it_is(seed):
-    def main():
+def test_errors_without_text_and_loops_of_tests(seed, monkeypatch):
+    class UnreadableError(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    def fails():
         if MPI.COMM_WORLD.rank == 1:
             raise UnreadableError
         barrier()
 
     with pytest.raises(UnreadableError) as caught:
-        simulate(3, main, seed=seed)
+        simulate(3, fails, seed=seed)
     assert "for rank 1, which raised UnreadableError" in "".join(caught.value.__notes__)
 
+    def loops():
+        found = [MPI.COMM_WORLD.iprobe() for _ in range(15_000)]
+        barrier()
+        return any(found)
 
-def test_an_error_while_ranks_are_described_ends_the_simulation(monkeypatch):
-    def where(_):
-        raise ZeroDivisionError
-
-    simulation = Simulation(2)
-    monkeypatch.setattr(simulation.scheduler, "_where", where)
+    # They end by themselves and are no deadlock, however slow the machine is.
+    monkeypatch.setattr("simmpi.scheduler.SECONDS", float("inf"))
+    assert simulate(2, loops, seed=seed) == [False, False]
+    simulation = Simulation(2, seed=seed)
+    monkeypatch.setattr(simulation.scheduler, "_where", lambda _: 1 // 0)
     with simulation.installed(), pytest.raises(ZeroDivisionError):
         simulation.run(lambda: MPI.COMM_WORLD.rank or barrier())
-
-
-# ---- without an MPI library ----
 
 
 def test_a_process_without_mpi_library_continues_after_a_deadlock():
@@ -63,25 +59,7 @@ def test_a_process_without_mpi_library_continues_after_a_deadlock():
         deactivate(active())
 
 
-# ---- loops of tests ----
-
-
-@pytest.mark.parametrize("seed", [None, 1])
-def test_loops_of_many_tests_that_end_by_themselves_are_no_deadlock(seed, monkeypatch):
-    monkeypatch.setattr("simmpi.scheduler.SECONDS", float("inf"))  # however slow the machine is
-
-    def main():
-        found = [MPI.COMM_WORLD.iprobe() for _ in range(15_000)]
-        barrier()
-        return any(found)
-
-    assert simulate(2, main, seed=seed) == [False, False]
-
-
-# ---- tests are calls ----
-
-
-def test_all_kinds_of_tests_are_calls():
+def test_all_kinds_of_tests_are_calls(monkeypatch):
     def main():
         comm = MPI.COMM_WORLD
         requests = [comm.irecv(source=comm.rank, tag=tag) for tag in range(5)]
@@ -103,9 +81,7 @@ def test_all_kinds_of_tests_are_calls():
         simulation.close()
     names = ["Get_status", "Test", "Testall", "Testany", "Testsome", "Iprobe", "Improbe"]
     assert simulation.calls[1][16:23] == names
-
-
-def test_faults_and_max_steps_include_tests(monkeypatch):
+    # Faults and max steps include tests.
     monkeypatch.setattr("simmpi.scheduler.SECONDS", 0)
 
     def main():
@@ -118,10 +94,7 @@ def test_faults_and_max_steps_include_tests(monkeypatch):
         simulate(2, main, max_steps=50)
 
 
-# ---- what belongs to the process ----
-
-
-def test_filters_of_warnings_that_a_rank_adds_are_its_own():
+def test_warnings_and_faults_of_one_simulation():
     def main():
         if MPI.COMM_WORLD.rank == 0:
             warnings.simplefilter("error")
@@ -133,6 +106,14 @@ def test_filters_of_warnings_that_a_rank_adds_are_its_own():
     assert first == "error"
     assert second == before[0][0]
     assert warnings.filters == before
+    # The error of a fault gets notes of one simulation.
+    error = OSError(28, "disk full")
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk full") as caught:
+            simulate(2, barrier, faults=[Fault(1, 0, error)])
+        assert caught.value.errno == 28
+        assert len(caught.value.__notes__) == 1
+    assert not hasattr(error, "__notes__")
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no cores of threads")
@@ -151,13 +132,3 @@ def test_threads_that_ranks_start_use_all_cores_afterwards():
         assert [os.sched_getaffinity(each.native_id) for each in started] == [before] * 2
     finally:
         end.set()
-
-
-def test_the_error_of_a_fault_gets_notes_of_one_simulation():
-    error = OSError(28, "disk full")
-    for _ in range(2):
-        with pytest.raises(OSError, match="disk full") as caught:
-            simulate(2, barrier, faults=[Fault(1, 0, error)])
-        assert caught.value.errno == 28
-        assert len(caught.value.__notes__) == 1
-    assert not hasattr(error, "__notes__")

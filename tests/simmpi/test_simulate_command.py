@@ -11,6 +11,7 @@ import types
 from pathlib import Path
 
 import pytest
+from mpi_helpers import python
 
 from pencils.tools import command_line
 from simmpi import apart, process
@@ -33,16 +34,8 @@ def simulated(tmp_path):
 
 
 def command(*args, cwd=ROOT, stdin=""):
-    return subprocess.run(
-        [sys.executable, "-m", "pencils", "simulate", *args],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    words = "-m", "pencils", "simulate", *args
+    return python(*words, cwd=cwd, stdin=stdin, PYTHONPATH=str(ROOT))
 
 
 def test_a_program_runs_on_every_rank(simulated):
@@ -73,18 +66,78 @@ def test_code_and_modules(how, tmp_path):
     assert ran.stdout.split() == ["0", "1", "2"]
 
 
-def test_the_seed_chooses_the_order(simulated):
-    text = WORLD + "comm.barrier()\nprint(rank, end='')\n"
-    orders = [simulated(f"-n 6 --seed {seed}", text).stdout for seed in (1, 1, 2)]
-    assert {"".join(sorted(order)) for order in orders} == {"012345"}
-    assert orders[0] == orders[1]
-    assert len(set(orders)) > 1
+def test_the_seed_chooses_the_order_and_random_numbers(simulated):
+    text = (
+        f"{WORLD}import numpy as np\nfound = comm.gather(np.random.rand())\n"
+        "comm.barrier()\nprint(rank, found, flush=True)\n"
+    )
+    first, again, other = (simulated(f"-n 6 --seed {seed}", text).stdout for seed in (1, 1, 2))
+    orders = [[line[0] for line in ran.splitlines()] for ran in (first, other)]
+    assert [sorted(order) for order in orders] == [[*"012345"]] * 2
+    assert orders[0] != orders[1]
+    assert first == again != other
+    drawn = [set(re.findall(r"0\.\d+", ran)) for ran in (first, other)]
+    assert [len(each) for each in drawn] == [6, 6]
+    assert drawn[0] != drawn[1]
 
 
-def test_nodes(simulated):
-    text = WORLD + "print(rank, comm.Split_type(MPI.COMM_TYPE_SHARED).size, end=';')\n"
-    found = simulated("-n 5 --nodes 2", text).stdout.split(";")
-    assert sorted(found) == ["", "0 3", "1 3", "2 3", "3 2", "4 2"]
+# Options, program, status, and parts of what it prints and of its errors; "!" begins an absent one.
+GHOSTS = """
+import pencils, numpy as np
+u = pencils.zeros(pencils.Pencil(4, periodic=True), halo=1)
+u[...] = 1.0
+print(bool(np.isnan(u.padded).any()))
+"""
+ONE_RAISES = 'if rank == 1:\n    raise ValueError("only here")\ncomm.barrier()\n'
+UNREAD = "if rank == 1:\n    comm.isend(1, 0)\n"
+RUNS = {
+    "one rank raises": (
+        *("-n 3", ONE_RAISES, 1),
+        *('app.py", line 5, in <module>', "ValueError: only here\nrank 1 of 3 raised this"),
+        *("ranks 0, 2 wait in barrier", "Traceback"),
+    ),
+    "deadlock": (
+        *("-n 3", "if rank:\n    comm.barrier()\n", 1),
+        *("^simmpi: simmpi.errors.DeadlockError: ", "ranks 1-2 wait in barrier"),
+        *("app.py:5 in <module>: comm.barrier()", "!Traceback"),
+    ),
+    "abort": (
+        *("-n 3", "if rank == 1:\n    comm.Abort(7)\ncomm.barrier()\n", 7),
+        "^simmpi: rank 1 called Abort(7)\nrank 0 waits in ",
+    ),
+    "left over": ("-n 2", UNREAD, 1, "rank 1 has not completed isend"),
+    "not strict": ("-n 2 --no-strict", UNREAD, 0, "!isend"),
+    "not freed": ("-n 2", "comm.Dup()\n", 0, "ResourceWarning: never freed"),
+    "max steps": (
+        *("-n 2 --max-steps 100", "while True:\n    comm.barrier()\n", 1),
+        *("StepLimitError", "max_steps=100"),
+    ),
+    "seeds": (
+        *("-n 3 --seeds 5", "comm.barrier()\nprint(rank)\n", 0),
+        *("^simmpi: no error with the seeds 0-4\n", "!\n0\n"),
+    ),
+    "nodes": (
+        "-n 5 --nodes 2",
+        "sizes = comm.gather(comm.Split_type(MPI.COMM_TYPE_SHARED).size)\nprint(sizes or '')\n",
+        *(0, "[3, 3, 3, 2, 2]"),
+    ),
+    "ghosts": ("-n 2", GHOSTS, 0, "^False\nFalse\n"),
+    "checked ghosts": ("-n 2 --check", GHOSTS, 0, "^True\nTrue\n"),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_programs_end_as_they_should(simulated, name):
+    options, text, status, *parts = RUNS[name]
+    ran = simulated(options, WORLD + text)
+    printed = ran.stdout + ran.stderr
+    assert ran.returncode == status, printed
+    assert ran.stderr.count("Traceback") <= 1
+    for part in parts:
+        if part[0] == "^":
+            assert printed.startswith(part[1:]), printed
+        else:
+            assert (part[1:] not in printed) if part[0] == "!" else (part in printed), printed
 
 
 def test_an_error_is_printed_once_with_the_lines_of_the_program(simulated):
@@ -107,29 +160,6 @@ def test_an_error_is_printed_once_with_the_lines_of_the_program(simulated):
     assert full.stderr.count('  File "') > 4
 
 
-def test_an_error_of_one_rank_while_others_wait(simulated):
-    text = WORLD + textwrap.dedent("""
-    if rank == 1:
-        raise ValueError("only here")
-    comm.barrier()
-    """)
-    ran = simulated("-n 3", text)
-    assert ran.returncode == 1
-    assert ran.stderr.count("Traceback") == 1
-    assert 'app.py", line 6, in <module>' in ran.stderr
-    assert "ValueError: only here\nrank 1 of 3 raised this" in ran.stderr
-    assert "ranks 0, 2 wait in barrier" in ran.stderr
-
-
-def test_ranks_that_wait_for_ever(simulated):
-    ran = simulated("-n 3", WORLD + "if rank:\n    comm.barrier()\n")
-    assert ran.returncode == 1
-    assert ran.stderr.startswith("simmpi: simmpi.errors.DeadlockError: ")
-    assert "ranks 1-2 wait in barrier" in ran.stderr
-    assert "app.py:5 in <module>: comm.barrier()" in ran.stderr
-    assert "Traceback" not in ran.stderr
-
-
 def test_a_program_that_ends_by_exit_ends_its_rank_only(simulated):
     text = WORLD + textwrap.dedent("""
     import sys
@@ -145,12 +175,6 @@ def test_a_program_that_ends_by_exit_ends_its_rank_only(simulated):
         assert ran.stderr == f"{printed}simmpi: rank 1 left with status {status}\n"
         ran = simulated("-n 3", f"raise SystemExit({code})")  # all ranks
         assert (ran.returncode, ran.stderr) == (status, printed)
-
-
-def test_abort(simulated):
-    ran = simulated("-n 3", WORLD + "if rank == 1:\n    comm.Abort(7)\ncomm.barrier()\n")
-    assert ran.returncode == 7
-    assert ran.stderr.startswith("simmpi: rank 1 called Abort(7)\nrank 0 waits in ")
 
 
 def test_an_interrupt_names_the_place_of_every_rank(tmp_path):
@@ -171,25 +195,6 @@ def test_an_interrupt_names_the_place_of_every_rank(tmp_path):
     assert running.returncode == 130
     assert printed.startswith("simmpi: KeyboardInterrupt\nrank 0 waits in barrier")
     assert re.search(r"app\.py:[56] in <module>: ", printed.partition("rank 1 is running")[2])
-
-
-def test_what_was_left_is_reported_unless_switched_off(simulated):
-    text = WORLD + "if rank == 1:\n    comm.isend(1, 0)\n"
-    ran = simulated("-n 2", text)
-    assert ran.returncode == 1
-    assert "rank 1 has not completed isend" in ran.stderr
-    ran = simulated("-n 2 --no-strict", text)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    ran = simulated("-n 2", WORLD + "comm.Dup()\n")
-    assert ran.returncode == 0
-    assert "ResourceWarning: never freed" in ran.stderr
-
-
-def test_max_steps(simulated):
-    ran = simulated("-n 2 --max-steps 100", WORLD + "while True:\n    comm.barrier()\n")
-    assert ran.returncode == 1
-    assert "StepLimitError" in ran.stderr
-    assert "max_steps=100" in ran.stderr
 
 
 RACE = WORLD + textwrap.dedent("""
@@ -218,12 +223,6 @@ def test_the_first_seed_that_fails_is_named_and_can_be_repeated(simulated, tmp_p
     assert command(*again[4:], cwd=tmp_path).returncode == 1
     seed = int(again[again.index("--seed") + 1])
     assert all(simulated(f"-n 3 --seed {each}", RACE).returncode == 0 for each in range(seed))
-
-
-def test_no_seed_fails(simulated):
-    ran = simulated("-n 3 --seeds 5", WORLD + "comm.barrier()\nprint(rank)\n")
-    assert (ran.returncode, ran.stdout) == (0, "")
-    assert ran.stderr.splitlines()[-1] == "simmpi: no error with the seeds 0-4"
 
 
 def test_a_breakpoint_in_one_rank(simulated):
@@ -276,13 +275,6 @@ def test_each_rank_has_its_modules_arguments_and_random_numbers(simulated):
         assert ran.stdout == "good\n" * 3
 
 
-def test_random_numbers_that_no_program_seeds_follow_the_seed(simulated):
-    text = WORLD + "import numpy as np\nprint(comm.gather(np.random.rand()))\n"
-    first, again, other = (simulated(f"-n 2 --seed {seed}", text).stdout for seed in (3, 3, 4))
-    assert first == again != other
-    assert len(set(first.splitlines()[0].split(", "))) == 2
-
-
 def test_modules_come_back_with_their_rank(monkeypatch):
     monkeypatch.setattr(process, "_entries", [])
     before = process.exchange({})
@@ -310,26 +302,12 @@ def test_options_that_are_not_allowed(options, capsys):
     assert "usage: python -m pencils simulate" in capsys.readouterr().err
 
 
-def test_a_program_that_is_not_there(tmp_path):
+def test_programs_that_cannot_run(tmp_path, mpirun):
     ran = command("-n", "3", "nothing.py", cwd=tmp_path)
     assert ran.returncode == 2
     assert ran.stderr == "error: cannot open nothing.py: No such file or directory\n"
     assert "no program is given" in command("-n", "3").stderr
-
-
-def test_it_refuses_to_run_in_mpiexec(mpirun):
     ran = mpirun(2, "-m", "pencils", "simulate", "-n", 3, "-c", "print('no')")
     assert ran.returncode != 0
     assert "no\n" not in ran.stdout
     assert ran.stderr.count("error: simulated ranks are threads of one process") == 1
-
-
-def test_ghost_checks(simulated):
-    text = """
-    import pencils, numpy as np
-    u = pencils.zeros(pencils.Pencil(4, periodic=True), halo=1)
-    u[...] = 1.0
-    print(bool(np.isnan(u.padded).any()))
-    """
-    assert simulated("-n 2", text).stdout == "False\nFalse\n"
-    assert simulated("-n 2 --check", text).stdout == "True\nTrue\n"

@@ -1,38 +1,11 @@
-"""Windows of simulated ranks, compared with those of an MPI library; and what else is reported."""
-
-from pathlib import Path
+"""Mistakes with windows of simulated ranks; `mpi_programs.windows` has what MPI libraries do."""
 
 import numpy as np
 import pytest
-import window_programs
 from mpi4py import MPI
 
 from pencils import simulate
 from simmpi.errors import DeadlockError, MismatchError, UsageError
-
-NAMES = [program.__name__ for program in window_programs.PROGRAMS]
-
-
-@pytest.fixture(scope="module")
-def of_library(mpirun):
-    """Results of the programs with the MPI library, as text, by name."""
-    done = mpirun(3, Path(window_programs.__file__))
-    assert done.returncode == 0, done.stderr
-    return dict(line.split(" ", 1) for line in done.stdout.splitlines())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_programs_return_what_they_do_with_an_mpi_library_for_all_schedules(name, of_library):
-    program = getattr(window_programs, name)
-    for seed in (None, *range(10)):
-        assert str(simulate(3, program, seed=seed)) == of_library[name]
-
-
-@pytest.mark.parametrize("size", [1, 2, 7])
-def test_programs_run_on_other_numbers_of_ranks(size):
-    for name in NAMES:
-        if name != "targets" or size > 1:  # it writes and updates the same memory
-            simulate(size, getattr(window_programs, name))
 
 
 def window(size=8, **options):
@@ -46,39 +19,63 @@ def memory_of(win):
 ONE = np.ones(1, "i8")
 
 
-def early_read():
-    win = window(1)
-    win.Fence()
-    win.Put(ONE, (MPI.COMM_WORLD.rank + 1) % 2)
-    MPI.COMM_WORLD.Barrier()
-    early = int(memory_of(win)[0])
-    win.Fence()
-    late = int(memory_of(win)[0])
-    win.Free()
-    return early, late
+def test_when_accesses_happen():
+    def program():
+        win = window(1)
+        win.Fence()
+        win.Put(ONE, (MPI.COMM_WORLD.rank + 1) % 2)
+        MPI.COMM_WORLD.Barrier()
+        early = int(memory_of(win)[0])
+        win.Fence()
+        late = int(memory_of(win)[0])
+        win.Free()
+        return early, late
 
-
-def test_accesses_happen_at_their_completion_or_before():
-    assert simulate(2, early_read) == [(0, 1), (0, 1)]
-    found = {early for seed in range(20) for early, _ in simulate(2, early_read, seed=seed)}
+    assert simulate(2, program) == [(0, 1), (0, 1)]
+    found = {early for seed in range(20) for early, _ in simulate(2, program, seed=seed)}
     assert found == {0, 1}
 
+    # Results are not there before their completion.
+    def program():
+        win, found = window(1), np.array([5], "i8")
+        win.Lock(0, MPI.LOCK_SHARED)
+        win.Get(found, 0)
+        early = int(found[0])
+        win.Unlock(0)
+        win.Free()
+        return early, int(found[0])
 
-def early_result():
-    win = window(1)
-    found = np.array([5], "i8")
-    win.Lock(0, MPI.LOCK_SHARED)
-    win.Get(found, 0)
-    early = int(found[0])
-    win.Unlock(0)
-    late = int(found[0])
-    win.Free()
-    return early, late
+    assert simulate(2, program) == [(-1, 0)] * 2
+    assert simulate(2, program, strict=False) == [(5, 0)] * 2
 
+    # Many accesses of one epoch.
+    def program(count):
+        win = window(count)
+        win.Lock_all()
+        for place in range(MPI.COMM_WORLD.rank, count, 2):
+            win.Put(ONE, 0, place)
+        win.Unlock_all()
+        MPI.COMM_WORLD.Barrier()
+        result = int(memory_of(win).sum())
+        win.Free()
+        return result
 
-def test_results_are_not_there_before_their_completion():
-    assert simulate(2, early_result) == [(-1, 0)] * 2
-    assert simulate(2, early_result, strict=False) == [(5, 0)] * 2
+    assert simulate(2, program, 2000)[0] == 2000
+
+    # Accesses with gaps conflict in the same bytes only.
+    def program(distance):
+        win, kind = window(), MPI.INT64_T.Create_vector(3, 1, 2).Commit()
+        win.Fence()
+        win.Put(np.ones(3, "i8"), 0, (MPI.COMM_WORLD.rank * distance, 1, kind))
+        win.Fence()
+        kind.Free()
+        result = memory_of(win).tolist()
+        win.Free()
+        return result
+
+    assert simulate(2, program, 1)[0] == [1] * 6 + [0] * 2
+    with pytest.raises(UsageError, match="the same bytes"):
+        simulate(2, program, 2)
 
 
 def changes(call):
@@ -129,42 +126,7 @@ def test_accesses_that_do_not_conflict_are_allowed(first, second, places):
     simulate(3, conflict(first, second, places))
 
 
-def interleaved(distance):
-    win = window()
-    kind = MPI.INT64_T.Create_vector(3, 1, 2).Commit()
-    win.Fence()
-    win.Put(np.ones(3, "i8"), 0, (MPI.COMM_WORLD.rank * distance, 1, kind))
-    win.Fence()
-    kind.Free()
-    result = memory_of(win).tolist()
-    win.Free()
-    return result
-
-
-def test_accesses_with_gaps_conflict_in_the_same_bytes_only():
-    assert simulate(2, interleaved, 1)[0] == [1] * 6 + [0] * 2
-    with pytest.raises(UsageError, match="the same bytes"):
-        simulate(2, interleaved, 2)
-
-
-def many_accesses(count):
-    win = window(count)
-    win.Lock_all()
-    for place in range(MPI.COMM_WORLD.rank, count, 2):
-        win.Put(ONE, 0, place)
-    win.Unlock_all()
-    MPI.COMM_WORLD.Barrier()
-    result = int(memory_of(win).sum())
-    win.Free()
-    return result
-
-
-def test_many_accesses_of_one_epoch():
-    assert simulate(2, many_accesses, 2000)[0] == 2000
-
-
-def waits_for_a_lock():
-    win = window()
+def waits_for_a_lock(win):
     win.Lock_all()
     MPI.COMM_WORLD.Barrier()
     win.Unlock_all()
@@ -176,14 +138,49 @@ def waits_for_a_lock():
         MPI.COMM_WORLD.Barrier()
 
 
-def test_deadlocks_name_holders_of_locks():
-    with pytest.raises(DeadlockError) as caught:
-        simulate(3, waits_for_a_lock)
-    text = str(caught.value)
-    assert "in Win.Lock (exclusive lock of rank 0 on window 1 of COMM_WORLD) for rank 0" in text
+def posts_nothing(win):
+    if MPI.COMM_WORLD.rank == 0:
+        win.Start(MPI.COMM_WORLD.group.Incl([1]))
+        win.Complete()
 
 
-def test_shared_locks_exclude_exclusive_ones():
+def completes_nothing(win):
+    win.Lock_all()
+    request = win.Rput(ONE, 0)
+    win.Unlock_all()
+    win.Free()
+    return request
+
+
+def other_type(win):
+    win.Fence()
+    win.Put(ONE, 0, (0, 1, MPI.DOUBLE))
+
+
+HOLDER = r"in Win\.Lock \(exclusive lock of rank 0 on window 1 of COMM_WORLD\) for rank 0"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "program", "kind", "text"),
+    [
+        (3, waits_for_a_lock, DeadlockError, HOLDER),
+        (2, posts_nothing, DeadlockError, r"rank 0 waits in Win.Complete .* for rank 1"),
+        (1, completes_nothing, UsageError, "rank 0 has not completed Rput"),
+        (1, other_type, MismatchError, "MPI_DOUBLE"),
+        (
+            2,
+            lambda win: win.Fence(MPI.MODE_NOSUCCEED if MPI.COMM_WORLD.rank else 0),
+            MismatchError,
+            "NOSUCCEED",
+        ),
+    ],
+)
+def test_mistakes_are_explained(ranks, program, kind, text):
+    with pytest.raises(kind, match=text):
+        simulate(ranks, lambda: program(window()))
+
+
+def test_locks_and_memory():
     def program():
         win = window()
         win.Lock(0, MPI.LOCK_SHARED)
@@ -197,25 +194,31 @@ def test_shared_locks_exclude_exclusive_ones():
 
     assert simulate(3, program, seed=1) == [False, True, True]
 
+    # Memory is shared on one node only.
+    def program(split):
+        comm = MPI.COMM_WORLD
+        comm = comm.Split_type(MPI.COMM_TYPE_SHARED) if split else comm.Dup()
+        win = MPI.Win.Allocate_shared(8, comm=comm)
+        size = win.group_size
+        win.Free()
+        comm.Free()
+        return size
 
-def test_posts_that_are_missing_are_named():
+    with pytest.raises(RuntimeError, match=r"nodes \[0, 1\].*Split_type"):
+        simulate(4, program, "", nodes=[0, 0, 0, 1])
+    assert simulate(4, program, "split", nodes=[0, 0, 0, 1]) == [3, 3, 3, 1]
+
+    # Memory stays as long as it is used.
     def program():
         win = window()
-        if MPI.COMM_WORLD.rank == 0:
-            win.Start(MPI.COMM_WORLD.group.Incl([1]))
-            win.Complete()
+        memory = np.asarray(win.tomemory())
+        memory[:] = MPI.COMM_WORLD.rank
+        win.Free()
+        return memory
 
-    with pytest.raises(DeadlockError, match=r"rank 0 waits in Win.Complete .* for rank 1"):
-        simulate(2, program)
-
-
-def test_fences_of_all_ranks_have_the_same_assertions():
-    def program():
-        win = window()
-        win.Fence(MPI.MODE_NOSUCCEED if MPI.COMM_WORLD.rank else 0)
-
-    with pytest.raises(MismatchError, match="NOSUCCEED"):
-        simulate(2, program)
+    for rank, memory in enumerate(simulate(3, program)):
+        np.zeros(1000)
+        assert (memory == rank).all()
 
 
 def test_loops_that_wait_for_memory_for_ever_are_reported(monkeypatch):
@@ -233,26 +236,6 @@ def test_loops_that_wait_for_memory_for_ever_are_reported(monkeypatch):
     for seed in (None, 1):
         with pytest.raises(DeadlockError, match="no rank makes progress"):
             simulate(2, program, seed=seed)
-
-
-def test_memory_is_shared_on_one_node_only():
-    def program(split):
-        comm = MPI.COMM_WORLD
-        if split:
-            comm = comm.Split_type(MPI.COMM_TYPE_SHARED)
-        win = MPI.Win.Allocate_shared(8, comm=comm)
-        size = win.group_size
-        win.Free()
-        if split:
-            comm.Free()
-        return size
-
-    with pytest.raises(RuntimeError, match=r"nodes \[0, 1\].*Split_type"):
-        simulate(4, program, "", nodes=[0, 0, 0, 1])
-    assert simulate(4, program, "split", nodes=[0, 0, 0, 1]) == [3, 3, 3, 1]
-
-
-def test_windows_that_are_never_freed_are_named():
     with pytest.warns(ResourceWarning, match="never freed: window 1 of COMM_WORLD"):
         simulate(2, lambda: window() and None)
 
@@ -273,7 +256,7 @@ def test_accesses_outside_of_the_memory_are_refused(target, text):
     simulate(1, program)
 
 
-def test_accesses_to_ranks_without_a_lock_are_refused():
+def test_accesses_that_are_refused():
     def program():
         win = window()
         win.Lock(0, MPI.LOCK_SHARED)
@@ -288,8 +271,7 @@ def test_accesses_to_ranks_without_a_lock_are_refused():
 
     simulate(2, program)
 
-
-def test_dynamic_windows_need_attached_memory():
+    # Dynamic windows need attached memory.
     def program():
         win = MPI.Win.Create_dynamic(comm=MPI.COMM_WORLD)
         memory = np.zeros(4, "i8")
@@ -309,19 +291,7 @@ def test_dynamic_windows_need_attached_memory():
         return memory.tolist()
 
     assert simulate(1, program) == [[0, 0, 0, 1]]
-
-
-def test_types_of_both_sides_are_the_same():
-    def program():
-        win = window()
-        win.Fence()
-        win.Put(ONE, 0, (0, 1, MPI.DOUBLE))
-
-    with pytest.raises(MismatchError, match="MPI_DOUBLE"):
-        simulate(1, program)
-
-
-def test_handles_belong_to_one_rank():
+    # Handles belong to one rank.
     box = {}
 
     def program():
@@ -332,29 +302,3 @@ def test_handles_belong_to_one_rank():
         win.Free()
 
     simulate(2, program)
-
-
-def test_memory_stays_as_long_as_it_is_used():
-    def program():
-        win = window()
-        memory = np.asarray(win.tomemory())
-        memory[:] = MPI.COMM_WORLD.rank
-        win.Free()
-        return memory
-
-    for rank, memory in enumerate(simulate(3, program)):
-        np.zeros(1000)
-        assert (memory == rank).all()
-
-
-def test_requests_are_completed_by_themselves():
-    def program():
-        win = window()
-        win.Lock_all()
-        request = win.Rput(ONE, 0)
-        win.Unlock_all()
-        win.Free()
-        return request
-
-    with pytest.raises(UsageError, match="rank 0 has not completed Rput"):
-        simulate(1, program)

@@ -34,18 +34,14 @@ class Case:
         """The communicator of the operation."""
         return self.slots[self.slot]
 
-    @property
-    def rank(self):
-        return self.comm.Get_rank()
+    rank = property(lambda self: self.comm.Get_rank())
+    size = property(lambda self: self.comm.Get_size())
+    first_tag = property(lambda self: self.index * TAGS)  # the first of those of this operation
 
-    @property
-    def size(self):
-        return self.comm.Get_size()
-
-    @property
-    def first_tag(self):
-        """The first of the tags that only this operation uses."""
-        return self.index * TAGS
+    def ends(self):
+        """Choose a shift; return the ranks to send to and to receive from."""
+        shift = self.integer("shift", 0, self.size)
+        return (self.rank + shift) % self.size, (self.rank - shift) % self.size
 
     def note(self, **words):
         """Add choices to the text of the operation."""
@@ -96,7 +92,7 @@ def plain(value):
     if isinstance(value, np.generic):
         return plain(float(value) if value.dtype.char == "g" else value.item())
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return f"bytes {short(bytes(value))}"
+        return f"bytes {bytes(value)!r}"
     if isinstance(value, dict):
         items = (f"{plain(key)}: {plain(item)}" for key, item in value.items())
         return "{" + ", ".join(items) + "}"
@@ -114,17 +110,9 @@ def text_of_array(array):
     values = array.astype("f8") if array.dtype.char == "g" else array  # no padding
     if values.dtype.kind in "fc":
         values = values + values.dtype.type(0)  # no negative zeros, which depend on the algorithm
-    elements = repr(values.ravel().tolist()) if array.size <= SHOWN else digest(values)
-    return f"{array.dtype.str}{list(array.shape)} {elements}"
-
-
-def short(data):
-    return repr(data) if len(data) <= SHOWN else f"{len(data)} {hashlib.sha1(data).hexdigest()}"
-
-
-def digest(values):
-    """Return the first elements and a digest of all."""
-    return f"{values.ravel()[:8].tolist()}... {hashlib.sha1(values.tobytes()).hexdigest()[:12]}"
+    elements = repr(values.ravel()[:SHOWN].tolist())
+    rest = "" if array.size <= SHOWN else hashlib.sha1(values.tobytes()).hexdigest()
+    return f"{array.dtype.str}{list(array.shape)} {elements} {rest}"
 
 
 def name_of(rank):

@@ -55,10 +55,6 @@ def some_gaps(case, count=None):
     return case.integers("gaps", 0, 2, count) if case.flag("gap") else [0] * count
 
 
-def barrier(case):
-    call(case, "Barrier")
-
-
 def bcast(case):
     dtype, root, count = some_dtype(case), some_root(case), case.choose("count", [0, 1, 7, 5000])
     data = case.data(dtype, count, root)
@@ -70,78 +66,31 @@ def bcast(case):
     return result
 
 
-def gather(case):
-    dtype, root, count = some_dtype(case), some_root(case), case.choose("count", [0, 1, 6, 3000])
-    data = case.data(dtype, count, case.rank)
-    in_place, is_root = case.flag("in_place"), case.rank == root
-    result = np.zeros((case.size, count), dtype)
-    if in_place and is_root:
-        result[root] = data
-    send = spec(case, data)
-    send = MPI.IN_PLACE if in_place and is_root else send
-    receive = spec(case, result, case.size)
-    call(case, "Gather", send, receive if is_root else None, root)
-    return result
+def rooted(verb, *, varies):
+    """Make the operation for Gather, Scatter, Gatherv or Scatterv."""
 
-
-def scatter(case):
-    dtype, root, count = some_dtype(case), some_root(case), case.choose("count", [0, 1, 6, 3000])
-    data = case.data(dtype, (case.size, count), root)
-    in_place, is_root = case.flag("in_place"), case.rank == root
-    result = np.zeros(count, dtype)
-    receive = spec(case, result)
-    receive = MPI.IN_PLACE if in_place and is_root else receive
-    send = spec(case, data, case.size)
-    call(case, "Scatter", send if is_root else None, receive, root)
-    return result
-
-
-def gatherv(case):
-    dtype, root, counts, gaps = (
-        some_dtype(case),
-        some_root(case),
-        some_counts(case),
-        some_gaps(case),
-    )
-    data = case.data(dtype, counts[case.rank], case.rank)
-    in_place, is_root = case.flag("in_place"), case.rank == root
-    result = np.zeros(sum(counts) + sum(gaps), dtype)
-    if in_place and is_root:
+    def run(case):
+        dtype, root = some_dtype(case), some_root(case)
+        gathers, is_root = verb.startswith("Gather"), case.rank == root
+        if varies:
+            counts, gaps = some_counts(case), some_gaps(case)
+        else:
+            counts, gaps = [case.choose("count", [0, 1, 6, 3000])] * case.size, [0] * case.size
+        own, whole = counts[case.rank], sum(counts) + sum(gaps)
         start = starts_of(counts, gaps)[root]
-        result[start : start + counts[root]] = data
-    send = spec(case, data)
-    send = MPI.IN_PLACE if in_place and is_root else send
-    receive = vector(case, result, counts, gaps)
-    call(case, "Gatherv", send, receive if is_root else None, root)
-    return result
+        in_place = case.flag("in_place") and is_root
+        data = case.data(dtype, own if gathers else whole, case.rank if gathers else root)
+        result = np.zeros(whole if gathers else own, dtype)
+        if in_place and gathers:
+            result[start : start + own] = data
+        part, parts = (data, result) if gathers else (result, data)
+        part = spec(case, part)
+        parts = vector(case, parts, counts, gaps) if varies else spec(case, parts, case.size)
+        part, parts = MPI.IN_PLACE if in_place else part, parts if is_root else None
+        call(case, verb, *((part, parts) if gathers else (parts, part)), root)
+        return result
 
-
-def scatterv(case):
-    dtype, root, counts, gaps = (
-        some_dtype(case),
-        some_root(case),
-        some_counts(case),
-        some_gaps(case),
-    )
-    data = case.data(dtype, sum(counts) + sum(gaps), root)
-    in_place, is_root = case.flag("in_place"), case.rank == root
-    result = np.zeros(counts[case.rank], dtype)
-    receive = spec(case, result)
-    receive = MPI.IN_PLACE if in_place and is_root else receive
-    send = vector(case, data, counts, gaps)
-    call(case, "Scatterv", send if is_root else None, receive, root)
-    return result
-
-
-def allgather(case):
-    dtype, count = some_dtype(case), case.choose("count", [0, 1, 6, 3000])
-    data = case.data(dtype, count, case.rank)
-    result = np.zeros((case.size, count), dtype)
-    send = spec(case, data)
-    if case.flag("in_place"):
-        send, result[case.rank] = MPI.IN_PLACE, data
-    call(case, "Allgather", send, spec(case, result, case.size))
-    return result
+    return run
 
 
 def allgatherv(case):
@@ -156,16 +105,25 @@ def allgatherv(case):
     return result
 
 
-def alltoall(case):
-    dtype, count = some_dtype(case), case.choose("count", [0, 1, 6, 2000])
-    data = case.data(dtype, (case.size, count), case.rank)
-    result = np.zeros_like(data)
-    send = spec(case, data, case.size)
-    in_place = case.flag("in_place")
-    if in_place:
-        send, result[...] = MPI.IN_PLACE, data
-    call(case, "Alltoall", send, spec(case, result, case.size), again=not in_place)
-    return result
+def exchanged(verb):
+    """Make the operation for Allgather or Alltoall."""
+
+    def run(case):
+        dtype, count = some_dtype(case), case.choose("count", [0, 1, 6, 2500])
+        rows = case.size if verb == "Alltoall" else 1
+        data, result = (
+            case.data(dtype, (rows, count), case.rank),
+            np.zeros((case.size, count), dtype),
+        )
+        send = spec(case, data, rows)
+        in_place = case.flag("in_place")
+        if in_place:
+            send, result[case.rank if rows == 1 else ...] = MPI.IN_PLACE, data
+        again = verb == "Allgather" or not in_place
+        call(case, verb, send, spec(case, result, case.size), again=again)
+        return result
+
+    return run
 
 
 def alltoallv(case):

@@ -29,18 +29,10 @@ def arithmetic(case):
     world, group = MPI.COMM_WORLD.Get_group(), case.comm.Get_group()
     ranks = [some_ranks(case, name, case.size) for name in "ab"]
     left, right = (group.Incl(some) for some in ranks)
-    step = case.integer("step", 1, 3)
-    made = [
-        left,
-        right,
-        group.Excl(ranks[0]),
-        MPI.Group.Union(left, right),
-        MPI.Group.Intersection(left, right),
-        MPI.Group.Difference(left, right),
-        group.Range_incl([(0, case.size - 1, step)]),
-        group.Range_excl([(case.size - 1, 0, -step)]),
-        group.Dup(),
-    ]
+    step, last = case.integer("step", 1, 3), case.size - 1
+    made = [left, right, group.Excl(ranks[0]), MPI.Group.Union(left, right)]
+    made += [MPI.Group.Intersection(left, right), MPI.Group.Difference(left, right), group.Dup()]
+    made += [group.Range_incl([(0, last, step)]), group.Range_excl([(last, 0, -step)])]
     results = [
         [item.Get_size(), item.Get_rank() != MPI.UNDEFINED, members(item, world)] for item in made
     ]
@@ -146,29 +138,12 @@ def freed(case):
 def identity(case):
     """Return the rank, size and group of a communicator."""
     comm = case.comm
-    group = comm.Get_group()
-    duplicate = comm.Clone()
-    result = [
-        comm.Get_rank(),
-        comm.Get_size(),
-        [comm.rank, comm.size],
-        group.Get_rank(),
-        group.size,
-        comm.Is_inter(),
-        comm.Is_intra(),
-        bool(comm),
-        bool(MPI.COMM_NULL),
-        isinstance(comm, MPI.Intracomm),
-        type(duplicate).__name__,
-        duplicate == comm,
-        MPI.COMM_WORLD.Get_rank(),
-        MPI.COMM_SELF.Get_size(),
-        MPI.COMM_SELF.Get_rank(),
-        MPI.Is_initialized(),
-        MPI.Is_finalized(),
-        MPI.Wtime() >= 0,
-        MPI.Get_processor_name() != "",
-        MPI.Query_thread() >= MPI.THREAD_SINGLE,
-    ]
+    group, duplicate = comm.Get_group(), comm.Clone()
+    result = [comm.Get_rank(), comm.Get_size(), comm.rank, comm.size, group.Get_rank(), group.size]
+    result += [comm.Is_inter(), comm.Is_intra(), bool(comm), bool(MPI.COMM_NULL)]
+    result += [isinstance(comm, MPI.Intracomm), type(duplicate).__name__, duplicate == comm]
+    result += [MPI.COMM_WORLD.Get_rank(), MPI.COMM_SELF.Get_size(), MPI.COMM_SELF.Get_rank()]
+    result += [MPI.Is_initialized(), MPI.Is_finalized(), MPI.Wtime() >= 0]
+    result += [MPI.Get_processor_name() != "", MPI.Query_thread() >= MPI.THREAD_SINGLE]
     free(group, duplicate)
     return result

@@ -37,14 +37,23 @@ def ordered(case, sources, blocks):
     return [blocks[i] for i in order]
 
 
-def neighbor_allgather(case):
-    sources, _ = ends(case)
-    dtype, count = case.choose("dtype", DTYPES), case.choose("count", [0, 1, 5, 900])
-    data = case.data(dtype, count, case.rank)
-    result = np.zeros((len(sources), count), dtype)
-    code = code_of(dtype)
-    call(case, "Neighbor_allgather", [data, count, code], [result, count, code])
-    return ordered(case, sources, list(result))
+def neighbor_equal(verb):
+    """Make the operation for Neighbor_allgather or Neighbor_alltoall."""
+
+    def run(case):
+        sources, destinations = ends(case)
+        dtype, count = case.choose("dtype", DTYPES), case.choose("count", [0, 1, 5, 900])
+        code, result = code_of(dtype), np.zeros((len(sources), count), dtype)
+        receive = [result, count, code]
+        if verb == "Neighbor_allgather":
+            call(case, verb, [case.data(dtype, count, case.rank), count, code], receive)
+        else:
+            # Open MPI compares the counts of both buffers also where a rank has no neighbours.
+            data = to_each(case, dtype, [count] * len(destinations), 0)
+            call_alltoall(case, verb, [data, count, code], receive)
+        return ordered(case, sources, list(result))
+
+    return run
 
 
 def count_between(case, source, dest):
@@ -65,21 +74,6 @@ def neighbor_allgatherv(case):
     call(case, "Neighbor_allgatherv", data, receive)
     blocks = [result[start : start + n] for start, n in zip(starts, counts, strict=True)]
     return ordered(case, sources, blocks)
-
-
-def neighbor_alltoall(case):
-    sources, destinations = ends(case)
-    dtype, count = case.choose("dtype", DTYPES), case.choose("count", [0, 1, 5, 900])
-    rows = [
-        case.data(dtype, count, case.rank, max(dest, 0), *which(case, i))
-        for i, dest in enumerate(destinations)
-    ]
-    data = np.array(rows, dtype).reshape(len(destinations), count)
-    result = np.zeros((len(sources), count), dtype)
-    # Open MPI compares the counts of both buffers also where a rank has no neighbours.
-    code = code_of(dtype)
-    call_alltoall(case, "Neighbor_alltoall", [data, count, code], [result, count, code])
-    return ordered(case, sources, list(result))
 
 
 def which(case, position):
@@ -109,33 +103,30 @@ def to_each(case, dtype, counts, gap):
     return np.concatenate(blocks)
 
 
-def neighbor_alltoallv(case):
-    dtype = case.choose("dtype", DTYPES)
-    sources, out, back, gap = vectors(case)
-    data = to_each(case, dtype, out[0], gap)
-    result = np.zeros(sum(back[0]) + gap * len(back[0]), dtype)
-    code = code_of(dtype)
-    call_alltoall(case, "Neighbor_alltoallv", [data, *out, code], [result, *back, code])
-    blocks = [result[start : start + n] for n, start in zip(*back, strict=True)]
-    return ordered(case, sources, blocks)
+def neighbor_varying(verb):
+    """Make the operation for Neighbor_alltoallv, or for Neighbor_alltoallw: receive two apart."""
 
+    def run(case):
+        wide = verb == "Neighbor_alltoallw"
+        dtype = case.choose("dtype", ["f8", "i4", "u1"] if wide else DTYPES)
+        sources, out, back, gap = vectors(case)
+        data, apart = to_each(case, dtype, out[0], gap), 2 if wide else 1
+        result = np.zeros(apart * (sum(back[0]) + gap * len(back[0])) + 1, dtype)
+        code, width = code_of(dtype), np.dtype(dtype).itemsize
+        spread = code.Create_resized(0, apart * width).Commit()
+        send, receive = [data, *out, code], [result, *back, code]
+        if wide:
+            places = [[n * width for n in out[1]], [apart * n * width for n in back[1]]]
+            send = [data, (out[0], places[0]), [code] * len(out[0])]
+            receive = [result, (back[0], places[1]), [spread] * len(sources)]
+        call_alltoall(case, verb, send, receive)
+        free(spread)
+        blocks = [
+            result[apart * start : apart * (start + n)] for n, start in zip(*back, strict=True)
+        ]
+        return ordered(case, sources, blocks)
 
-def neighbor_alltoallw(case):
-    """Send elements, receive them two apart."""
-    dtype = case.choose("dtype", ["f8", "i4", "u1"])
-    sources, out, back, gap = vectors(case)
-    width = np.dtype(dtype).itemsize
-    data = to_each(case, dtype, out[0], gap)
-    result = np.zeros(2 * (sum(back[0]) + gap * len(back[0])) + 1, dtype)
-    base = code_of(dtype)
-    spread = base.Create_resized(0, 2 * width).Commit()
-    places = [width * start for start in out[1]], [2 * width * start for start in back[1]]
-    send = [data, (out[0], places[0]), [base] * len(out[0])]
-    receive = [result, (back[0], places[1]), [spread] * len(sources)]
-    call_alltoall(case, "Neighbor_alltoallw", send, receive)
-    free(spread)
-    blocks = [result[2 * start : 2 * (start + n)] for n, start in zip(*back, strict=True)]
-    return ordered(case, sources, blocks)
+    return run
 
 
 def neighbor_objects(case):

@@ -10,35 +10,20 @@ def item_of(case, rank, *key):
     return {"rank": rank, "list": case.data("i8", rank % 3 + 1, rank, *key).tolist(), "key": key}
 
 
-def bcast(case):
-    root = some_root(case)
-    return case.comm.bcast(item_of(case, root) if case.rank == root else None, root)
-
-
-def gather(case):
-    return case.comm.gather(item_of(case, case.rank), some_root(case))
-
-
-def scatter(case):
-    root = some_root(case)
-    items = [item_of(case, rank) for rank in range(case.size)]
-    return case.comm.scatter(items if case.rank == root else None, root)
-
-
-def allgather(case):
-    return case.comm.allgather(item_of(case, case.rank))
-
-
-def alltoall(case):
-    return case.comm.alltoall([item_of(case, case.rank, dest) for dest in range(case.size)])
-
-
-def barrier(case):
-    return case.comm.barrier()
-
-
-def concatenate(a, b):
-    return [*a, *b]
+def moves(case):
+    """Move objects by any collective, twice."""
+    comm, root = case.comm, some_root(case)
+    is_root = case.rank == root
+    mine, every = item_of(case, case.rank), [item_of(case, rank) for rank in range(case.size)]
+    calls = {
+        "bcast": lambda: comm.bcast(mine if is_root else None, root),
+        "gather": lambda: comm.gather(mine, root),
+        "scatter": lambda: comm.scatter(every if is_root else None, root),
+        "allgather": lambda: comm.allgather(mine),
+        "alltoall": lambda: comm.alltoall([item_of(case, case.rank, n) for n in range(case.size)]),
+        "barrier": comm.barrier,
+    }
+    return [calls[case.choose("verb", calls)]() for _ in range(2)]
 
 
 REDUCED = {
@@ -57,7 +42,7 @@ def reductions(case):
     """Reduce objects: with predefined operations, and with any function, in the order of ranks."""
     verb = case.choose("verb", ["reduce", "allreduce", "scan", "exscan"])
     name, root = case.choose("op", REDUCED), some_root(case)
-    operation = concatenate if name == "function" else getattr(MPI, name)
+    operation = (lambda a, b: [*a, *b]) if name == "function" else getattr(MPI, name)
     item = REDUCED[name](case.rank)
     arguments = [root] if verb == "reduce" else []
     result = getattr(case.comm, verb)(item, operation, *arguments)
@@ -66,16 +51,9 @@ def reductions(case):
 
 def defaults(case):
     """Call without the optional arguments."""
-    comm = case.comm
-    return [
-        comm.bcast(case.rank),
-        comm.gather(case.rank),
-        comm.reduce(case.rank),
-        comm.allreduce(case.rank),
-        comm.scan(case.rank),
-        comm.exscan(case.rank),
-        comm.scatter(list(range(case.size))),
-    ]
+    verbs = ["bcast", "gather", "reduce", "allreduce", "scan", "exscan"]
+    found = [getattr(case.comm, verb)(case.rank) for verb in verbs]
+    return [*found, case.comm.scatter(list(range(case.size)))]
 
 
 def large(case):

@@ -41,35 +41,19 @@ def script(case):
 
 def send(comm, verb, data, dest, tag):
     """Send, and return the request, if any, with what must stay alive."""
-    request = getattr(comm, verb)(data, dest=dest, tag=tag)
-    return request, data
+    return getattr(comm, verb)(data, dest=dest, tag=tag), data
 
 
-def buffer_for(shape, extra=3):
-    """Return a buffer with room for more than the message."""
+def received(call, shape, *more):
+    """Receive by ``call(buffer, status)`` into room for more; return buffer, status, and `more`."""
     dtype, count = shape
-    return np.full(count + extra, 7, dtype)
-
-
-def receive_into(call, shape):
-    """Receive with ``call(buffer, status)``; return the buffer and the status."""
-    buffer, status = buffer_for(shape), MPI.Status()
+    buffer, status = np.full(count + 3, 7, dtype), MPI.Status()
     call(buffer, status)
-    return [buffer, *status_of(status, MPI.Datatype.fromcode(buffer.dtype.char))]
+    return [buffer, *status_of(status, MPI.Datatype.fromcode(buffer.dtype.char)), *more]
 
 
 def receive(comm, shape, envelope):
-    return receive_into(lambda buffer, status: comm.Recv(buffer, **envelope, status=status), shape)
-
-
-def receive_without_status(comm, shape, envelope):
-    buffer = buffer_for(shape)
-    comm.Recv(buffer, **envelope)
-    return buffer
-
-
-def receive_later(comm, shape, envelope):
-    return receive_into(lambda buffer, status: comm.Irecv(buffer, **envelope).Wait(status), shape)
+    return received(lambda buffer, status: comm.Recv(buffer, **envelope, status=status), shape)
 
 
 def probe_first(comm, shape, envelope):
@@ -81,78 +65,76 @@ def probe_first(comm, shape, envelope):
     return [found["source"], found["tag"], receive(comm, shape, found)]
 
 
+def until(probe):
+    """Probe until there is a message, or True."""
+    while not (message := probe()):
+        pass
+    return message
+
+
 def probe_repeatedly(comm, shape, envelope):
     status = MPI.Status()
-    while not comm.Iprobe(**envelope, status=status):
-        pass
+    until(lambda: comm.Iprobe(**envelope, status=status))
     return [*status_of(status), receive(comm, shape, envelope)]
 
 
 def probe_matched(comm, shape, envelope):
     status = MPI.Status()
     message = comm.Mprobe(**envelope, status=status)
-    return [*status_of(status), receive_into(message.Recv, shape), message == MPI.MESSAGE_NULL]
-
-
-def probe_matched_repeatedly(comm, shape, envelope):
-    while (message := comm.Improbe(**envelope)) is None:
-        pass
-    return receive_into(message.Recv, shape)
+    return [*status_of(status), received(message.Recv, shape), message == MPI.MESSAGE_NULL]
 
 
 def receive_matched_later(comm, shape, envelope):
     message = comm.Mprobe(**envelope)
-    return receive_into(lambda buffer, status: message.Irecv(buffer).Wait(status), shape)
+    return received(lambda buffer, status: message.Irecv(buffer).Wait(status), shape)
 
 
-def unpickle(comm, _, envelope):
-    status = MPI.Status()
-    return [comm.recv(**envelope, status=status), *status_of(status)]
+def unpickle(receive):
+    """Receive an object by ``receive(comm, envelope, status)``; return it and the status."""
 
+    def run(comm, _, envelope):
+        status = MPI.Status()
+        found = receive(comm, envelope, status)
+        return [found, *status_of(status)]
 
-def unpickle_later(comm, _, envelope):
-    status = MPI.Status()
-    envelope = {"buf": 1 << 18, **envelope}
-    return [comm.irecv(**envelope).wait(status), *status_of(status)]
-
-
-def unpickle_probed(comm, _, envelope):
-    status = MPI.Status()
-    return [comm.probe(**envelope, status=status), *status_of(status), comm.recv(**envelope)]
-
-
-def unpickle_probed_repeatedly(comm, _, envelope):
-    while not comm.iprobe(**envelope):
-        pass
-    return comm.recv(**envelope)
-
-
-def unpickle_matched(comm, _, envelope):
-    status = MPI.Status()
-    return [comm.mprobe(**envelope).recv(status), *status_of(status)]
-
-
-def unpickle_matched_repeatedly(comm, _, envelope):
-    while (message := comm.improbe(**envelope)) is None:
-        pass
-    return message.irecv().wait()
+    return run
 
 
 RECEIVE = {
     "Recv": receive,
-    "None": receive_without_status,
-    "Irecv": receive_later,
+    "None": lambda comm, shape, envelope: received(
+        lambda buffer, _: comm.Recv(buffer, **envelope), shape
+    )[0],
+    "Irecv": lambda comm, shape, envelope: received(
+        lambda buffer, status: comm.Irecv(buffer, **envelope).Wait(status), shape
+    ),
     "Probe": probe_first,
     "Iprobe": probe_repeatedly,
     "Mprobe": probe_matched,
-    "Improbe": probe_matched_repeatedly,
+    "Improbe": lambda comm, shape, envelope: received(
+        until(lambda: comm.Improbe(**envelope)).Recv, shape
+    ),
     "Imrecv": receive_matched_later,
-    "recv": unpickle,
-    "irecv": unpickle_later,
-    "probe": unpickle_probed,
-    "iprobe": unpickle_probed_repeatedly,
-    "mprobe": unpickle_matched,
-    "improbe": unpickle_matched_repeatedly,
+    "recv": unpickle(lambda comm, envelope, status: comm.recv(**envelope, status=status)),
+    "irecv": unpickle(
+        lambda comm, envelope, status: comm.irecv(buf=1 << 18, **envelope).wait(status)
+    ),
+    "probe": unpickle(
+        lambda comm, envelope, status: (
+            comm.probe(**envelope, status=status),
+            comm.recv(**envelope),
+        )
+    ),
+    "iprobe": unpickle(
+        lambda comm, envelope, status: (
+            until(lambda: comm.iprobe(**envelope, status=status)),
+            comm.recv(**envelope),
+        )
+    ),
+    "mprobe": unpickle(lambda comm, envelope, status: comm.mprobe(**envelope).recv(status)),
+    "improbe": unpickle(
+        lambda comm, envelope, status: until(lambda: comm.improbe(**envelope)).irecv().wait(status)
+    ),
 }
 
 
@@ -192,19 +174,17 @@ def exchange(case):
     return [found, [buffer for _, buffer in receives], nulls]
 
 
-def wait_each(requests):
-    statuses = [MPI.Status() for _ in requests]
-    for request, status in zip(requests, statuses, strict=True):
-        request.Wait(status)
-    return statuses
+def each(complete):
+    """Complete requests one by one, in turn until all are: ``complete(request, status)``."""
 
+    def run(requests):
+        statuses = [MPI.Status() for _ in requests]
+        pending = list(zip(requests, statuses, strict=True))
+        while pending:
+            pending = [pair for pair in pending if complete(*pair) is False]
+        return statuses
 
-def test_each(requests):
-    statuses = [MPI.Status() for _ in requests]
-    pending = list(zip(requests, statuses, strict=True))
-    while pending:
-        pending = [each for each in pending if not each[0].Test(each[1])]
-    return statuses
+    return run
 
 
 def wait_all(requests):
@@ -220,36 +200,32 @@ def test_all(requests):
     return statuses
 
 
-def wait_any(requests):
-    statuses = [None] * len(requests)
-    for _ in requests:
-        status = MPI.Status()
-        statuses[MPI.Request.Waitany(requests, status)] = status
-    assert MPI.Request.Waitany(requests) == MPI.UNDEFINED
-    return statuses
+def any_of(verb):
+    """Complete with Waitany or Testany."""
+    nothing = MPI.UNDEFINED if verb == "Waitany" else (MPI.UNDEFINED, True)
 
+    def run(requests):
+        take, statuses = getattr(MPI.Request, verb), [None] * len(requests)
+        while None in statuses:
+            status = MPI.Status()
+            found = take(requests, status)
+            index, flag = (found, True) if verb == "Waitany" else found
+            if flag:
+                statuses[index] = status
+        assert take(requests) == nothing
+        return statuses
 
-def test_any(requests):
-    statuses = [None] * len(requests)
-    while None in statuses:
-        status = MPI.Status()
-        index, flag = MPI.Request.Testany(requests, status)
-        if flag:
-            statuses[index] = status
-    assert MPI.Request.Testany(requests) == (MPI.UNDEFINED, True)
-    return statuses
+    return run
 
 
 def some(verb):
     """Complete with Waitsome or Testsome."""
 
     def run(requests):
-        take = getattr(MPI.Request, verb)
-        statuses = [None] * len(requests)
+        take, statuses = getattr(MPI.Request, verb), [None] * len(requests)
         while None in statuses:
             found = []
-            indices = take(requests, found)
-            for index, status in zip(indices, found, strict=False):
+            for index, status in zip(take(requests, found), found, strict=False):
                 statuses[index] = status
         assert take(requests) is None
         return statuses
@@ -257,29 +233,24 @@ def some(verb):
     return run
 
 
-def get_status_then_wait(requests):
+def get_status_then_wait(request, status):
     """Ask for the status of a request without completing it."""
-    statuses = []
-    for request in requests:
-        status = MPI.Status()
-        while not request.Get_status(status):
-            pass
-        assert request != MPI.REQUEST_NULL
-        statuses.append(status)
-        request.Wait()
-    return statuses
+    while not request.Get_status(status):
+        pass
+    assert request != MPI.REQUEST_NULL
+    request.Wait()
 
 
 COMPLETIONS = {
-    "wait": wait_each,
-    "test": test_each,
+    "wait": each(lambda request, status: request.Wait(status)),
+    "test": each(lambda request, status: request.Test(status)),
     "waitall": wait_all,
     "testall": test_all,
-    "waitany": wait_any,
-    "testany": test_any,
+    "waitany": any_of("Waitany"),
+    "testany": any_of("Testany"),
     "waitsome": some("Waitsome"),
     "testsome": some("Testsome"),
-    "get_status": get_status_then_wait,
+    "get_status": each(get_status_then_wait),
 }
 
 
@@ -357,21 +328,14 @@ def errors(case):
         except MPI.Exception as error:
             truncated = class_of(error)
         request.Wait()
-    return [
-        truncated,
-        error_of(comm.Send, data, size, tag),
-        error_of(comm.Send, data, -7, tag),
-        error_of(comm.Isend, data, 0, -7),
-        error_of(comm.Recv, data, size + 3, tag),
-        error_of(comm.Irecv, data, 0, -7),
-        error_of(comm.Send, [data, 4, MPI.DATATYPE_NULL], 0, tag),
-        error_of(comm.Probe, size, tag),
-        error_of(comm.Bcast, data, size),
-        error_of(comm.Bcast, data, -1),
-        error_of(MPI.COMM_NULL.Send, data, 0, tag),
-        error_of(MPI.COMM_NULL.Barrier),
-        error_of(MPI.COMM_NULL.Get_rank),
-        error_of(MPI.COMM_NULL.Dup),
-        error_of(MPI.GROUP_NULL.Get_size),
-        error_of(MPI.DATATYPE_NULL.Get_size),
+    null, wrong = MPI.COMM_NULL, [data, 4, MPI.DATATYPE_NULL]
+    calls = [(comm.Send, data, size, tag), (comm.Send, data, -7, tag), (comm.Isend, data, 0, -7)]
+    calls += [
+        (comm.Recv, data, size + 3, tag),
+        (comm.Irecv, data, 0, -7),
+        (comm.Send, wrong, 0, tag),
     ]
+    calls += [(comm.Probe, size, tag), (comm.Bcast, data, size), (comm.Bcast, data, -1)]
+    calls += [(null.Send, data, 0, tag), (null.Barrier,), (null.Get_rank,), (null.Dup,)]
+    calls += [(MPI.GROUP_NULL.Get_size,), (MPI.DATATYPE_NULL.Get_size,)]
+    return [truncated, *(error_of(*call) for call in calls)]

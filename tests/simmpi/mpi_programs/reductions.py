@@ -34,58 +34,41 @@ def some_size(case):
     return case.choose("count", [0, 1, 5, 4000])
 
 
-def reduce(case):
-    (op, dtype), root, count = some_reduction(case), some_root(case), some_size(case)
-    data, is_root = values(case, op, dtype, count, case.rank), case.rank == root
-    in_place = case.flag("in_place")
-    result = data.copy() if in_place else np.zeros_like(data)
-    send = spec(case, data)
-    send = MPI.IN_PLACE if in_place and is_root else send
-    receive = spec(case, result)
-    receive = receive if is_root else None
-    call(case, "Reduce", send, receive, getattr(MPI, op), root, again=not in_place)
-    return result if is_root else None
-
-
-def everywhere(verb):
-    """Make the operation for Allreduce, Scan or Exscan."""
+def reduced(verb):
+    """Make the operation for Reduce, Allreduce, Scan or Exscan."""
 
     def run(case):
-        (op, dtype), count = some_reduction(case), some_size(case)
-        data = values(case, op, dtype, count, case.rank)
-        in_place = case.flag("in_place")
+        (op, dtype), root, count = some_reduction(case), some_root(case), some_size(case)
+        is_root = verb != "Reduce" or case.rank == root
+        data, in_place = values(case, op, dtype, count, case.rank), case.flag("in_place")
         result = data.copy() if in_place else np.zeros_like(data)
-        send = spec(case, data)
-        send = MPI.IN_PLACE if in_place else send
-        receive = spec(case, result)
-        call(case, verb, send, receive, getattr(MPI, op), again=not in_place)
+        send, receive = spec(case, data), spec(case, result)
+        send, receive = MPI.IN_PLACE if in_place and is_root else send, receive if is_root else None
+        more = [root] if verb == "Reduce" else []
+        call(case, verb, send, receive, getattr(MPI, op), *more, again=not in_place)
         # The receive buffer of Exscan on the first rank is undefined.
-        return None if verb == "Exscan" and case.rank == 0 else result
+        return None if not is_root or (verb == "Exscan" and case.rank == 0) else result
 
     return run
 
 
-def reduce_scatter(case):
-    (op, dtype), counts = some_reduction(case), some_counts(case)
-    data = values(case, op, dtype, sum(counts), case.rank)
-    own = counts[case.rank]
-    if case.flag("in_place"):
-        result, send, again = data, MPI.IN_PLACE, False
-    else:
-        result, send, again = np.zeros(own, dtype), data, True
-    call(case, "Reduce_scatter", send, result, counts, getattr(MPI, op), again=again)
-    return result[:own]
+def scattered(verb):
+    """Make the operation for Reduce_scatter or Reduce_scatter_block."""
 
+    def run(case):
+        op, dtype = some_reduction(case)
+        if verb == "Reduce_scatter":
+            counts = some_counts(case)
+        else:
+            counts = [case.choose("count", [0, 1, 4, 1000])] * case.size
+        data, own = values(case, op, dtype, sum(counts), case.rank), counts[case.rank]
+        in_place = case.flag("in_place")
+        result, send = (data, MPI.IN_PLACE) if in_place else (np.zeros(own, dtype), data)
+        more = [counts] if verb == "Reduce_scatter" else []
+        call(case, verb, send, result, *more, getattr(MPI, op), again=not in_place)
+        return result[:own]
 
-def reduce_scatter_block(case):
-    (op, dtype), count = some_reduction(case), case.choose("count", [0, 1, 4, 1000])
-    data = values(case, op, dtype, (case.size, count), case.rank)
-    if case.flag("in_place"):
-        result, send, again = data, MPI.IN_PLACE, False
-    else:
-        result, send, again = np.zeros(count, dtype), data, True
-    call(case, "Reduce_scatter_block", send, result, getattr(MPI, op), again=again)
-    return result.ravel()[:count]
+    return run
 
 
 def locations(case):

@@ -8,13 +8,11 @@ from .case import DTYPES, complete, status_of
 
 def persistent(case):
     """Start the same sends and receives several times, with new data each time."""
-    shift = case.integer("shift", 0, case.size)
-    count = case.integer("count", 0, 300)
+    (dest, source), count = case.ends(), case.integer("count", 0, 300)
     dtype = case.choose("dtype", DTYPES)
     init = case.choose("send", ["Send_init", "Ssend_init"])
     together, rounds = case.flag("startall"), case.integer("rounds", 1, 3)
     how = case.choose("complete", ["wait", "test", "testall", "waitall", "waitany"])
-    dest, source = (case.rank + shift) % case.size, (case.rank - shift) % case.size
     data, result = np.zeros(count, dtype), np.zeros(count, dtype)
     requests = [
         case.comm.Recv_init(result, source, case.first_tag),
@@ -51,45 +49,33 @@ def no_process(case):
     comm.Isend(data, null, tag).Wait()
     comm.ssend("nothing", null, tag)
     results = []
-    comm.Recv(data, null, tag, status)
-    results.append(status_of(status, MPI.DOUBLE))
-    comm.Irecv(data, null, tag).Wait(status)
-    results.append(status_of(status, MPI.DOUBLE))
-    comm.Probe(null, tag, status)
-    results.append(status_of(status, MPI.DOUBLE))
+    for receive in (
+        lambda: comm.Recv(data, null, tag, status),
+        lambda: comm.Irecv(data, null, tag).Wait(status),
+        lambda: comm.Probe(null, tag, status),
+        lambda: comm.Sendrecv(data, null, tag, data, null, MPI.ANY_TAG, status),
+    ):
+        receive()
+        results.append(status_of(status, MPI.DOUBLE))
     results.append(comm.Iprobe(null, tag, status))
     message = comm.Mprobe(null, tag, status)
     results += [message == MPI.MESSAGE_NO_PROC, *status_of(status)]
     message.Recv(data)
-    results.append(comm.recv(source=null, tag=tag))
-    comm.Sendrecv(data, null, tag, data, null, MPI.ANY_TAG, status)
-    results.append(status_of(status, MPI.DOUBLE))
-    return [*results, data]
+    return [*results, comm.recv(source=null, tag=tag), data]
 
 
 def null_requests(case):
     """Complete requests that are null, and empty lists of requests."""
-    null, status = MPI.REQUEST_NULL, MPI.Status()
+    null, status, found = MPI.REQUEST_NULL, MPI.Status(), []
     del case
-    return [
-        MPI.Request.Waitall([]),
-        MPI.Request.Testall([]),
-        MPI.Request.Waitany([]) == MPI.UNDEFINED,
-        MPI.Request.Testany([]) == (MPI.UNDEFINED, True),
-        MPI.Request.Waitsome([]),
-        MPI.Request.Testsome([]),
-        MPI.Request.Waitall([null, null]),
-        MPI.Request.Waitany([null, null]) == MPI.UNDEFINED,
-        MPI.Request.Testany([null]) == (MPI.UNDEFINED, True),
-        MPI.Request.Waitsome([null]),
-        MPI.Request.Testsome([null]),
-        MPI.Request().Wait(status),
-        status_of(status, MPI.INT),
-        MPI.Request().Test(status),
-        status_of(status, MPI.INT),
-        bool(null),
-        null == MPI.Request(),
-    ]
+    for requests in ([], [null], [null, null]):
+        found += [MPI.Request.Waitall(requests), MPI.Request.Testall(requests)]
+        found += [MPI.Request.Waitany(requests) == MPI.UNDEFINED]
+        found += [MPI.Request.Testany(requests) == (MPI.UNDEFINED, True)]
+        found += [MPI.Request.Waitsome(requests), MPI.Request.Testsome(requests)]
+    for call in (MPI.Request().Wait, MPI.Request().Test):
+        found += [call(status), status_of(status, MPI.INT)]
+    return [*found, bool(null), null == MPI.Request()]
 
 
 def cancelled(case):
@@ -106,9 +92,8 @@ def cancelled(case):
 
 def buffered(case):
     """Send from an attached buffer: Bsend, Ibsend, bsend."""
-    shift = case.integer("shift", 0, case.size)
+    dest, source = case.ends()
     verb = case.choose("verb", ["Bsend", "Ibsend", "bsend"])
-    dest, source = (case.rank + shift) % case.size, (case.rank - shift) % case.size
     data = case.data("f8", 20, case.rank)
     MPI.Attach_buffer(bytearray(4096 + MPI.BSEND_OVERHEAD))
     request = getattr(case.comm, verb)(data, dest, case.first_tag)
@@ -125,9 +110,7 @@ def buffered(case):
 
 def ready(case):
     """Send in ready mode, to a receive that is posted."""
-    shift = case.integer("shift", 0, case.size)
-    dest, source = (case.rank + shift) % case.size, (case.rank - shift) % case.size
-    result = np.zeros(5)
+    (dest, source), result = case.ends(), np.zeros(5)
     verb = case.choose("verb", ["Rsend", "Irsend", "Rsend_init"])
     request = case.comm.Irecv(result, source, case.first_tag)
     case.comm.Barrier()
@@ -144,32 +127,35 @@ def ready(case):
 
 def pickled_requests(case):
     """Complete requests of pickled messages: waitall, testall, waitany, waitsome ..."""
-    comm, tag = case.comm, case.first_tag
-    how = case.choose("complete", ["waitall", "testall", "waitany", "waitsome", "wait", "test"])
-    receives = [comm.irecv(source=source, tag=tag) for source in range(case.size)]
-    sends = [comm.isend((case.rank, dest, [None] * dest), dest, tag) for dest in range(case.size)]
-    if how == "waitall":
-        result = MPI.Request.waitall(receives)
-    elif how == "testall":
-        flag = False
-        while not flag:
-            flag, result = MPI.Request.testall(receives)
-    elif how == "waitany":
-        result = sorted(MPI.Request.waitany(receives) for _ in receives)
-    elif how == "waitsome":
-        result = []
-        while len(result) < case.size:
-            indices, items = MPI.Request.waitsome(receives)
-            result += zip(indices, items, strict=True)
-        result.sort()
-    elif how == "test":
-        result = []
-        for request in receives:
-            flag = False
-            while not flag:
-                flag, item = request.test()
-            result.append(item)
-    else:
-        result = [request.wait() for request in receives]
-    sent = MPI.Request.waitall(sends)
-    return [result, sent]
+    comm, results = case.comm, []
+    ways = ["waitall", "testall", "waitany", "waitsome", "wait", "test"]
+    for number in case.order(len(ways)):
+        how, tag = ways[number], case.first_tag + number
+        receives = [comm.irecv(source=source, tag=tag) for source in range(case.size)]
+        items = [(case.rank, dest, [None] * dest) for dest in range(case.size)]
+        sends = [comm.isend(item, dest, tag) for dest, item in enumerate(items)]
+        if how == "waitall":
+            result = MPI.Request.waitall(receives)
+        elif how == "testall":
+            result = tested(lambda r=receives: MPI.Request.testall(r))
+        elif how == "waitany":
+            result = sorted(MPI.Request.waitany(receives) for _ in receives)
+        elif how == "waitsome":
+            result = []
+            while len(result) < case.size:
+                result += zip(*MPI.Request.waitsome(receives), strict=True)
+            result.sort()
+        else:
+            result = [
+                request.wait() if how == "wait" else tested(request.test) for request in receives
+            ]
+        results += [how, result, MPI.Request.waitall(sends)]
+    return results
+
+
+def tested(test):
+    """Call until the flag that is returned is set; return the rest."""
+    flag = False
+    while not flag:
+        flag, result = test()
+    return result

@@ -287,10 +287,13 @@ def ask(case):
     else:
         window = getattr(MPI.Win, kind)(8 * count, 8, comm=case.comm)
     group = window.Get_group()
-    key = MPI.Win.Create_keyval()
+    dropped, itself = [], window
+    key = MPI.Win.Create_keyval(delete_fn=lambda *_: dropped.append(case.rank))
     window.Set_attr(key, "value")
     window.Set_name("name")
     flavors = ("FLAVOR_CREATE", "FLAVOR_ALLOCATE", "FLAVOR_SHARED")
+    if kind == "Create" and count:
+        assert window.attrs == (window.Get_attr(MPI.WIN_BASE), 8 * count, 8)
     result = [
         group.Get_size(),
         group.Get_rank(),
@@ -300,10 +303,159 @@ def ask(case):
         window.Get_attr(key),
         window.Get_name(),
         len(window.tomemory()) if count else 0,
-        bool(window),
+        [bool(window), bool(MPI.WIN_NULL), MPI.Win() == MPI.WIN_NULL, window == itself],
+        window.Get_attr(MPI.WIN_CREATE_FLAVOR) == window.flavor,
     ]
-    window.Delete_attr(key)
-    MPI.Win.Free_keyval(key)
+    if case.flag("delete"):
+        window.Delete_attr(key)
     window.Free()
+    MPI.Win.Free_keyval(key)
     group.Free()
-    return [*result, window == MPI.WIN_NULL, error_of(window.Fence)]
+    return [*result, dropped, window == MPI.WIN_NULL, error_of(window.Fence)]
+
+
+def targets(case):
+    """Access strided parts of the memory of the next rank."""
+    comm = case.comm
+    win = MPI.Win.Allocate(12 * 8, 8, comm=comm)
+    memory = np.frombuffer(win.tomemory(), "f8")
+    memory[:] = comm.rank
+    column = MPI.DOUBLE.Create_vector(3, 1, 4).Commit()
+    comm.Barrier()
+    win.Fence()
+    dest = (comm.rank + 1) % comm.size
+    values = np.arange(3.0) + 10 * comm.rank
+    win.Put(values, dest, (1, 1, column))
+    if comm.size > 1:  # one rank would write and update the same memory
+        win.Accumulate([values, 3, MPI.DOUBLE], dest, [2, 1, column], MPI.MAX)
+    win.Put([values, 1, MPI.DOUBLE], dest, (3,))
+    win.Put(values, MPI.PROC_NULL)
+    win.Fence()
+    result = memory.tolist()
+    free(column, win)
+    return result
+
+
+def locks(case):
+    """Double a number in turn, under exclusive locks."""
+    comm = case.comm
+    win = MPI.Win.Allocate(8 if comm.rank == 0 else 0, 8, comm=comm)
+    if comm.rank == 0:
+        np.frombuffer(win.tomemory(), "i8")[:] = 1
+    comm.Barrier()
+    value = np.empty(1, "i8")
+    for _ in range(3):
+        win.Lock(0)
+        win.Get(value, 0)
+        win.Flush(0)
+        value *= 2
+        win.Put(value, 0)
+        win.Unlock(0)
+    comm.Barrier()
+    win.Lock(0, MPI.LOCK_SHARED)
+    win.Get(value, 0)
+    win.Unlock(0)
+    win.Free()
+    return int(value[0])
+
+
+def flag(case):
+    """Wait for a flag in shared memory."""
+    comm = case.comm.Split_type(MPI.COMM_TYPE_SHARED)
+    win = MPI.Win.Allocate_shared(8 if comm.rank == 0 else 0, 8, comm=comm)
+    memory = np.frombuffer(win.Shared_query(0)[0], "i8")
+    win.Lock_all()
+    if comm.rank == 0:
+        memory[0] = 0
+    win.Sync()
+    comm.Barrier()
+    for turn in range(comm.size):
+        if comm.rank == turn:
+            while memory[0] != turn:
+                win.Sync()
+            memory[0] = turn + 1
+            win.Sync()
+    while memory[0] != comm.size:
+        win.Sync()
+    comm.Barrier()
+    win.Unlock_all()
+    result = int(memory[0])
+    free(win, comm)
+    return result
+
+
+def spins(case):
+    """Wait for a value that ranks get again and again."""
+    comm = case.comm
+    win = MPI.Win.Allocate(8, 8, comm=comm)
+    np.frombuffer(win.tomemory(), "i8")[:] = 0
+    comm.Barrier()
+    win.Lock_all()
+    comm.Barrier()
+    value = np.zeros(1, "i8")
+    if comm.rank == 0:
+        value[0] = 42
+        for rank in range(1, comm.size):
+            win.Accumulate(value, rank)
+        win.Flush_local_all()
+        win.Flush_all()
+    while value[0] != 42:
+        win.Fetch_and_op(np.zeros(1, "i8"), value, comm.rank, 0, MPI.NO_OP)
+        win.Flush(comm.rank)
+    win.Unlock_all()
+    win.Free()
+    return int(value[0])
+
+
+def dynamic(case):
+    """Write to memory that the next rank has attached."""
+    comm = case.comm
+    win = MPI.Win.Create_dynamic(comm=comm)
+    memory = np.full(3, comm.rank, "i8")
+    win.Attach(memory)
+    places = comm.allgather(MPI.Get_address(memory))
+    dest = (comm.rank + 1) % comm.size
+    win.Fence()
+    win.Put(np.array([9], "i8"), dest, MPI.Aint_add(places[dest], 8))
+    win.Fence()
+    win.Detach(memory)
+    result = [memory.tolist(), list(win.attrs[1:]), win.flavor == MPI.WIN_FLAVOR_DYNAMIC]
+    win.Free()
+    return result
+
+
+def mistakes(case):
+    """Return the classes of errors of wrong calls."""
+    win, one, me = MPI.Win.Allocate(80, 8, comm=case.comm), np.ones(1), case.rank
+    found = []
+
+    def note(*calls):
+        for call, *args in calls:
+            try:
+                found.append(error_of(call, *args))
+            except (ValueError, BufferError) as error:
+                found.append(type(error).__name__)
+
+    note((win.Put, one, 0), (win.Get, one, 0), (win.Unlock, 0), (win.Unlock_all,), (win.Flush, 0))
+    note((win.Flush_all,), (win.Complete,), (win.Wait,), (win.Test,), (win.Put, one, MPI.PROC_NULL))
+    win.Lock(me)
+    note((win.Lock, me), (win.Lock_all,), (win.Fence,), (win.Start, MPI.GROUP_EMPTY))
+    note((win.Put, one, 9), (win.Put, one, me, -1), (win.Put, one, me, (0, -1)))
+    note((win.Put, one, me, (0, 1, MPI.DOUBLE, 0)), (win.Put, one, me, "x"), (win.Attach, one))
+    note((win.Get, b"12345678", me), (win.Free,), (win.Compare_and_swap, one, one, one, me))
+    note((win.Fetch_and_op, np.ones(2), np.ones(2), me))
+    win.Unlock(me)
+    win.Start(MPI.GROUP_EMPTY)
+    note((win.Start, MPI.GROUP_EMPTY), (win.Put, one, me), (win.Lock, me))
+    win.Complete()
+    win.Post(MPI.GROUP_EMPTY)
+    note((win.Post, MPI.GROUP_EMPTY), (win.Fence,))
+    win.Wait()
+    win.Fence()
+    win.Put(one, me)
+    note((win.Lock, me))
+    win.Fence(MPI.MODE_NOSUCCEED)
+    note((win.Put, one, me))
+    win.Free()
+    note((win.Free,), (MPI.WIN_NULL.Put, one, 0), (MPI.Win.Allocate, -1), (MPI.Win.Allocate, 8, 0))
+    return found
