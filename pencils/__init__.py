@@ -12,10 +12,8 @@ __version__ = "0.1.0"
 # The public names, by the module that defines them, which is imported when a name of it is used.
 # `__init__.pyi` has the same ones, for type checkers.
 _LAZY = {
-    "pencils": (
-        "dap debug errors fft functions graph halo indexer interop io layout lines logs random "
-        "recovery"
-    ),
+    "pencils": "dap debug errors fft functions graph halo indexer interop io layout lines logs "
+    "random",
     "pencils.array.creation": (
         "empty empty_like from_function full full_like ones ones_like zeros zeros_like"
     ),
@@ -31,7 +29,7 @@ _LAZY = {
     "pencils.io": "CheckpointSeries TimeSeries load open save verify",
     "pencils.lines.derivative": "derivative",
     "pencils.pencil": "Pencil",
-    "pencils.tools": "planning plot testing",
+    "pencils.tools": "planning plot recovery testing",
     "pencils.tools.planning.candidates": "plan",
     "pencils.tools.profiling": "profile",
     "pencils.transposition.transpose": "alias transpose",

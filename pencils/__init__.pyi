@@ -14,7 +14,6 @@ from pencils import layout as layout
 from pencils import lines as lines
 from pencils import logs as logs
 from pencils import random as random
-from pencils import recovery as recovery
 from pencils.array.creation import empty as empty
 from pencils.array.creation import empty_like as empty_like
 from pencils.array.creation import from_function as from_function
@@ -46,6 +45,7 @@ from pencils.lines.derivative import derivative as derivative
 from pencils.pencil import Pencil as Pencil
 from pencils.tools import planning as planning
 from pencils.tools import plot as plot
+from pencils.tools import recovery as recovery
 from pencils.tools import testing as testing
 from pencils.tools.planning.candidates import plan as plan
 from pencils.tools.profiling import profile as profile

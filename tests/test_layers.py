@@ -32,7 +32,6 @@ HEIGHT = {
     "io": 60,
     "lines": 60,
     "fft": 60,
-    "recovery": 65,
     "interop": 65,
     "__init__": 70,  # `from pencils import Pencil`: the public names
     "tools": 80,

@@ -8,7 +8,7 @@ from mpi_helpers import raise_together
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError, RanksLostError
-from pencils.recovery.copies import Copy
+from pencils.tools.recovery import Copy
 
 SHAPE = 7, 5, 6
 

@@ -57,7 +57,7 @@ ODD = """
 import os, signal, sys, time
 import pencils
 from mpi4py import MPI
-from pencils.recovery import survivors
+from pencils.tools.recovery import survivors
 
 def program(comm):
     u = pencils.ones(pencils.Pencil((8, 9), comm, periodic=True), halo=1)
@@ -139,7 +139,7 @@ def test_a_rank_that_is_left_does_not_wait_for_ever():
 ALONE = """
 import os, time
 from mpi4py import MPI
-from pencils.recovery import survivors
+from pencils.tools.recovery import survivors
 
 survivors.PATIENCE = 0.5
 if MPI.COMM_WORLD.rank == 0:
@@ -158,7 +158,7 @@ SLOW = """
 import time
 import pencils
 from mpi4py import MPI
-from pencils.recovery import survivors
+from pencils.tools.recovery import survivors
 
 survivors._LEAVING, survivors._FINALIZING = 0.5, 1.0
 pencils.recovery.recover(lambda comm: pencils.ones(pencils.Pencil((8, 9), comm)).sum())

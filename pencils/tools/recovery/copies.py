@@ -45,7 +45,7 @@ class Copy:
 
 
 class _Blocks(NamedTuple):
-    """Blocks of one field: of this rank, and of the one whose copies it keeps."""
+    """Blocks of one field: of this rank (0), and of the one whose copies it keeps (1)."""
 
     layout: Layout
     spec: FieldSpec
@@ -88,12 +88,8 @@ class BuddyCopies(Uncopied):
     @property
     def nbytes(self) -> int:
         """Bytes of this rank: two blocks for each field, and twice as many during `save`."""
-        return sum(
-            block.nbytes
-            for saved in self._saved
-            for each in saved.fields.values()
-            for block in each.blocks
-        )
+        kept = (each for saved in self._saved for each in saved.fields.values())
+        return sum(block.nbytes for each in kept for block in each.blocks)
 
     def save(self, step: int, fields: Mapping[str, PencilArray], **attrs: Any) -> None:
         """Copy fields to this rank and to another one, in place of those before. *Collective*.
@@ -117,26 +113,30 @@ class BuddyCopies(Uncopied):
         """
         topology = _topology(fields)
         distance = _distance(topology)  # may communicate: not within the agreement
+        blocks: dict[str, _Blocks] = {}
         with agreed(topology.comm, "BuddyCopies.save") as agree:
-            names = read_fields(fields)
-            _check_fields(fields, topology)
+            names = _check(agree, fields, topology)
             number = as_int("step", step, least=0)
             if number <= self._complete:
                 raise ArgumentError(
                     f"step={step} must be larger than {self._complete}, the step saved last"
                 )
-            specs = {name: FieldSpec.of(fields[name]) for name in names}
-            agree(step=number, **_facts(fields, names))
-            agree(attrs=sorted(attrs), **_numbers_and_texts(attrs))
+            # Other values may have another text on each rank.
+            plain = bool, int, float, complex, str, np.generic
+            told = {f"attrs[{k!r}]": one for k, one in attrs.items() if isinstance(one, plain)}
+            agree(step=number, attrs=sorted(attrs), **told)
             origin = (topology.rank - distance) % topology.comm.size
-            blocks = {name: _copied(fields[name], specs[name], origin) for name in names}
+            for name in names:
+                u = fields[name]
+                layout, spec = u.extent.layout, FieldSpec.of(u)
+                copy = np.empty((*spec.components, *layout.box(origin).shape), spec.dtype)
+                blocks[name] = _Blocks(layout, spec, (np.array(u.local, order="C"), copy))
             kept = deepcopy(attrs)
         _exchange(topology, distance, [each.blocks for each in blocks.values()])
         processes = topology.comm.Get_group()
         self._saved.append(_Saved(number, kept, blocks, processes, distance))
         topology.comm.Barrier()  # a rank that passes it knows that all have their copies
-        self._complete = number
-        self._drop(number)
+        self._keep(number)
 
     def resume(self, fields: Mapping[str, PencilArray]) -> Copy | None:
         """Fill fields with the latest copies. *Collective*.
@@ -161,65 +161,51 @@ class BuddyCopies(Uncopied):
         """
         topology = _topology(fields)
         with agreed(topology.comm, "BuddyCopies.resume") as agree:
-            names = read_fields(fields)
-            _check_fields(fields, topology)
-            agree(**_facts(fields, names))
+            names = _check(agree, fields, topology)
         # A rank that has passed the barrier in `save` vouches for all.
         step = topology.most(self._complete)
         if step < 0:
             return None
         with agreed(topology.comm, "BuddyCopies.resume"):
-            saved = self._find(step)
+            saved = next((each for each in self._saved if each.step == step), None)
+            if saved is None:
+                raise ArgumentError(
+                    f"this rank has no copies of step {step}: it took no part in save(); resume on "
+                    "the communicator that recover() passes to the program"
+                )
             for name in names:
                 _check_fit(name, fields[name], saved)
             hosts = _hosts(saved, topology)
             found = Copy(step, deepcopy(saved.attrs))
         _restore([(saved.fields[name], fields[name]) for name in names], hosts, topology)
-        self._complete = step
-        self._drop(step)
+        self._keep(step)
         return found
 
-    def _find(self, step: int) -> _Saved:
-        for saved in self._saved:
-            if saved.step == step:
-                return saved
-        raise ArgumentError(
-            f"this rank has no copies of step {step}: it took no part in save(); resume on the "
-            "communicator that recover() passes to the program"
-        )
-
-    def _drop(self, step: int) -> None:
-        """Keep the copies of one step only."""
+    def _keep(self, step: int) -> None:
+        """Note that all ranks have the copies of a step, and drop the others."""
+        self._complete = step
         for saved in self._saved:
             if saved.step != step:
                 saved.processes.Free()
         self._saved = [saved for saved in self._saved if saved.step == step]
 
 
-def _facts(fields: Mapping[str, PencilArray], names: Sequence[str]) -> dict[str, object]:
-    """Return what all ranks must agree on about fields."""
-    specs = {name: FieldSpec.of(fields[name]) for name in names}
-    return {"fields": str(specs), "pencils": [fields[name].pencil for name in names]}
-
-
-def _numbers_and_texts(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that ranks can compare; others may have another text on each rank."""
-    kinds = bool, int, float, complex, str, np.generic
-    return {f"attrs[{name!r}]": one for name, one in attrs.items() if isinstance(one, kinds)}
-
-
 def _topology(fields: object) -> Topology:
-    values = list(fields.values()) if isinstance(fields, Mapping) else []
-    return topology_among(values)
+    return topology_among(list(fields.values()) if isinstance(fields, Mapping) else [])
 
 
-def _check_fields(fields: Mapping[str, PencilArray], topology: Topology) -> None:
+def _check(agree: agreed, fields: Mapping[str, PencilArray], topology: Topology) -> list[str]:
+    """Check fields, record what all ranks must agree on about them, and return their names."""
+    names = read_fields(fields)
     for name, u in fields.items():
         check_field(name, u)
         if u.pencil.size != topology.comm.size or u.pencil.rank != topology.rank:
             raise PencilMismatchError(
                 f"{name} is on other processes than the other fields; save it in other BuddyCopies"
             )
+    specs = {name: FieldSpec.of(fields[name]) for name in names}
+    agree(fields=str(specs), pencils=[fields[name].pencil for name in names])
+    return names
 
 
 def _check_fit(name: str, u: PencilArray, saved: _Saved) -> None:
@@ -244,13 +230,6 @@ def _distance(topology: Topology) -> int:
     widest = int(np.unique(nodes, return_counts=True)[1].max())  # ranks of a node
     ways = {max(1, size // 2): None, 1: None, min(widest, size - 1): None}
     return max(ways, key=lambda way: int((nodes != np.roll(nodes, -way)).sum()))
-
-
-def _copied(u: PencilArray, spec: FieldSpec, origin: int) -> _Blocks:
-    """Copy the own block, and allocate one for the copy of that of another rank; local."""
-    layout = u.extent.layout
-    copy = np.empty((*spec.components, *layout.box(origin).shape), spec.dtype)
-    return _Blocks(layout, spec, (np.array(u.local, order="C"), copy))
 
 
 def _exchange(topology: Topology, distance: int, blocks: Sequence[tuple[Array, Array]]) -> None:
@@ -292,24 +271,17 @@ def _restore(
     topology: Topology,
 ) -> None:
     """Fill fields: first with blocks of ranks that live, then with copies. *Collective*."""
-    buffers = Buffers()
+    buffers, exchanges, prepared = Buffers(), [], []
     moves = [(kept, u, number) for kept, u in pairs for number in range(2)]
-    exchanges = [
-        Exchange(
-            topology,
-            [_messages(kept, u, number, hosts, topology.rank)],
-            axes=u.extent.layout.ndim,
-            method=Messages.name,
-            buffers=buffers,
+    for kept, u, number in moves:
+        spec, axes = _messages(kept, u, number, hosts, topology.rank), u.extent.layout.ndim
+        exchanges.append(
+            Exchange(topology, [spec], axes=axes, method=Messages.name, buffers=buffers)
         )
-        for kept, u, number in moves
-    ]
     try:
         with agreed(topology.comm, "BuddyCopies.resume"):  # one rank may have no memory
-            prepared = [
-                exchange.prepare([kept.blocks[number]], [u.local])
-                for exchange, (kept, u, number) in zip(exchanges, moves, strict=True)
-            ]
+            for exchange, (kept, u, number) in zip(exchanges, moves, strict=True):
+                prepared.append(exchange.prepare([kept.blocks[number]], [u.local]))
             for each in prepared:
                 each.reserve()
         for each in prepared:
@@ -325,23 +297,20 @@ def _messages(
     kept: _Blocks, u: PencilArray, number: int, hosts: Sequence[tuple[int, int]], rank: int
 ) -> MessageSpec:
     """List what a rank sends of its block of this number, and receives of those of others."""
-    target, mine = u.extent.layout, u.extent.box
-    held = [owner for owner, host in enumerate(hosts) if host == (rank, number)]
-    source = held[0] if held else None
-    sends, recvs = redistribution(kept.layout, target, source, rank)
-    home = None if source is None else kept.layout.box(source)
-    return MessageSpec(
-        [_block(m.box, home, target.box(m.dest), m.dest) for m in sends if home is not None],
-        [
-            _block(m.box, mine, kept.layout.box(m.source), hosts[m.source][0])
-            for m in recvs
-            if hosts[m.source][1] == number
-        ],
-        kept.spec.components,
-        kept.spec.dtype,
-    )
 
+    def block(box: Box, own: Box, other: Box, peer: int) -> MessageBlock:
+        starts = tuple(part.start for part in box.slices(other.start))
+        return MessageBlock(peer, box.slices(own.start), starts)
 
-def _block(box: Box, own: Box, other: Box, peer: int) -> MessageBlock:
-    starts = tuple(part.start for part in box.slices(other.start))
-    return MessageBlock(peer, box.slices(own.start), starts)
+    old, new = kept.layout, u.extent.layout
+    source = next((owner for owner, host in enumerate(hosts) if host == (rank, number)), None)
+    sends, recvs = redistribution(old, new, source, rank)
+    sent = []
+    if source is not None:
+        sent = [block(m.box, old.box(source), new.box(m.dest), m.dest) for m in sends]
+    received = [
+        block(m.box, u.extent.box, old.box(m.source), hosts[m.source][0])
+        for m in recvs
+        if hosts[m.source][1] == number
+    ]
+    return MessageSpec(sent, received, kept.spec.components, kept.spec.dtype)

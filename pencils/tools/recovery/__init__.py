@@ -3,7 +3,7 @@
 Needs an MPI library with User-Level Failure Mitigation, such as Open MPI 5.
 """
 
-from pencils.recovery.copies import BuddyCopies
-from pencils.recovery.survivors import recover
+from pencils.tools.recovery.copies import BuddyCopies, Copy
+from pencils.tools.recovery.survivors import recover
 
-__all__ = ["BuddyCopies", "recover"]
+__all__ = ["BuddyCopies", "Copy", "recover"]

@@ -20,6 +20,7 @@ from functools import partial
 from math import inf
 from threading import Timer
 from time import monotonic, perf_counter, sleep
+from types import SimpleNamespace
 from typing import NoReturn, TypeVar
 
 from pencils.comm import failure, progress
@@ -119,12 +120,27 @@ def recover(
     checked = partial(_checked, program, least)
     if user.size == 1:
         return checked(user)
-    _check_library()
+    name = MPI.Get_library_version().partition("\n")[0].partition(",")[0]
+    if is_simulated() or not name.startswith("Open MPI") or not hasattr(MPI.Comm, "Shrink"):
+        raise NotImplementedError(_NEEDED.format(found=f"this is {' '.join(name.split())}"))
+    if os.environ.get(_ENABLED, "0").lower() not in {"1", "true", "yes", "t", "y"}:
+        raise NotImplementedError(_NEEDED.format(found="it was started without `--with-ft ulfm`"))
     # Like Dup, and a process may have died already.
     team = failure.guard(MPI.Intracomm(user.Shrink()))
     leave_with_survivors(team)
     while True:
-        results, error = _attempt(checked, team)
+        results: list[T] = []
+        error: BaseException | None = None  # unless it follows from a loss
+        try:
+            failure.meet(team)
+            results = [checked(team)]
+        except (Exception, SystemExit) as raised:
+            LOG.debug("the program was left by an error", exc_info=True)
+            if not failure.lost():
+                if not isinstance(raised, MPI.Exception):
+                    sleep(_GRACE)
+                failure.revoke()
+                error = raised
         if agree(team, here=bool(results)):
             return results[0]
         team = _next_team(team, error, least)
@@ -139,35 +155,6 @@ def _checked(program: Callable[[MPI.Intracomm], T], least: int, team: MPI.Intrac
     return program(team)
 
 
-def _check_library() -> None:
-    """Raise if MPI does not go on when a process dies; local."""
-    name = MPI.Get_library_version().partition("\n")[0].partition(",")[0]
-    if is_simulated() or not name.startswith("Open MPI") or not hasattr(MPI.Comm, "Shrink"):
-        raise NotImplementedError(_NEEDED.format(found=f"this is {' '.join(name.split())}"))
-    if os.environ.get(_ENABLED, "0").lower() not in {"1", "true", "yes", "t", "y"}:
-        raise NotImplementedError(_NEEDED.format(found="it was started without `--with-ft ulfm`"))
-
-
-def _attempt(
-    program: Callable[[MPI.Intracomm], T], team: MPI.Intracomm
-) -> tuple[list[T], BaseException | None]:
-    """Call the program; return its result, if any, and its error, unless it follows from a loss.
-
-    *Collective*.
-    """
-    try:
-        failure.meet(team)
-        return [program(team)], None
-    except (Exception, SystemExit) as error:
-        LOG.debug("the program was left by an error", exc_info=True)
-        if failure.lost():
-            return [], None
-        if not isinstance(error, MPI.Exception):
-            sleep(_GRACE)
-        failure.revoke()
-        return [], error
-
-
 def _next_team(team: MPI.Intracomm, error: BaseException | None, least: int) -> MPI.Intracomm:
     """Return a communicator of the processes that are left. *Collective*.
 
@@ -177,7 +164,13 @@ def _next_team(team: MPI.Intracomm, error: BaseException | None, least: int) -> 
     begin, before = perf_counter(), team.size
     innocent: bool | None = None
     for _ in range(before):  # again if one more has died
-        team = _shrunk(team)
+        failure.revoke()
+        progress.forget()
+        comms = failure.forget()  # all are given up
+        left = shrink(team)
+        abandon(comms)
+        leave_with_survivors(left)
+        team = failure.guard(left)
         innocent = agree(team, here=error is None or isinstance(error, MPI.Exception))
         if innocent is not None:
             break
@@ -192,28 +185,20 @@ def _next_team(team: MPI.Intracomm, error: BaseException | None, least: int) -> 
     return team
 
 
-def _shrunk(team: MPI.Intracomm) -> MPI.Intracomm:
-    """Give up all communicators, and return one of the processes that are left. *Collective*."""
-    failure.revoke()
-    progress.forget()
-    comms = failure.forget()
-    left = shrink(team)
-    abandon(comms)
-    leave_with_survivors(left)
-    return failure.guard(left)
-
-
 def _raise_together(team: MPI.Intracomm, error: BaseException | None) -> NoReturn:
     """Raise the error of this rank, or else that of the first one that has any. *Collective*."""
-    mine = None if error is None else _fault(error)
+    mine = Fault.of(error) if isinstance(error, Exception) else None
+    if isinstance(error, SystemExit):
+        mine = Fault(RuntimeError, f"left the program by {shown(error)}", None)
     faults: list[Fault | None] = []
     try:
         faults = team.allgather(mine)
     except RanksLostError:  # one more has died
         if mine is None:
             raise
-    if isinstance(error, SystemExit):
-        leave_with(error.code)
+    if isinstance(error, SystemExit):  # the status is the argument of `sys.exit`
+        code = error.code
+        _state().status = code if isinstance(code, int) else int(code is not None)
     if error is not None:
         raise error
     for rank, fault in enumerate(faults):
@@ -225,24 +210,8 @@ def _raise_together(team: MPI.Intracomm, error: BaseException | None) -> NoRetur
     )
 
 
-def _fault(error: BaseException) -> Fault:
-    if isinstance(error, Exception):
-        return Fault.of(error)
-    return Fault(RuntimeError, f"left the program by {shown(error)}", None)
-
-
-class _State:
-    def __init__(self) -> None:
-        self.comm: MPI.Intracomm | None = None  # of the survivors
-        self.status: int | None = None
-
-
-_state = PerProcess(_State)
-
-
-def leave_with(status: object) -> None:
-    """Set the exit status, as the argument of `sys.exit`; without it, it is found out."""
-    _state().status = status if isinstance(status, int) else int(status is not None)
+# Of each process: the communicator of the survivors, and the exit status if it is known.
+_state = PerProcess(lambda: SimpleNamespace(comm=None, status=None))
 
 
 def leave_with_survivors(comm: MPI.Intracomm) -> None:
@@ -256,35 +225,34 @@ def _leave() -> None:
     """End the process if others have died, after what else was registered for its end."""
     if MPI.Is_finalized():
         return
+    state = _state()
+
+    def meet() -> bool:
+        """Wait for the other survivors; return whether all have come."""
+        end = monotonic() + _LEAVING
+        with suppress(Exception):  # more ranks have died, or have failed
+            return failure.wait_while(state.comm.Ibarrier(), lambda: monotonic() < end)
+        return False
+
     # A process that has just died is noticed here, and not within MPI_Finalize.
-    all_leave = _meet()
+    all_leave = meet()
     if not MPI.COMM_WORLD.Get_failed().size:
-        if not all_leave:  # MPI_Finalize waits for one that is still at work
-            return
-        # One that dies now may let MPI_Finalize wait without end, after Python has ended.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, _FINALIZING)
+        if all_leave:  # else MPI_Finalize waits for one that is still at work
+            # One that dies now may let MPI_Finalize wait without end, after Python has ended.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, _FINALIZING)
         return
     atexit.unregister(_leave)
     # Those that were registered before are called later.
     atexit._run_exitfuncs()  # noqa: SLF001
-    _meet()
-    status = _state().status
+    meet()
+    status = state.status
     if status is None:
         status = int(hasattr(sys, "last_value"))  # an error that was not caught
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # none, broken, closed
             stream.flush()
     os._exit(status)
-
-
-def _meet() -> bool:
-    """Wait for the other survivors; return whether all have come."""
-    comm, end = _state().comm, monotonic() + _LEAVING
-    with suppress(Exception):  # more ranks have died, or have failed
-        assert comm is not None
-        return failure.wait_while(comm.Ibarrier(), lambda: monotonic() < end)
-    return False
 
 
 def agree(comm: MPI.Intracomm, *, here: bool) -> bool | None:
@@ -317,17 +285,17 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
 
     The process is killed if it takes longer than `PATIENCE` seconds.
     """
-    limit = Timer(PATIENCE, _end)
+
+    def end() -> None:
+        late = _LATE.format(what="make a communicator", seconds=PATIENCE)
+        sys.stderr.write(f"pencils: {late}\n")
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    limit = Timer(PATIENCE, end)
     limit.daemon = True
     limit.start()
     try:
         return MPI.Intracomm(comm.Shrink())
     finally:
         limit.cancel()
-
-
-def _end() -> None:
-    late = _LATE.format(what="make a communicator", seconds=PATIENCE)
-    sys.stderr.write(f"pencils: {late}\n")
-    sys.stderr.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
