@@ -83,12 +83,14 @@ class Field:
         return cls.in_frame(pencil, frame_of(pencil, singletons, halo, trimmed), padded)
 
     @classmethod
-    def in_frame(cls, pencil: Pencil, frame: BlockLayout, padded: Array) -> Self:
-        """Wrap a block that is known to fit in a frame of the pencil."""
+    def in_frame(
+        cls, pencil: Pencil, frame: BlockLayout, padded: Array, kind: BlockType | None = None
+    ) -> Self:
+        """Wrap a block that is known to fit in a frame of the pencil; with its kind if known."""
         new = _new(cls)
         new._pencil = pencil
         new._frame = frame
-        new._kind = None
+        new._kind = kind
         new._padded = padded
         new._local = padded if frame.inside is None else padded[frame.inside]
         return new
@@ -365,16 +367,3 @@ class Field:
     def _repr_html_(self) -> str:
         """Return a picture for notebooks; local."""
         return card(repr(self), svg(self.pencil.layout, self.pencil.rank))
-
-
-def on_same_points(u: F, frame: BlockLayout, block: Array, kind: BlockType | None = None) -> F:
-    """Wrap an own block on the pencil of `u`, in a bare frame, with its kind if this is known.
-
-    It does what `in_frame` does for results of operators, where each call counts.
-    """
-    new = _new(type(u))
-    new._pencil = u._pencil
-    new._frame = frame
-    new._kind = kind
-    new._padded = new._local = block
-    return new

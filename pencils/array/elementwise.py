@@ -1,9 +1,10 @@
-"""Elementwise functions on the blocks of fields, with and without checks of the operands.
+"""Elementwise functions and operators of fields: ``u + v``, ``np.sin(u)``; never communicate.
 
-`Direct` applies them to blocks where there is nothing to check: fields whose bare frames are the
-same object have the same own block and the same singleton dimensions, and numbers fit any field.
-All other operands are left to `elementwise`. Large results are written to memory of the pool, small
-ones to what NumPy allocates. Of which kind a result is, is found once for the kinds of operands.
+`Direct` applies a ufunc to own blocks where there is nothing to check: fields whose bare frames are
+the same object have the same own block and the same singleton dimensions, and numbers fit any
+field. All other operands go through `elementwise`. Large results are written to memory of the pool,
+small ones to what NumPy allocates. Of which kind a result is, is found once for the kinds of
+operands.
 """
 
 from __future__ import annotations
@@ -11,26 +12,32 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
 from pencils.array.allocation import Array, BlockLayout, frame_of, is_c_ordered
-from pencils.array.base import Field, checks, on_same_points
+from pencils.array.base import Field, checks
 from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
+from pencils.array.signatures import Operand
 from pencils.comm import pool
 from pencils.comm.progress import poll, slabs, under_way
 from pencils.pencil import Pencil
 
+F = TypeVar("F", bound=Field)
+Operation = Callable[[Any, Any], Any]
+
 # Types of numbers, with what `numpy.ufunc.resolve_dtypes` takes for them.
 NUMBERS: dict[type, Any] = {int: int, float: float, complex: complex, bool: np.dtype(bool)}
 NUMBERS |= {np.dtype(char).type: np.dtype(char) for char in "?bBhHiIlLqQefdgFDG"}
-LEAST = pool.LEAST
 
-F = TypeVar("F", bound=Field)
-
+_MISSING = object()
+_ELSEWHERE = object()  # instead of an element type: NumPy allocates the result
 _array = np.ndarray
-ELSEWHERE = object()  # instead of an element type: NumPy allocates the result
+_new_block = pool.new_block
+_in_frame: Any = vars(Field)["in_frame"].__func__  # as a method it takes longer to find
+_divmod: Any = np.divmod
+_matmul: Any = np.matmul
 
 
 class Direct:
@@ -44,17 +51,12 @@ class Direct:
         Another spelling of it for two operands, like `operator.add`.
     """
 
-    __slots__ = ("_kinds", "operation", "ufunc")
+    __slots__ = ("_dtypes", "operation", "ufunc")
 
     def __init__(self, ufunc: np.ufunc, operation: Callable[..., Any] | None = None) -> None:
         self.ufunc: Callable[..., Any] = ufunc
         self.operation = operation or ufunc
-        # By the element types of operands, or the types of numbers: that of the result.
-        self._kinds: dict[Any, Any] = {}
-
-    def unary(self, u: F) -> F:
-        """Return a field of the values of the function of one field."""
-        return self.apply(u, self, u._local)
+        self._dtypes: dict[Any, Any] = {}
 
     def apply(self, u: F, key: object, *parts: Any) -> F:
         """Return a field like `u` of the values for numbers and own blocks, that of `u` included.
@@ -67,10 +69,8 @@ class Direct:
             return self.apply_first(u, key, *parts)
         if under_way.on:
             poll()
-        if made.small:
-            return on_same_points(u, made.frame, self.operation(*parts), made)
-        block = fill(self.ufunc, parts, made.new_block())
-        return on_same_points(u, made.frame, block, made)
+        block = self.operation(*parts) if made.small else fill(self.ufunc, parts, made.new_block())
+        return _in_frame(type(u), u._pencil, made.frame, block, made)  # type: ignore[no-any-return]
 
     def apply_first(self, u: F, key: object, *parts: Any) -> F:
         """Do what `apply` does, and keep the kind of the result under `key` if it is known."""
@@ -81,31 +81,31 @@ class Direct:
         kind = u.kind
         frame, shape = kind.frame, kind.shape
         arrays = [part for part in parts if isinstance(part, _array)]
-        dtype = self.result_type(tuple([getattr(part, "dtype", type(part)) for part in parts]))
-        if dtype is ELSEWHERE or any(array.shape != shape for array in arrays):
-            return wrap(u, frame, self.operation(*parts))
+        dtype = self.result_type(parts)
+        if dtype is _ELSEWHERE or any(array.shape != shape for array in arrays):
+            return as_field(self.operation(*parts), None, u.pencil, frame.singletons, u)
         if kind.small:
-            new = wrap(u, frame, self.operation(*parts))
+            block = frame.ordered(np.asarray(self.operation(*parts)))
         else:
             block = fill(self.ufunc, parts, frame.make(shape, dtype))
-            new = on_same_points(u, frame, block)
+        new = u.in_frame(u.pencil, frame, block)
         if kind.c_ordered and all(map(is_c_ordered, arrays)):
             kind.results[key] = new.kind
         return new
 
-    def result_type(self, kinds: tuple[Any, ...]) -> Any:
-        """Element type of a result that is to lie in the pool; `ELSEWHERE` for others."""
-        return self._kinds.get(kinds) or self._resolve(kinds)
-
-    def _resolve(self, kinds: tuple[Any, ...]) -> Any:
-        given = [NUMBERS.get(kind, kind) for kind in kinds]
-        found = None
-        if all(getattr(kind, "kind", "f") in "biufc" for kind in given):
-            with suppress(TypeError, ValueError):  # there is no such function: NumPy will raise
-                found = self.ufunc.resolve_dtypes((*given, None))[-1]  # type: ignore[attr-defined]
-        kept = found if found is not None and found.kind in "biufc" else ELSEWHERE
-        self._kinds[kinds] = kept
-        return kept
+    def result_type(self, parts: Sequence[Any]) -> Any:
+        """Element type of a result that is to lie in the pool; `_ELSEWHERE` for others."""
+        kinds = tuple([getattr(part, "dtype", type(part)) for part in parts])
+        found = self._dtypes.get(kinds)
+        if found is None:
+            given = [NUMBERS.get(kind, kind) for kind in kinds]
+            found = _ELSEWHERE
+            if all(getattr(kind, "kind", "f") in "biufc" for kind in given):
+                with suppress(TypeError, ValueError):  # no such function: NumPy will raise
+                    dtype = self.ufunc.resolve_dtypes((*given, None))[-1]  # type: ignore[attr-defined]
+                    found = dtype if dtype.kind in "biufc" else _ELSEWHERE
+            self._dtypes[kinds] = found
+        return found
 
 
 def try_on_one(
@@ -140,10 +140,7 @@ def fill(ufunc: Callable[..., Any], operands: Sequence[Any], out: Array) -> Arra
     return out
 
 
-def wrap(u: F, frame: BlockLayout, block: Any) -> F:
-    """Make a field like `u` of an own block, which is copied if it is not in memory order."""
-    return on_same_points(u, frame, frame.ordered(np.asarray(block)))
-
+# Calls of ufuncs.
 
 # NumPy's own elementwise functions with one result.
 _DIRECT = {
@@ -183,10 +180,10 @@ def compute(
             key.append(type(operand))
         else:
             return None
-    if out is not None:
-        return _compute_into(out, ufunc, parts)
-    found: Field = on_blocks.apply(u, tuple(key), *parts)
-    return found
+    if out is None:
+        found: Field = on_blocks.apply(u, tuple(key), *parts)
+        return found
+    return _compute_into(out, ufunc, parts)
 
 
 def _compute_into(out: Field, ufunc: np.ufunc, parts: Sequence[Any]) -> Field:
@@ -200,28 +197,8 @@ def _compute_into(out: Field, ufunc: np.ufunc, parts: Sequence[Any]) -> Field:
     return out
 
 
-def room_for(function: Any, parts: list[Any], frame: BlockLayout) -> Array | None:
-    """Return memory of the pool for what a function gives, or None if NumPy is to allocate it.
-
-    The parts are those of the operands on this rank.
-    """
-    on_blocks = _DIRECT.get(function)
-    arrays = [part for part in parts if isinstance(part, _array)]
-    if on_blocks is None or sum(part.nbytes for part in arrays) < LEAST:
-        return None
-    kinds = tuple([getattr(part, "dtype", type(part)) for part in parts])
-    dtype = on_blocks.result_type(kinds)
-    if dtype is ELSEWHERE:
-        return None
-    shape = np.broadcast_shapes(*(part.shape for part in arrays))
-    return frame.make(shape, dtype)
-
-
-# Operands that are to be checked.
-
-
 def elementwise(func: Callable[..., Any], inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run `func` on the local parts of its inputs and wrap what it returns."""
+    """Check operands, run `func` on their local parts, and wrap what it returns."""
     out = kwargs.pop("out", None)
     where = kwargs.pop("where", True)
     outs = out if isinstance(out, tuple) else (out,)
@@ -246,26 +223,20 @@ def elementwise(func: Callable[..., Any], inputs: Sequence[Any], kwargs: dict[st
             check_fits(singletons, target, pencil)
         buffers = tuple(None if target is None else target.local for target in outs)
         kwargs["out"] = buffers if isinstance(out, tuple) else buffers[0]
-    result = _evaluate(func, parts, kwargs, frame_of(pencil, singletons))
-    if where is True and not getattr(result, "size", True) and _may_be_tried(func):
-        kwargs.pop("out", None)
-        try_on_one(func, parts, fields, **kwargs)
+    result = _evaluate(func, parts, kwargs, frame_of(pencil, singletons), fields)
     if checks.on:
         for target in targets:
             target.mark_written()
+    like = fields[0]
     if not isinstance(result, tuple):
-        return as_field(result, outs[0], pencil, singletons, fields[0])
-    outs = outs if targets else (None,) * len(result)
-    return tuple(
-        as_field(part, target, pencil, singletons, fields[0])
-        for part, target in zip(result, outs, strict=True)
-    )
+        return as_field(result, outs[0], pencil, singletons, like)
+    pairs = zip(result, outs if targets else (None,) * len(result), strict=True)
+    return tuple(as_field(part, target, pencil, singletons, like) for part, target in pairs)
 
 
 def _own_parts(operands: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
     """Cut the own blocks out of operands; also the dimensions along which all are singletons."""
-    parts = []
-    singletons = everywhere(pencil.ndim)
+    parts, singletons = [], everywhere(pencil.ndim)
     for operand in operands:
         part, along = local_part(operand, pencil)
         parts.append(part)
@@ -273,30 +244,34 @@ def _own_parts(operands: Sequence[Any], pencil: Pencil) -> tuple[list[Any], froz
     return parts, singletons
 
 
-def _may_be_tried(func: Callable[..., Any]) -> bool:
-    """Whether a function is one of NumPy's that refuse types and numbers, not values."""
-    if func is operator.pow:
-        return True
-    return isinstance(func, np.ufunc) and getattr(np, func.__name__, None) is func
-
-
 def _evaluate(
-    func: Callable[..., Any], parts: list[Any], kwargs: dict[str, Any], frame: BlockLayout
+    func: Callable[..., Any],
+    parts: Sequence[Any],
+    kwargs: dict[str, Any],
+    frame: BlockLayout,
+    fields: Sequence[Field],
 ) -> Any:
-    """Run a function on local parts."""
+    """Run a function on local parts: of a ufunc, large results lie in the pool."""
     if under_way.on:
         poll()
-    room = None if kwargs else room_for(func, parts, frame)
-    return func(*parts, **kwargs) if room is None else fill(func, parts, room)
+    on_blocks = None if kwargs else _DIRECT.get(func)  # type: ignore[call-overload]
+    arrays = [] if on_blocks is None else [part for part in parts if isinstance(part, _array)]
+    if on_blocks is not None and sum([part.nbytes for part in arrays]) >= pool.LEAST:
+        dtype = on_blocks.result_type(parts)
+        if dtype is not _ELSEWHERE:
+            shape = np.broadcast_shapes(*(part.shape for part in arrays))
+            return fill(func, parts, frame.make(shape, dtype))
+    result = func(*parts, **kwargs)
+    if "where" not in kwargs and not getattr(result, "size", True):
+        kwargs.pop("out", None)
+        # Ufuncs of NumPy itself, and powers, refuse types and numbers, and not values.
+        known = isinstance(func, np.ufunc) and getattr(np, func.__name__, None) is func
+        if known or func is operator.pow:
+            try_on_one(func, parts, fields, **kwargs)
+    return result
 
 
-def as_field(
-    result: Any,
-    out: Field | None,
-    pencil: Pencil,
-    singletons: frozenset[int],
-    like: Field,
-) -> Field:
+def as_field(result: Any, out: F | None, pencil: Pencil, singletons: frozenset[int], like: F) -> F:
     """Return `out`, or a field like another one of a new own block."""
     if out is not None:
         return out
@@ -307,4 +282,194 @@ def as_field(
             "the result would hold Python objects, which cannot be distributed; "
             "compute it from u.local"
         )
-    return type(like).in_frame(pencil, frame, block)
+    return like.in_frame(pencil, frame, block)
+
+
+# Operators.
+
+
+def _takes_no_part(other: object) -> bool:
+    """Whether an operand takes no part in ufuncs: then Python asks it for the result."""
+    return getattr(other, "__array_ufunc__", _MISSING) is None
+
+
+def _forward(
+    operation: Operation, ufunc: Any, checked: Operation | None = None
+) -> Callable[[F, Operand], F]:
+    """Make the method for ``u + v``; `checked` takes the operands that are to be checked.
+
+    It does what `Direct.apply` does without calling it: one call more is a tenth of ``u + v``.
+    """
+    on_blocks, elsewhere = Direct(ufunc, operation), checked or ufunc
+
+    def method(self: Any, other: Any) -> Any:
+        kind = self._kind or self.kind
+        key: Any = on_blocks
+        if type(other) is type(self):
+            operand, fellow = other._local, other._kind or other.kind
+            if fellow is not kind:
+                if fellow.frame is not kind.frame:
+                    return elsewhere(self, other)
+                key = on_blocks, fellow
+        else:
+            operand, key = other, (on_blocks, type(other))
+        made = kind.results.get(key)
+        if made is None:
+            if operand is other and type(other) not in NUMBERS:
+                return NotImplemented if _takes_no_part(other) else elsewhere(self, other)
+            return on_blocks.apply_first(self, key, self._local, operand)
+        if under_way.on:
+            return on_blocks.apply(self, key, self._local, operand)
+        if made.small:
+            block = operation(self._local, operand)
+        else:
+            out = _array(made.shape, made.dtype, _new_block(made.nbytes, 0))
+            block = ufunc(self._local, operand, out)
+        return _in_frame(type(self), self._pencil, made.frame, block, made)
+
+    return method
+
+
+def _reflected(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
+    """Make the method for ``2 + u``."""
+    on_blocks = Direct(ufunc, operation)
+
+    def method(self: Any, other: Any) -> Any:
+        if type(other) in NUMBERS:
+            return on_blocks.apply(self, (on_blocks, type(other)), other, self._local)
+        return NotImplemented if _takes_no_part(other) else ufunc(other, self)
+
+    return method
+
+
+def _in_place(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
+    """Make the method for ``u += v``."""
+
+    def method(self: Any, other: Any) -> Any:
+        if under_way.on:
+            poll()
+        kind = type(other)
+        if kind is type(self) and other._frame.bare is self._frame.bare:
+            operation(self._local, other._local)
+        elif kind in NUMBERS:
+            operation(self._local, other)
+        else:
+            return ufunc(self, other, out=(self,))
+        if checks.on:
+            self.mark_written()
+        return self
+
+    return method
+
+
+def _unary(ufunc: Any) -> Callable[[F], F]:
+    """Make the method for ``-u``."""
+    on_blocks = Direct(ufunc)
+    return lambda self: on_blocks.apply(self, on_blocks, self._local)
+
+
+def _on_elements(operation: Operation) -> Operation:
+    """Apply an operation to blocks where it is more than its ufunc."""
+    return lambda u, other: elementwise(operation, (u, other), {})
+
+
+# NumPy may compute ``block**number`` for these without `numpy.power`, which is faster, and differs
+# where values are infinite. So must blocks of all sizes.
+_SIMPLE = (-1, 0, 0.5, 1, 2)
+_POWERS: dict[complex, Callable[[Any], Any]] = {0.5: _unary(np.sqrt), 2: _unary(np.square)}
+
+
+class Operators(Field):
+    """What Python's operators do with fields: elementwise, and without communication."""
+
+    __slots__ = ()
+
+    __add__ = _forward(operator.add, np.add)
+    __sub__ = _forward(operator.sub, np.subtract)
+    __mul__ = _forward(operator.mul, np.multiply)
+    __truediv__ = _forward(operator.truediv, np.true_divide)
+    __floordiv__ = _forward(operator.floordiv, np.floor_divide)
+    __mod__ = _forward(operator.mod, np.remainder)
+    __and__ = _forward(operator.and_, np.bitwise_and)
+    __or__ = _forward(operator.or_, np.bitwise_or)
+    __xor__ = _forward(operator.xor, np.bitwise_xor)
+    __lshift__ = _forward(operator.lshift, np.left_shift)
+    __rshift__ = _forward(operator.rshift, np.right_shift)
+    __lt__ = _forward(operator.lt, np.less)
+    __le__ = _forward(operator.le, np.less_equal)
+    __gt__ = _forward(operator.gt, np.greater)
+    __ge__ = _forward(operator.ge, np.greater_equal)
+    if TYPE_CHECKING:  # otherwise these return what those of `object` do
+
+        def __eq__(self, other: Operand) -> Self: ...  # type: ignore[override]
+        def __ne__(self, other: Operand) -> Self: ...  # type: ignore[override]
+
+    else:  # comparisons of records are not ufuncs
+        __eq__ = _forward(operator.eq, np.equal, _on_elements(operator.eq))
+        __ne__ = _forward(operator.ne, np.not_equal, _on_elements(operator.ne))
+    __hash__ = None  # type: ignore[assignment]
+
+    __radd__ = _reflected(operator.add, np.add)
+    __rsub__ = _reflected(operator.sub, np.subtract)
+    __rmul__ = _reflected(operator.mul, np.multiply)
+    __rtruediv__ = _reflected(operator.truediv, np.true_divide)
+    __rfloordiv__ = _reflected(operator.floordiv, np.floor_divide)
+    __rmod__ = _reflected(operator.mod, np.remainder)
+    __rpow__ = _reflected(operator.pow, np.power)
+    __rand__ = _reflected(operator.and_, np.bitwise_and)
+    __ror__ = _reflected(operator.or_, np.bitwise_or)
+    __rxor__ = _reflected(operator.xor, np.bitwise_xor)
+    __rlshift__ = _reflected(operator.lshift, np.left_shift)
+    __rrshift__ = _reflected(operator.rshift, np.right_shift)
+
+    __iadd__ = _in_place(operator.iadd, np.add)
+    __isub__ = _in_place(operator.isub, np.subtract)
+    __imul__ = _in_place(operator.imul, np.multiply)
+    __itruediv__ = _in_place(operator.itruediv, np.true_divide)
+    __ifloordiv__ = _in_place(operator.ifloordiv, np.floor_divide)
+    __imod__ = _in_place(operator.imod, np.remainder)
+    __iand__ = _in_place(operator.iand, np.bitwise_and)
+    __ior__ = _in_place(operator.ior, np.bitwise_or)
+    __ixor__ = _in_place(operator.ixor, np.bitwise_xor)
+    __ilshift__ = _in_place(operator.ilshift, np.left_shift)
+    __irshift__ = _in_place(operator.irshift, np.right_shift)
+
+    __neg__ = _unary(np.negative)
+    __pos__ = _unary(np.positive)
+    __abs__ = _unary(np.absolute)
+    __invert__ = _unary(np.invert)
+
+    _power = _forward(operator.pow, np.power, _on_elements(operator.pow))
+    _power_in_place = _in_place(operator.ipow, np.power)
+
+    def __pow__(self, other: Operand) -> Self:
+        kind: Any = type(other)
+        if kind not in NUMBERS or other not in _SIMPLE:
+            return self._power(other)
+        if kind in {int, float} and other in _POWERS and self.dtype.kind in "fc":
+            return _POWERS[other](self)  # type: ignore[no-any-return]
+        if not self._local.size:
+            try_on_one(operator.pow, (self._local, other), (self,))
+        return as_field(self._local**other, None, self._pencil, self.singletons, self)
+
+    def __ipow__(self, other: Operand) -> Self:
+        if not self._local.size and type(other) in NUMBERS:
+            try_on_one(operator.pow, (self._local, other), (self,))
+        return self._power_in_place(other)
+
+    def __divmod__(self, other: Operand) -> tuple[Self, Self]:
+        return NotImplemented if _takes_no_part(other) else _divmod(self, other)
+
+    def __rdivmod__(self, other: Operand) -> tuple[Self, Self]:
+        return NotImplemented if _takes_no_part(other) else _divmod(other, self)
+
+    if not TYPE_CHECKING:  # without meaning for fields: the ufunc raises
+
+        def __matmul__(self, other: Any) -> Any:
+            return NotImplemented if _takes_no_part(other) else _matmul(self, other)
+
+        def __rmatmul__(self, other: Any) -> Any:
+            return NotImplemented if _takes_no_part(other) else _matmul(other, self)
+
+        def __imatmul__(self, other: Any) -> Self:
+            return _matmul(self, other, out=(self,))

@@ -1,24 +1,30 @@
-"""The common part of all reductions: each rank reduces its own block, then the ranks combine."""
+"""What reductions have in common: each rank reduces its own block, then the ranks combine.
+
+`reduce_field` is the way of all of them but `arg_extremum`. Where all elements are reduced, it
+keeps what the first call has prepared.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, as_value, frame_of, memory_axes
+from pencils.array.allocation import Array, as_value
 from pencils.array.base import Field
+from pencils.array.elementwise import as_field
 from pencils.array.operands import check_fits, common_pencil, local_part, signature
 from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.comm.reduce import (
     EXTREMA,
     allreduce,
     block_reducer,
+    combine,
     fold,
     folder,
     native,
@@ -32,98 +38,8 @@ from pencils.pencil import keep
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
-
-class WholeReduction:
-    """A reduction of fields of one kind, whose arguments all ranks have agreed on before.
-
-    Parameters
-    ----------
-    u : Field
-        A field of this kind.
-    call, facts
-        What all ranks agree on.
-    ufunc, dtype, result : ufunc, dtype, dtype
-        What combines two values, the type in which it does, and that of the result.
-    part : callable
-        Reduces the own blocks, as many as fields are passed, to a value of type `dtype`.
-    neutral : scalar or None
-        The value of a rank that has nothing to contribute; None if this one has.
-    """
-
-    def __init__(
-        self,
-        u: Field,
-        call: str,
-        facts: Mapping[str, object],
-        *,
-        ufunc: np.ufunc,
-        dtype: np.dtype[Any],
-        result: np.dtype[Any],
-        part: Callable[..., Any],
-        neutral: Any,
-    ) -> None:
-        self._row = PreparedAgreement(u.pencil.topology.comm, call, **facts)
-        self._ufunc = ufunc
-        self._type = result.type if dtype == result else partial(converted, result)
-        self._part = part
-        self._neutral = neutral
-        self._alone = self._row.meeting.size == 1
-        self._rows: NDArray[Any] | None = None
-        if self._row.meeting.gathers:
-            self._mine, self._rows = self._row.meeting.values(dtype)
-            self._column = self._rows[:, 0]
-            self._fold = folder(ufunc, dtype)
-
-    def __call__(self, *fields: Field) -> Any:
-        """Reduce fields of the same kinds. *Collective*."""
-        part, error, reduce = self._neutral, None, None
-        try:
-            if part is None:
-                part = self._part(*[u._local for u in fields])
-            if self._rows is None:
-                reduce = reducer(np.asarray(part).reshape(1), self._ufunc)
-            else:
-                self._mine[0] = part
-        except Exception as mine:  # noqa: BLE001 - raised on all ranks
-            error = mine
-        self._row.meet(error)
-        if self._alone:
-            return self._type(part)
-        if reduce is not None:
-            return self._type(reduce(self._row.meeting.comm)[0])
-        if self._fold is not None:
-            return self._type(self._fold(self._column.tolist()))
-        assert self._rows is not None
-        return self._type(fold(self._rows, self._ufunc)[0])
-
-
-def converted(dtype: np.dtype[Any], value: Any) -> Any:
-    """Convert a value, without warnings: only some ranks might take them for errors."""
-    with np.errstate(all="ignore"):
-        return np.asarray(value).astype(dtype)[()]
-
-
-def kept_reduction(call: str, *fields: Field) -> WholeReduction | None:
-    """Return what is prepared for fields like these, which lie on one pencil; local."""
-    return fields[0]._pencil.kept.get(_key(call, fields))
-
-
-def keep_reduction(call: str, fields: Sequence[Field], reduction: WholeReduction) -> None:
-    """Keep what is prepared for fields like these."""
-    keep(fields[0].pencil, _key(call, fields), reduction)
-
-
-def _key(call: str, fields: Sequence[Field]) -> tuple[Any, ...]:
-    return call, *[u._kind or u.kind for u in fields]
-
-
 Axis = int | Sequence[int] | None
-_ENDS = np.minimum, np.maximum
-_ROUNDING = frozenset({np.add, np.multiply})
-# Functions of extrema that take a start value.
-_WITH_INITIAL = frozenset({"min", "max", "nanmin", "nanmax"})
 NO_VALUE: Any = np._NoValue
-
 # The ufunc of each reduction; those that are not listed sum up.
 UFUNCS: dict[str, np.ufunc] = {
     "sum": np.add,
@@ -133,6 +49,10 @@ UFUNCS: dict[str, np.ufunc] = {
     "all": np.logical_and,
     "any": np.logical_or,
 }
+_ENDS = np.minimum, np.maximum
+_ROUNDING = frozenset({np.add, np.multiply})
+# Functions of extrema that take a start value.
+_WITH_INITIAL = frozenset({"min", "max", "nanmin", "nanmax"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +65,7 @@ class Reduction:
 
     field: Field
     axes: tuple[int, ...]
+    dims: frozenset[int]  # those of space among the axes
     keepdims: bool
     whole: bool
 
@@ -155,38 +76,39 @@ class Reduction:
             raise TypeError(f"{name} of a PencilArray takes no out=; use what it returns")
         whole = axis is None
         axes = range(u.ndim) if whole else sorted(as_dims("axis", axis, u.ndim))
-        return cls(u, tuple(axes), bool(keepdims), whole)
+        lead = len(u.components)
+        dims = frozenset([axis - lead for axis in axes if axis >= lead])
+        return cls(u, tuple(axes), dims, bool(keepdims), whole)
 
     @property
     def comm(self) -> MPI.Intracomm:
         """Ranks whose blocks are combined into one. *Collective* the first time."""
-        u = self.field
+        topology = self.field.pencil.topology
         if self.whole:
-            return u.pencil.topology.comm
-        return u.pencil.topology.along(u.extent.layout.grid, self._across)
+            return topology.comm
+        return topology.along(self.field.extent.layout.grid, self._across)
 
     @property
     def is_everywhere(self) -> bool:
         """Whether all ranks have the same results."""
+        if self.whole:
+            return True
+        across = self._across
         grid = self.field.extent.layout.grid.shape
-        return self.whole or all(n == 1 or axis in self._across for axis, n in enumerate(grid))
+        return all(n == 1 or axis in across for axis, n in enumerate(grid))
 
     @property
     def _across(self) -> list[int]:
         """Axes of the process grid along which ranks share a result."""
-        u = self.field
-        lead = len(u.components)
-        dims = {axis - lead for axis in self.axes if axis >= lead} | u.singletons
-        return [axis for axis, dim in enumerate(u.extent.layout.decomp) if dim in dims]
+        dims = self.dims | self.field.singletons
+        return [axis for axis, dim in enumerate(self.field.extent.layout.decomp) if dim in dims]
 
     @property
     def is_cut(self) -> bool:
         """Whether the points behind a result lie on several ranks."""
-        u, lead = self.field, len(self.field.components)
-        layout = u.extent.layout
-        along = zip(layout.decomp, layout.grid.shape, strict=True)
-        cut = {lead + dim for dim, parts in along if parts > 1 and dim not in u.singletons}
-        return not cut.isdisjoint(self.axes)
+        layout, dims = self.field.extent.layout, self.dims - self.field.singletons
+        cut = zip(layout.decomp, layout.grid.shape, strict=True)
+        return any(n > 1 and dim in dims for dim, n in cut)
 
     @property
     def contributes(self) -> bool:
@@ -205,7 +127,7 @@ class Reduction:
     def partial_shape(self) -> tuple[int, ...]:
         """Shape of the reduced own block, all axes kept."""
         extents = enumerate(self.field.local_shape)
-        return tuple(1 if axis in self.axes else extent for axis, extent in extents)
+        return tuple([1 if axis in self.axes else extent for axis, extent in extents])
 
     def finish(self, block: Array, front: int = 0) -> Any:
         """Return a reduced block with all axes kept as the scalar or the field of the user.
@@ -213,39 +135,52 @@ class Reduction:
         `front` is the number of new axes in front of it.
         """
         u = self.field
-        lead = len(u.components)
         if self.whole and not self.keepdims:
             return block.reshape(-1)[0]
         if not self.keepdims:
+            lead = len(u.components)
             block = block.squeeze(tuple(front + axis for axis in self.axes if axis < lead))
-        singletons = u.singletons | {axis - lead for axis in self.axes if axis >= lead}
-        frame = frame_of(u.pencil, frozenset(singletons))
-        return u.in_frame(u.pencil, frame, frame.ordered(block))
+        return as_field(block, None, u.pencil, u.singletons | self.dims, u)
 
 
-def reduce_plainly(
+def reduce_field(
     name: str,
     u: Field,
     axis: Axis = None,
+    dtype: DTypeLike | None = None,
     out: object = None,
     keepdims: bool = False,
+    *,
+    initial: Any = NO_VALUE,
+    where: Any = True,
+    known: bool = False,
     **options: Any,
 ) -> Any:
-    """Reduce as `reduce_field`, where its `plain` is true. *Collective*.
+    """Reduce a field over the given axes of all ranks. *Collective*.
 
-    Where all elements are reduced, what the first call has prepared is used again.
+    Where all elements are reduced, what the first call has prepared is used again, if no option
+    says how: those of `reduce_within`. `known`: `dtype` and options follow from the name and the
+    type of the field.
     """
-    if axis is None and out is None and keepdims is False:
-        kept = kept_reduction(name, u)
+    plain = (
+        axis is None
+        and keepdims is False
+        and where is True
+        and out is None
+        and initial is NO_VALUE
+        and (known or (dtype is None and not options))
+    )
+    if plain:
+        kept = u._pencil.kept.get((name, u._kind or u.kind))
         if kept is not None:
             return kept(u)
-    return reduce_field(name, u, axis, out=out, keepdims=keepdims, plain=True, **options)
-
-
-def reduce_field(name: str, u: Field, *args: Any, **options: Any) -> Any:
-    """Do what `reduce_within` prepares, with the same arguments. *Collective*."""
     with agreed(u.pencil.topology.comm, name) as agree:
-        complete = reduce_within(agree, name, u, *args, **options)
+        options |= {
+            "initial": initial,
+            "where": where,
+            "keep_as": (name, u.kind) if plain else None,
+        }
+        complete = reduce_within(agree, name, u, axis, dtype, out, keepdims, **options)
     return complete()
 
 
@@ -263,7 +198,7 @@ def reduce_within(
     ufunc: np.ufunc | None = None,
     of: Callable[[Array], Array] | None = None,
     same: Mapping[str, object] | None = None,
-    plain: bool = False,
+    keep_as: object = None,
 ) -> Callable[[], Any]:
     """Prepare to reduce over the given axes of all ranks, within an agreement; local.
 
@@ -271,10 +206,8 @@ def reduce_within(
     the function that the user called, which also names the ufunc: see `UFUNCS`. `of` is applied to
     the own block first; `dtype` must then be the type of its result. `same` are further arguments
     on which all ranks must agree. The local part is computed here: an error on one rank, whatever
-    it is, raises on all. With `plain`, the ufunc, `of` and `dtype` follow from the name and the
-    field, and nothing else is given but `axis`, `out` and `keepdims`.
+    it is, raises on all. With `keep_as`, all elements are reduced, and the call is kept under it.
     """
-    plain = plain and axis is None and out is None and keepdims is False
     ufunc = ufunc or UFUNCS.get(name, np.add)
     facts = {**signature(u), **(same or {}), "where": where is not True}
     agree(**facts)
@@ -287,8 +220,8 @@ def reduce_within(
     if result == np.float16 and ufunc in _ROUNDING and (task.whole or task.is_cut):
         kind = np.dtype(np.float32)  # as NumPy does where elements are contiguous
     neutral = _neutral(name, ufunc, kind, task.count if start is NO_VALUE else 1)
-    chosen = {"axis": task.axes, "result": result, "keepdims": task.keepdims, "initial": start}
-    agree(**chosen)
+    facts |= {"axis": task.axes, "result": result, "keepdims": task.keepdims, "initial": start}
+    agree(**facts)
     options: dict[str, Any] = {} if where is True else {"where": mask_part(where, u)}
     if task.contributes:
         block = u.local if of is None else of(u.local)
@@ -297,74 +230,95 @@ def reduce_within(
     else:
         part = np.full(task.partial_shape, neutral, kind)
     made = None
-    if plain:
-        reduce, idle = block_reducer(ufunc, kind, of), None if task.contributes else neutral
-        types = {"dtype": kind, "result": result}
-        made = WholeReduction(
-            u, name, facts | chosen, ufunc=ufunc, **types, part=reduce, neutral=idle
-        )
-    total = _Total(agree, task, ufunc, part, start, result)
+    if keep_as is not None:
+        idle, local = None if task.contributes else neutral, block_reducer(ufunc, kind, of)
+        made = prepare_whole(u, name, facts, ufunc, kind, result, local, idle)
+    axes, back = u.frame.axes(len(u.components))
+    combined = combining(agree, task, part.transpose(axes), ufunc)
 
     def complete() -> Any:
         if made is not None:
-            keep_reduction(name, [u], made)
-        return total()
+            keep(u.pencil, keep_as, made)
+        total = combined()
+        with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
+            if start is not NO_VALUE:
+                ufunc(total, start, out=total)
+            total = total.astype(result, copy=False)
+        return task.finish(total.transpose(back))
 
     return complete
 
 
-class _Total:
-    """Combines what ranks have reduced, which rides in an agreement if there is room.
+def combining(agree: agreed, task: Reduction, part: Array, ufunc: np.ufunc) -> Callable[[], Array]:
+    """Let the agreement carry what this rank has reduced, if there is room; local.
 
-    Making it is local, within the agreement; calling it, after that, is *Collective*. `start` is
-    combined with the result, unless it is `NO_VALUE`; `dtype` is the type of the result.
+    Returns what is to be called after the agreement: it returns that of all ranks. *Collective*.
     """
+    if task.is_everywhere:
+        agree.carry(part)
+    reduce = reducer(part, ufunc) if agree.carried is None else None
 
-    def __init__(
-        self,
-        agree: agreed,
-        task: Reduction,
-        ufunc: np.ufunc,
-        part: Array,
-        start: Any,
-        dtype: np.dtype[Any],
-    ) -> None:
-        self._agree, self._task, self._ufunc, self._start = agree, task, ufunc, start
-        self._dtype = dtype
-        self._axes = memory_axes(task.field.pencil.order, len(task.field.components))
-        part = part.transpose(self._axes)
-        self._shape = part.shape
-        if task.is_everywhere:
-            agree.carry(part)
-        self._reduce = reducer(part, ufunc) if agree.carried is None else None
+    def combined() -> Array:
+        if reduce is not None:
+            return reduce(task.comm)
+        assert agree.carried is not None
+        return fold(agree.carried, ufunc).reshape(part.shape)
 
-    def __call__(self) -> Any:
-        task, ufunc = self._task, self._ufunc
-        if self._reduce is None:
-            assert self._agree.carried is not None
-            total = fold(self._agree.carried, ufunc).reshape(self._shape)
-        else:
-            total = self._reduce(task.comm)
-        with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
-            if self._start is not NO_VALUE:
-                ufunc(total, self._start, out=total)
-            total = total.astype(self._dtype, copy=False)
-        axes = self._axes
-        return task.finish(total.transpose(sorted(range(total.ndim), key=axes.__getitem__)))
+    return combined
 
 
-def extent(name: str, u: Field, axis: Axis, out: object, keepdims: bool) -> tuple[Any, Any]:
-    """Return the least and the greatest values over the given axes. *Collective*."""
-    if axis is not None or out is not None or keepdims is not False:
-        lower, upper = (
-            reduce_field(name, u, axis, out=out, keepdims=keepdims, ufunc=end) for end in _ENDS
-        )
-        return lower, upper
-    with agreed(u.pencil.topology.comm, name) as agree:
-        agree(**signature(u))
-        pair = own_extent(name, u)
-        agree.carry(pair)
-    return extent_of(u.pencil.topology.comm, agree, pair)
+def prepare_whole(
+    u: Field,
+    call: str,
+    facts: Mapping[str, object],
+    ufunc: np.ufunc,
+    dtype: np.dtype[Any],
+    result: np.dtype[Any],
+    local: Callable[..., Any],
+    idle: Any,
+) -> Callable[..., Any]:
+    """Return a function that reduces all elements of fields like `u` to a value; local.
+
+    Calling it is *Collective*. All ranks have agreed on `call` and `facts`. `local` reduces the own
+    blocks of the fields to a value of type `dtype`; a rank that has nothing to contribute gives
+    `idle`, which is None on others. `result` is the type of the value that is returned.
+    """
+    agreement = PreparedAgreement(u.pencil.topology.comm, call, **facts)
+    meeting = agreement.meeting
+    convert = result.type if dtype == result else functools.partial(converted, result)
+    mine, rows = meeting.values(dtype) if meeting.gathers else (None, None)
+    column = None if rows is None else rows[:, 0]
+    fold_values = folder(ufunc, dtype)
+
+    def reduce(*fields: Field) -> Any:
+        value, error, total = idle, None, None
+        try:
+            if value is None:
+                value = local(*[field._local for field in fields])
+            if mine is None:
+                total = reducer(np.asarray(value).reshape(1), ufunc)
+            else:
+                mine[0] = value
+        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+            error = mistake
+        agreement.meet(error)
+        if meeting.size == 1:
+            return convert(value)
+        if total is not None:
+            return convert(total(meeting.comm)[0])
+        assert rows is not None
+        assert column is not None
+        if fold_values is None:
+            return convert(fold(rows, ufunc)[0])
+        return convert(fold_values(column.tolist()))
+
+    return reduce
+
+
+def converted(dtype: np.dtype[Any], value: Any) -> Any:
+    """Convert a value, without warnings: only some ranks might take them for errors."""
+    with np.errstate(all="ignore"):
+        return np.asarray(value).astype(dtype)[()]
 
 
 def own_extent(name: str, u: Field) -> Array:
@@ -382,14 +336,10 @@ def extent_of(comm: MPI.Intracomm, agree: agreed, pair: Array) -> tuple[Any, Any
 
     *Collective*, unless the agreement had room for what `own_extent` has returned.
     """
-    carried = agree.carried
-    if carried is None:
-        ends = [(pair[:1], np.minimum), (pair[1:], np.maximum)]
-        least, greatest = (allreduce(comm, *end)[0] for end in ends)
-    else:
-        least = fold(carried[:, :1], np.minimum)[0]
-        greatest = fold(carried[:, 1:], np.maximum)[0]
-    return least, greatest
+    rows = agree.carried
+    if rows is None:
+        return allreduce(comm, pair[:1], np.minimum)[0], allreduce(comm, pair[1:], np.maximum)[0]
+    return fold(rows[:, :1], np.minimum)[0], fold(rows[:, 1:], np.maximum)[0]
 
 
 def mask_part(where: Any, u: Field) -> Array:
@@ -413,7 +363,7 @@ def any_of(u: Field, flags: Array | np.generic) -> bool:
     return u.pencil.topology.any_of([bool(flags.any())])[0]
 
 
-@cache
+@functools.cache
 def _result_dtype(
     ufunc: np.ufunc, dtype: np.dtype[Any], wanted: np.dtype[Any] | None
 ) -> np.dtype[Any]:
@@ -428,26 +378,88 @@ def _neutral(name: str, ufunc: np.ufunc, dtype: np.dtype[Any], count: int) -> An
     if count == 0:
         hint = "give initial=" if name in _WITH_INITIAL else "pass a field with points"
         raise ArgumentError(f"{name} of a field without points has no value; {hint}")
+    is_time = dtype.kind in "mM"
     if ufunc in (np.fmax, np.fmin) and dtype.kind in "fcmM":  # they skip NaN and NaT
-        return np.full((), "NaT" if dtype.kind in "mM" else np.nan, dtype)[()]
-    lowest, highest = _limits(name, dtype)
-    return highest if ufunc in (np.minimum, np.fmin) else lowest
+        return np.full((), "NaT" if is_time else np.nan, dtype)[()]
+    ends: dict[str, tuple[Any, Any]] = {
+        "b": (False, True),
+        "f": (-inf, inf),
+        "c": (complex(-inf, -inf), complex(inf, inf)),
+    }
+    if dtype.kind in "iumM":
+        info = np.iinfo(np.int64 if is_time else dtype)
+        ends[dtype.kind] = info.min + is_time, info.max  # the least integer is NaT
+    if dtype.kind not in ends:
+        raise TypeError(f"{name} is not defined for dtype {dtype}")
+    end = ends[dtype.kind][ufunc in (np.minimum, np.fmin)]
+    return np.int64(end).view(dtype) if is_time else dtype.type(end)
 
 
-def _limits(name: str, dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """Least and greatest value of a type."""
-    match dtype.kind:
-        case "b":
-            limits: tuple[Any, Any] = False, True
-        case "i" | "u":
-            limits = np.iinfo(dtype).min, np.iinfo(dtype).max
-        case "f":
-            limits = -np.inf, np.inf
-        case "c":
-            limits = complex(-np.inf, -np.inf), complex(np.inf, np.inf)
-        case "m" | "M":
-            most = np.iinfo(np.int64).max  # the least integer is NaT
-            return np.int64(-most).view(dtype), np.int64(most).view(dtype)
-        case _:
-            raise TypeError(f"{name} is not defined for dtype {dtype}")
-    return dtype.type(limits[0]), dtype.type(limits[1])
+# The position of the smallest or largest element: each rank finds its own, then all choose one.
+
+
+def arg_extremum(
+    name: str,
+    u: Field,
+    axis: int | None,
+    out: object,
+    *,
+    keepdims: bool,
+    of: Callable[[Array], Array] | None = None,
+) -> Any:
+    """Global position of the first extremum: `argmin` and `argmax`. *Collective*.
+
+    `of` is applied to the own block first; it leaves its type.
+    """
+    least = name.endswith("argmin")
+    with agreed(u.pencil.topology.comm, name) as agree:
+        agree(**signature(u))
+        task = Reduction.of(name, u, axis, out, keepdims)
+        agree(axis=task.axes, keepdims=task.keepdims)
+        if not task.whole and len(task.axes) != 1:
+            raise ArgumentError(
+                f"{name} along axes {task.axes}: give one axis, or none for the flattened array"
+            )
+        if u.dtype.kind not in "biufcmM":
+            raise TypeError(f"{name} is not defined for dtype {u.dtype}")
+        if task.count == 0:
+            raise ArgumentError(
+                f"{name} of a field without points has no value; pass a field with points"
+            )
+        # Best own values and their global positions; a rank without points has position -1.
+        best = np.zeros(task.partial_shape, [("value", native(u.dtype)), ("index", np.int64)])
+        best["index"] = -1
+        if task.contributes:
+            block = u.local if of is None else of(u.local)
+            best["value"], best["index"] = _own_best(np.argmin if least else np.argmax, task, block)
+        if task.is_everywhere:
+            agree.carry(best)
+    choose = functools.partial(_choose, np.less if least else np.greater)
+    if agree.carried is None:
+        best = combine(task.comm, best, choose)
+    else:
+        best = functools.reduce(choose, agree.carried).reshape(task.partial_shape)
+    return task.finish(best["index"].astype(np.intp))
+
+
+def _own_best(search: Callable[..., Any], task: Reduction, block: Array) -> tuple[Any, Any]:
+    """Best values of the own block and their global positions, all axes kept."""
+    u = task.field
+    start = u.global_box.start
+    if task.whole:
+        here = np.unravel_index(search(block), block.shape)
+        there = [int(i) + lo for i, lo in zip(here, start, strict=True)]
+        return block[here], np.ravel_multi_index(there, u.shape)
+    (axis,) = task.axes
+    found = search(block, axis=axis, keepdims=True)
+    return np.take_along_axis(block, found, axis), found + start[axis]
+
+
+def _choose(better: np.ufunc, one: Array, other: Array) -> Array:
+    """Choose the best values of two; NaN is better than any number, earlier better than later."""
+    a, b, i, j = one["value"], other["value"], one["index"], other["index"]
+    a_nan, b_nan = np.not_equal(a, a), np.not_equal(b, b)
+    tie = np.equal(a, b) | (a_nan & b_nan)
+    with np.errstate(invalid="ignore"):  # complex NaN; only some ranks might take it for errors
+        second = np.where(tie, j < i, (better(b, a) & ~a_nan) | (b_nan & ~a_nan))
+    return np.where((i < 0) | (second & (j >= 0)), other, one)

@@ -22,22 +22,17 @@ from pencils.array.elementwise import elementwise
 from pencils.array.global_reduction import (
     UFUNCS,
     Reduction,
-    WholeReduction,
+    combining,
     converted,
-    keep_reduction,
-    kept_reduction,
+    prepare_whole,
     reduce_field,
 )
 from pencils.array.indexing import copy_where
-from pencils.array.operands import (
-    common_pencil,
-    local_part,
-    signature,
-    topology_among,
-)
+from pencils.array.operands import common_pencil, local_part, signature, topology_among
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import dot, fold, reducer
+from pencils.comm.reduce import dot
 from pencils.errors import ArgumentError
+from pencils.pencil import keep
 
 
 def vdot(u: Any, other: Any) -> Any:
@@ -62,7 +57,8 @@ def vdot(u: Any, other: Any) -> Any:
     # `isinstance` may raise, on one rank only, for an object whose class is a property.
     fields = all(issubclass(type(operand), Field) for operand in (u, other))
     alike = fields and u.pencil is other.pencil
-    kept = kept_reduction("vdot", u, other) if alike else None
+    name = ("vdot", u.kind, other.kind) if alike else None
+    kept = u.pencil.kept.get(name) if alike else None
     if kept is not None:
         return kept(u, other)
     made = None
@@ -70,12 +66,12 @@ def vdot(u: Any, other: Any) -> Any:
         first = min(_fields(u, other), key=lambda field: len(field.singletons))
         same: dict[str, object] = {"u": _signature(u), "other": _signature(other)}
         agree(**same)  # also if what follows raises
-        left, right = _blocks(u, other)
+        blocks = _blocks(u, other)
         if np.shape(u) != np.shape(other):
             raise ArgumentError(
                 f"vdot of shapes {np.shape(u)} and {np.shape(other)}; they must be equal"
             )
-        same["dtypes"] = left.dtype, right.dtype
+        same["dtypes"] = tuple(block.dtype for block in blocks)
         agree(**same)
         task = Reduction.of("vdot", first, None, None, False)
         axes = memory_axes(first.pencil.order, len(first.components))
@@ -83,31 +79,17 @@ def vdot(u: Any, other: Any) -> Any:
         def products(left: Array, right: Array) -> Any:
             return dot(left.transpose(axes), right.transpose(axes))
 
-        part = np.asarray(products(left, right))
+        part = np.asarray(products(*blocks))
         if not task.contributes:
             part = np.zeros_like(part)
-        agree.carry(part)
-        reduce = reducer(part, np.add) if agree.carried is None else None
-        result = np.result_type(left, right)
+        combined = combining(agree, task, part, np.add)
+        result = np.result_type(*blocks)
         if alike and u.singletons == other.singletons:
-            made = WholeReduction(
-                u,
-                "vdot",
-                same,
-                ufunc=np.add,
-                dtype=part.dtype,
-                result=result,
-                part=products,
-                neutral=None if task.contributes else part[()],
-            )
+            idle = None if task.contributes else part[()]
+            made = prepare_whole(u, "vdot", same, np.add, part.dtype, result, products, idle)
     if made is not None:
-        keep_reduction("vdot", [u, other], made)
-    if reduce is None:
-        assert agree.carried is not None
-        total = fold(agree.carried, np.add)[0]
-    else:
-        total = reduce(task.comm)[()]
-    return converted(result, total)
+        keep(u.pencil, name, made)
+    return converted(result, combined())
 
 
 def allclose(

@@ -29,9 +29,8 @@ from pencils.array.allocation import (
     plain_array,
 )
 from pencils.array.base import Field
-from pencils.array.elementwise import compute
+from pencils.array.elementwise import Operators, compute
 from pencils.array.operands import check_type, topology_among
-from pencils.array.operators import Operators
 from pencils.array.signatures import Element
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError, MissingAttributeError

@@ -16,18 +16,18 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array
-from pencils.array.arg_extremum import arg_extremum
 from pencils.array.base import Field
 from pencils.array.global_reduction import (
     NO_VALUE,
     Axis,
     Reduction,
     any_of,
-    extent,
+    arg_extremum,
+    extent_of,
     mask_part,
+    own_extent,
     own_part,
     reduce_field,
-    reduce_plainly,
 )
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
@@ -68,8 +68,6 @@ def sum(
     scalar or PencilArray
         A NumPy scalar, the same on every rank, if `axis` is not given; else a field.
     """
-    if dtype is None and initial is NO_VALUE and where is True:
-        return reduce_plainly("sum", u, axis, out, keepdims)
     return reduce_field("sum", u, axis, dtype, out, keepdims, initial=initial, where=where)
 
 
@@ -83,8 +81,6 @@ def prod(
     where: Any = True,
 ) -> Any:
     """Product over all ranks, as `numpy.prod`; parameters as in `sum`. *Collective*."""
-    if dtype is None and initial is NO_VALUE and where is True:
-        return reduce_plainly("prod", u, axis, out, keepdims)
     return reduce_field("prod", u, axis, dtype, out, keepdims, initial=initial, where=where)
 
 
@@ -100,8 +96,6 @@ def min(
 
     A NaN anywhere wins. A field without elements needs `initial`.
     """
-    if initial is NO_VALUE and where is True:
-        return reduce_plainly("min", u, axis, out, keepdims)
     return reduce_field("min", u, axis, None, out, keepdims, initial=initial, where=where)
 
 
@@ -114,8 +108,6 @@ def max(
     where: Any = True,
 ) -> Any:
     """Maximum over all ranks, as `numpy.max`; else like `min`. *Collective*."""
-    if initial is NO_VALUE and where is True:
-        return reduce_plainly("max", u, axis, out, keepdims)
     return reduce_field("max", u, axis, None, out, keepdims, initial=initial, where=where)
 
 
@@ -123,8 +115,6 @@ def any(
     u: Field, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
     """Whether any element is true, on any rank; parameters as in `sum`. *Collective*."""
-    if where is True:
-        return reduce_plainly("any", u, axis, out, keepdims)
     return reduce_field("any", u, axis, None, out, keepdims, where=where)
 
 
@@ -132,19 +122,29 @@ def all(
     u: Field, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
     """Whether all elements are true, on all ranks; parameters as in `sum`. *Collective*."""
-    if where is True:
-        return reduce_plainly("all", u, axis, out, keepdims)
     return reduce_field("all", u, axis, None, out, keepdims, where=where)
 
 
 def count_nonzero(u: Field, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Count the elements that are not zero, over all ranks. *Collective*."""
-    return reduce_plainly("count_nonzero", u, axis, None, keepdims, dtype=np.intp, of=_is_true)
+    options: dict[str, Any] = {"of": _is_true, "known": True}
+    return reduce_field("count_nonzero", u, axis, np.intp, None, keepdims, **options)
 
 
-def ptp(u: Field, axis: Axis = None, out: None = None, keepdims: bool = False) -> Any:
+def ptp(u: Field, axis: Axis = None, out: object = None, keepdims: bool = False) -> Any:
     """Return maximum minus minimum over all ranks, as `numpy.ptp`. *Collective*."""
-    least, greatest = extent("ptp", u, axis, out, keepdims)
+    if axis is None and out is None and keepdims is False:
+        comm = u.pencil.topology.comm
+        with agreed(comm, "ptp") as agree:
+            agree(**signature(u))
+            pair = own_extent("ptp", u)
+            agree.carry(pair)
+        least, greatest = extent_of(comm, agree, pair)
+    else:
+        ends = np.minimum, np.maximum
+        least, greatest = (
+            reduce_field("ptp", u, axis, out=out, keepdims=keepdims, ufunc=end) for end in ends
+        )
     with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
         return greatest - least
 
@@ -297,8 +297,8 @@ def norm_of(name: str, u: Field, ord: float | None, same: Mapping[str, object]) 
         modulus = np.abs(values)
         return np.asarray(modulus if largest or smallest else modulus**order)
 
-    reduce = reduce_plainly if ord is None else reduce_field
-    total = reduce(name, u, dtype=real, ufunc=ufunc, of=powers, same={**same, "ord": order})
+    options: dict[str, Any] = {"ufunc": ufunc, "of": powers, "same": {**same, "ord": order}}
+    total = reduce_field(name, u, dtype=real, known=ord is None, **options)
     if order == 2:  # noqa: PLR2004
         return np.sqrt(total.astype(np.float16) if is_half else total)
     if largest or smallest or order == 0:
@@ -320,10 +320,8 @@ def _mean(
 ) -> tuple[Any, Any]:
     """Return means, and the number of elements behind each. *Collective*."""
     accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
-    if dtype is None and where is True:
-        total = reduce_plainly(name, u, axis, out, keepdims, dtype=accumulate)
-    else:
-        total = reduce_field(name, u, axis, accumulate, out, keepdims, where=where)
+    options: dict[str, Any] = {"where": where, "known": dtype is None}
+    total = reduce_field(name, u, axis, accumulate, out, keepdims, **options)
     count = _count(u, axis, keepdims, where)
     return _divided(total, count, u.dtype, accumulate, dtype), count
 
@@ -332,10 +330,7 @@ def _count(u: Field, axis: Axis, keepdims: bool, where: Any) -> Any:
     """Return the number of elements behind each result."""
     if where is True:
         return Reduction.of("count", u, axis, None, keepdims).count
-
-    def mask(_: Array) -> Array:
-        return mask_part(where, u)
-
+    mask: Any = lambda _: mask_part(where, u)  # noqa: E731
     return reduce_field("count", u, axis, np.intp, None, keepdims, of=mask)
 
 

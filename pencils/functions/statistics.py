@@ -11,13 +11,13 @@ from numpy.typing import DTypeLike
 
 from pencils.array import reductions
 from pencils.array.allocation import Array
-from pencils.array.arg_extremum import arg_extremum
 from pencils.array.base import Field
 from pencils.array.global_reduction import (
     NO_VALUE,
     Axis,
     Reduction,
     any_of,
+    arg_extremum,
     own_part,
     reduce_field,
 )
