@@ -6,7 +6,7 @@ communicated. Dimensions of space never vanish: where the key has an integer, th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import numpy as np
 
@@ -67,26 +67,18 @@ def get_section(u: F, key: Indices) -> F:
     ArgumentError
         If a step along a decomposed dimension is negative.
     """
-    found = _find(u, key)
+    plain, kept = _as_plain(key), u.frame.sections
+    name = plain, u.components
+    found: Section | None = None if plain is None else kept.get(name)
+    if found is None:
+        found = _find(u, key)
+        if plain is not None:
+            keep_in(kept, name, found)
     if not found.cut:
         return u.part_of_components(found.inside)
     part = u.in_frame(found.pencil, found.frame, u.padded[found.inside])
     part.base = u if found.components is None else u.part_of_components(found.components)
     return part
-
-
-def _find(u: Field, key: object) -> Section:
-    """Find a section, which is kept for each kind of field and each plain key."""
-    plain = _as_plain(key)
-    if plain is None:
-        return _make(u, key)
-    kept = u.frame.sections
-    name = plain, u.components
-    found: Section | None = kept.get(name)
-    if found is None:
-        found = _make(u, key)
-        keep_in(kept, name, found)
-    return found
 
 
 def _as_plain(key: object) -> tuple[Any, ...] | None:
@@ -106,11 +98,14 @@ def _as_plain(key: object) -> tuple[Any, ...] | None:
     return tuple(found)
 
 
-def _make(u: Field, key: object) -> Section:
+def _find(u: Field, key: object) -> Section:
     if is_mask(key):
         raise TypeError(_MASKED)
     selection = Selection.from_key(key, u.shape)
     lead, frame, pencil = len(u.components), u.frame, u.pencil
+    chosen = zip(selection.ranges[:lead], selection.dropped, strict=False)
+    components = tuple(kept.start if drop else box.as_slice(kept) for kept, drop in chosen)
+    every = all(one == slice(0, n, 1) for one, n in zip(components, u.components, strict=True))
     ranges = list(selection.ranges[lead:])
     for dim in u.singletons:
         if not ranges[dim]:
@@ -119,27 +114,17 @@ def _make(u: Field, key: object) -> Section:
                 f"{key!r} leaves nothing of it"
             )
         ranges[dim] = range(pencil.shape[dim])
-    part = pencil.part(tuple(ranges))
-    components = _component_key(u, selection)
-    if part is pencil:
-        return Section(pencil, frame, (*(components or ()), Ellipsis), components, cut=False)
-    cut = {dim for dim, kept in enumerate(ranges) if kept != range(pencil.shape[dim])}
-    halo = tuple((0, 0) if dim in cut else width for dim, width in enumerate(frame.halo))
-    new = frame_of(part, u.singletons, halo, frame.trimmed - cut)
-    inside = [_WHOLE] * pencil.ndim
+    part, inside = pencil.part(tuple(ranges)), [_WHOLE] * pencil.ndim
+    cut = [dim for dim, kept in enumerate(ranges) if kept != range(pencil.shape[dim])]
+    if part is not pencil:
+        halo = tuple((0, 0) if dim in cut else width for dim, width in enumerate(frame.halo))
+        frame = frame_of(part, u.singletons, halo, frame.trimmed.difference(cut))
     for dim in cut:
-        lo, hi = frame.extent.box.start[dim], frame.extent.box.stop[dim]
-        inside[dim] = box.local_slice(ranges[dim], lo, hi, frame.halo_room[dim][0])
-    return Section(part, new, (*(components or ()), Ellipsis, *inside), components, cut=True)
-
-
-def _component_key(u: Field, selection: Selection) -> Key | None:
-    """Index of the selected components; None for all."""
-    lead = len(u.components)
-    chosen = zip(selection.ranges[:lead], selection.dropped[:lead], strict=True)
-    key = tuple(kept.start if drop else box.as_slice(kept) for kept, drop in chosen)
-    whole = all(one == slice(0, n, 1) for one, n in zip(key, u.components, strict=True))
-    return None if whole else key
+        lo, hi = u.extent.box.start[dim], u.extent.box.stop[dim]
+        inside[dim] = box.local_slice(ranges[dim], lo, hi, u.halo_room[dim][0])
+    first = () if every else components
+    where = (*first, Ellipsis, *(inside if cut else ()))
+    return Section(part, frame, where, None if every else components, cut=part is not pencil)
 
 
 def is_mask(key: object) -> bool:
@@ -164,67 +149,36 @@ def set_section(u: Field, key: Indices | Mask, value: Operand) -> None:
     PencilMismatchError
         If `value` is a field that does not mix with ``u[key]``.
     ArgumentError
-        If `value` does not broadcast to the global shape of the selection.
+        If `value` does not broadcast to the global shape of the selection, or `u` is read-only.
     IndexError, TypeError, ValueError
         If the index is out of the global range, or not basic; if `value` cannot be converted.
     """
     if is_mask(key):
         _set_where(u, key, value)
-    elif not (_is_whole(key, u.ndim) and _set_all(u, value)):
-        _set_part(u, key, value)
-
-
-def _is_whole(key: object, ndim: int) -> bool:
-    """Whether a key plainly selects all points: ``...``, ``:`` or ``:, :, :``."""
-    if key is Ellipsis:
-        return True
+        return
     keys = key if type(key) is tuple else (key,)
-    return 0 < len(keys) <= ndim and all(type(one) is slice and one == _WHOLE for one in keys)
-
-
-def _set_all(u: Field, value: Any) -> bool:
-    """Assign to all own points what fits without a look at it; return whether it is done."""
-    target = u.local
-    if isinstance(value, Field):
-        part = value.local
-        if value.frame.bare is not u.frame.bare or part.shape != target.shape:
-            return False
-    elif type(value) in _REAL and target.dtype.kind in "fc":
-        part = value
-    else:
-        return False
-    try:
-        target[...] = part
-    except ValueError:  # read-only
-        return False
-    u.mark_written()
-    return True
-
-
-def _set_part(u: Field, key: Any, value: Any) -> None:
-    section = get_section(u, key)
+    whole = key is Ellipsis or (
+        0 < len(keys) <= u.ndim and all(type(one) is slice and one == _WHOLE for one in keys)
+    )
+    section: Field = u if whole else get_section(u, cast("Indices", key))
     target = section.local
     if isinstance(value, Field):
         part = _field_part(value, section)
-        if target.size and same_view(part, target):
+        if not whole and target.size and same_view(part, target):
             return  # the second half of ``u[key] += 1``, which has written
-        check_writeable(u)
     elif type(value) in _REAL and target.dtype.kind in "fc":
-        check_writeable(u)
-        part = np.asarray(value)
+        part = cast("Array", value)
     else:
-        check_writeable(u)
-        selection = Selection.from_key(key, u.shape)
-        lead, few = len(u.components), len(section.components)
-        drops = enumerate(selection.dropped[lead:], few)
-        dropped = tuple(axis for axis, drop in drops if drop)
-        part = _values_part(_converted(value, u.dtype), section, selection.shape, dropped)
-    target[...] = part
+        part = _values_part(u, key, section, _converted(value, u.dtype))
+    try:
+        target[...] = part
+    except ValueError:
+        _check_writeable(u)
+        raise
     section.mark_written()
 
 
-def check_writeable(u: Field) -> None:
-    """Check that a field can be assigned to."""
+def _check_writeable(u: Field) -> None:
     if not u.local.flags.writeable:
         raise ArgumentError(
             "the field is read-only, like the data it views; partition(..., copy=True) copies"
@@ -248,44 +202,43 @@ def _field_part(value: Field, section: Field) -> Array:
     return part
 
 
-def _values_part(array: Array, section: Field, shape: tuple[int, ...], dropped: Key) -> Array:
-    """Local part of global data that broadcast to a selection of a global shape.
-
-    `dropped`: the axes of the section that the shape lacks.
-    """
+def _values_part(u: Field, key: object, section: Field, array: Array) -> Array:
+    """Local part of global data that broadcast to what a key selects, on the section."""
+    selection = Selection.from_key(key, u.shape)
+    shape, lead = selection.shape, len(section.components)
+    drops = enumerate(selection.dropped[len(u.components) :], lead)
+    dropped = tuple(axis for axis, drop in drops if drop)  # axes that the shape lacks
     while array.ndim > len(shape) and array.shape[0] == 1:
         array = array[0]
-    missing, box = len(shape) - array.ndim, section.global_box
+    missing, own = len(shape) - array.ndim, section.global_box
     if missing < 0 or any(
         n not in (1, full) for n, full in zip(array.shape, shape[missing:], strict=True)
     ):
-        owned = tuple(n for axis, n in enumerate(box.shape) if axis not in dropped)
+        owned = tuple(n for axis, n in enumerate(own.shape) if axis not in dropped)
         raise ArgumentError(does_not_broadcast(array.shape, shape, owned))
     whole = np.expand_dims(array[(np.newaxis,) * missing], dropped)
-    along = zip(whole.shape, box.slices(), strict=True)
+    along = zip(whole.shape, own.slices(), strict=True)
     return whole[tuple([_WHOLE if n == 1 else part for n, part in along])]
 
 
 def _converted(value: object, dtype: np.dtype[Any]) -> Array:
     """Read assigned values; conversions that can fail are done on all ranks, and in full."""
-    if not isinstance(value, np.ndarray):
-        try:
-            return np.asarray(value, dtype)
-        except (TypeError, ValueError) as error:
-            hint = "; write value.real, or u.astype(complex) for a field that takes it"
-            hint *= isinstance(value, complex | np.complexfloating)
-            text = f"{shown(value)} cannot be assigned to a field of {dtype}: {error}{hint}"
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(text) from None
-    array = plain_array(value)
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
-        array = array.astype(dtype)
-    return array
+    if isinstance(value, np.ndarray):
+        array = plain_array(value)
+        same = np.can_cast(array.dtype, dtype, "same_kind")
+        return array if same else array.astype(dtype)
+    try:
+        return np.asarray(value, dtype)
+    except (TypeError, ValueError) as error:
+        hint = "; write value.real, or u.astype(complex) for a field that takes it"
+        hint *= isinstance(value, complex | np.complexfloating)
+        text = f"{shown(value)} cannot be assigned to a field of {dtype}: {error}{hint}"
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(text) from None
 
 
 def _set_where(u: Field, mask: Any, value: object) -> None:
     """Assign a number or a field where a mask is true."""
-    check_writeable(u)
+    _check_writeable(u)
     if not isinstance(value, Field):
         value = _converted(value, u.dtype)
         if value.ndim:
@@ -315,6 +268,9 @@ def copy_where(u: Field, value: Any, mask: Any, casting: Any) -> None:
     check_fits(singletons & along, u, pencil)
     np.copyto(u.local, part, casting=casting, where=where)
     u.mark_written()
+
+
+# Single points, and planes for all ranks.
 
 
 def item(u: Field, *index: int) -> Any:
@@ -365,15 +321,14 @@ def item(u: Field, *index: int) -> Any:
 
 def _read_point(u: Field, index: tuple[Any, ...]) -> tuple[int, ...]:
     """Check an index of one element, and return it without negative entries."""
-    given = index[0] if len(index) == 1 and isinstance(index[0], tuple) else index
-    here = as_ints("index", given)
+    here = as_ints("index", index[0] if len(index) == 1 and isinstance(index[0], tuple) else index)
     if not here and u.size != 1:
         raise ArgumentError(
             f"item() of a field of shape {u.shape} needs an index; without one the field must have "
             f"one element, like u[{_zeros(u)}].item()"
         )
-    shape = (u.size,) if len(here) == 1 != u.ndim else u.shape
-    here = here or (0,) * u.ndim
+    flat = len(here) == 1 != u.ndim
+    shape, here = (u.size,) if flat else u.shape, here or (0,) * u.ndim
     if len(here) != len(shape):
         raise ArgumentError(
             f"item{here} of a field of shape {u.shape}: give one index for each of {u.ndim} axes, "
@@ -382,10 +337,8 @@ def _read_point(u: Field, index: tuple[Any, ...]) -> tuple[int, ...]:
     for axis, (i, n) in enumerate(zip(here, shape, strict=True)):
         if not -n <= i < n:
             raise IndexError(f"index {i} is out of bounds for axis {axis} with global size {n}")
-    point = [i % n for i, n in zip(here, shape, strict=True)]
-    if len(shape) == u.ndim:
-        return tuple(point)
-    return tuple(map(int, np.unravel_index(point[0], u.shape)))
+    point = tuple([i % n for i, n in zip(here, shape, strict=True)])
+    return tuple(map(int, np.unravel_index(point[0], u.shape))) if flat else point
 
 
 def replicate(u: F) -> F:
@@ -412,29 +365,27 @@ def replicate(u: F) -> F:
     >>> (u - u[3].replicate())[0].max()
     np.int64(-30)
     """
-    pencil = u.pencil
+    pencil, layout, grid = u.pencil, u.extent.layout, u.extent.layout.grid
     with agreed(pencil.topology.comm, "replicate") as agree:
         agree(**signature(u))
         alone = frozenset(dim for dim, n in enumerate(pencil.shape) if n == 1) - u.singletons
-        singletons = u.singletons | alone
-        target = pencil.uncut(singletons)
-        frame = frame_of(target, singletons)
-        block: Array = frame.make(frame.shape_of(u.components, u.dtype), u.dtype)
-        layout = u.extent.layout
-        parts = list(layout.parts(pencil.rank))
-        for dim in alone:
-            parts[dim] = layout.splits[dim].owner(0)
-        axes = [axis for axis, dim in enumerate(layout.decomp) if dim in alone]
-        owner = layout.rank(parts)
+        target = pencil.uncut(u.singletons | alone)
+        new = u.allocated(target, u.dtype, u.components, u.singletons | alone)
+        coords = [
+            layout.splits[dim].owner(0) if dim in alone else part
+            for dim, part in enumerate(layout.parts(pencil.rank))
+        ]
+        owner = layout.rank(coords)
         if owner == pencil.rank:
-            block[...] = u.local
+            new.local[...] = u.local
+    axes = [axis for axis, dim in enumerate(layout.decomp) if dim in alone]
     if axes and pencil.size > 1:
-        row = pencil.topology.along(layout.grid, axes)
-        shape, coords = layout.grid.shape, layout.grid.coords(owner)
-        along = ProcessGrid(tuple(shape[axis] for axis in axes))
-        root = along.rank([coords[axis] for axis in axes])
-        bcast_array(row, block.transpose(frame.axes(len(u.components))[0]), root)
-    return u.in_frame(target, frame, block)
+        there = grid.coords(owner)
+        along = ProcessGrid(tuple(grid.shape[axis] for axis in axes))
+        block = new.local.transpose(new.frame.axes(len(u.components))[0])
+        row = pencil.topology.along(grid, axes)
+        bcast_array(row, block, along.rank([there[axis] for axis in axes]))
+    return new
 
 
 def refuse_number(u: Field) -> NoReturn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, SupportsIndex, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -31,9 +31,10 @@ from pencils.array.allocation import (
 from pencils.array.base import Field
 from pencils.array.elementwise import Operators, compute
 from pencils.array.operands import check_type, topology_among
-from pencils.array.signatures import Element
+from pencils.array.signatures import Axes, Element
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError, MissingAttributeError
+from pencils.layout import Box, interior
 from pencils.pencil import Pencil
 
 # Attributes for other parts of the library.
@@ -127,8 +128,33 @@ class PencilArray(Operators, Generic[Element]):
         self._local = data if frame.inside is None else data[frame.inside]
 
     shift = stencils.shift
-    interior = cast("signatures.Reading[Key]", property(stencils.interior))
-    shells = cast("signatures.Reading[list[Key]]", property(stencils.shells))
+
+    @property
+    def interior(self) -> Key:
+        """Index of `local` for the points whose stencil stays in the own block.
+
+        The stencil is as wide as the halo. These points need no ghosts, so that they can be
+        computed during an exchange; `shells` are the rest. The interior is empty where the block
+        is too thin.
+
+        Examples
+        --------
+        >>> import numpy as np, pencils
+        >>> u = pencils.zeros(pencils.Pencil((6, 8)), halo=[1, (0, 2)])
+        >>> u.interior
+        (Ellipsis, slice(1, 5, None), slice(0, 6, None))
+        >>> new = np.empty(u.local_shape)
+        >>> for part in (u.interior, *u.shells):
+        ...     new[part] = u.shift((1, 0)).local[part]
+        """
+        return (Ellipsis, *interior(self.extent.local_shape, self.halo).slices())
+
+    @property
+    def shells(self) -> list[Key]:
+        """Indices of `local` for the points outside the `interior`: each once, none empty."""
+        shape = self.extent.local_shape
+        outside = Box.of_shape(shape).without(interior(shape, self.halo))
+        return [(Ellipsis, *box.slices()) for box in outside]
 
     # Methods of NumPy arrays.
 
@@ -358,18 +384,18 @@ class PencilArray(Operators, Generic[Element]):
 
     # Reductions: collective, and global.
 
-    sum = cast("signatures.Total[PencilArray]", reductions.sum)
-    prod = cast("signatures.Total[PencilArray]", reductions.prod)
-    min = cast("signatures.Extreme[PencilArray]", reductions.min)
-    max = cast("signatures.Extreme[PencilArray]", reductions.max)
-    mean = cast("signatures.Mean[PencilArray]", reductions.mean)
-    var = cast("signatures.Spread[PencilArray]", reductions.var)
-    std = cast("signatures.Spread[PencilArray]", reductions.std)
-    ptp = cast("signatures.Range[PencilArray]", reductions.ptp)
-    any = cast("signatures.Truth[PencilArray]", reductions.any)
-    all = cast("signatures.Truth[PencilArray]", reductions.all)
-    argmin = cast("signatures.Position[PencilArray]", reductions.argmin)
-    argmax = cast("signatures.Position[PencilArray]", reductions.argmax)
+    sum = cast("signatures.Reducing[Any, PencilArray, Axes]", reductions.sum)
+    prod = cast("signatures.Reducing[Any, PencilArray, Axes]", reductions.prod)
+    min = cast("signatures.Reducing[Any, PencilArray, Axes]", reductions.min)
+    max = cast("signatures.Reducing[Any, PencilArray, Axes]", reductions.max)
+    mean = cast("signatures.Reducing[Any, PencilArray, Axes]", reductions.mean)
+    var = cast("signatures.Reducing[Any, PencilArray, Axes]", reductions.var)
+    std = cast("signatures.Reducing[Any, PencilArray, Axes]", reductions.std)
+    ptp = cast("signatures.Reducing[Any, PencilArray, Axes]", reductions.ptp)
+    any = cast("signatures.Reducing[np.bool, PencilArray, Axes]", reductions.any)
+    all = cast("signatures.Reducing[np.bool, PencilArray, Axes]", reductions.all)
+    argmin = cast("signatures.Reducing[np.intp, PencilArray, SupportsIndex]", reductions.argmin)
+    argmax = cast("signatures.Reducing[np.intp, PencilArray, SupportsIndex]", reductions.argmax)
     norm = reductions.norm
     vdot = numpy_api.vdot
 

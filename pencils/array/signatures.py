@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Protocol,
+    SupportsIndex,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -20,8 +30,9 @@ if TYPE_CHECKING:
 else:
     Element = TypeVar("Element")
 
-F = TypeVar("F", bound=Field)
 T_co = TypeVar("T_co", covariant=True)
+V_co = TypeVar("V_co", covariant=True)
+A_contra = TypeVar("A_contra", contravariant=True)
 
 Operand = Field | ArrayLike
 Scalar = complex | np.generic
@@ -31,171 +42,34 @@ Indices = Index | tuple[Index, ...]
 Mask = Field | np.ndarray[Any, np.dtype[np.bool]] | Sequence[Any]
 
 
-class Reading(Protocol[T_co]):
-    """A property."""
+class Options(TypedDict, total=False):
+    """Arguments of reductions besides the axes; which of them there are is documented there."""
 
-    def __get__(self, u: Field, kind: type[Field]) -> T_co: ...
-
-
-# Bound reductions. All elements give a scalar, of a type that follows from that of the elements;
-# with `axis` or `keepdims` the result is a field.
-
-
-class Total(Protocol[T_co]):
-    """The signature of `sum` and `prod`."""
-
-    @overload
-    def __call__(
-        self,
-        axis: None = None,
-        dtype: DTypeLike | None = None,
-        out: None = None,
-        keepdims: Literal[False] = False,
-        initial: Scalar = ...,
-        where: Operand = True,
-    ) -> Any: ...
-    @overload
-    def __call__(
-        self,
-        axis: Axes,
-        dtype: DTypeLike | None = None,
-        out: None = None,
-        keepdims: bool = False,
-        initial: Scalar = ...,
-        where: Operand = True,
-    ) -> T_co: ...
-    @overload
-    def __call__(self, axis: None = None, *, keepdims: Literal[True], **options: Any) -> T_co: ...
+    dtype: DTypeLike | None
+    out: None
+    initial: Scalar
+    where: Operand
+    ddof: float
+    mean: Operand
+    correction: float
 
 
-class Extreme(Protocol[T_co]):
-    """The signature of `min` and `max`."""
+class Reducing(Protocol[V_co, T_co, A_contra]):
+    """A bound reduction: a scalar of all elements, and with `axis` or `keepdims` a field."""
 
     @overload
     def __call__(
         self,
         axis: None = None,
-        out: None = None,
+        *positional: Any,
         keepdims: Literal[False] = False,
-        initial: Scalar = ...,
-        where: Operand = True,
-    ) -> Any: ...
+        **options: Unpack[Options],
+    ) -> V_co: ...
     @overload
     def __call__(
-        self,
-        axis: Axes,
-        out: None = None,
-        keepdims: bool = False,
-        initial: Scalar = ...,
-        where: Operand = True,
+        self, axis: A_contra, *positional: Any, keepdims: bool = False, **options: Unpack[Options]
     ) -> T_co: ...
     @overload
-    def __call__(self, axis: None = None, *, keepdims: Literal[True], **options: Any) -> T_co: ...
-
-
-class Range(Protocol[T_co]):
-    """The signature of `ptp`."""
-
-    @overload
     def __call__(
-        self, axis: None = None, out: None = None, keepdims: Literal[False] = False
-    ) -> Any: ...
-    @overload
-    def __call__(self, axis: Axes, out: None = None, keepdims: bool = False) -> T_co: ...
-    @overload
-    def __call__(self, axis: None = None, *, keepdims: Literal[True]) -> T_co: ...
-
-
-class Truth(Protocol[T_co]):
-    """The signature of `any` and `all`."""
-
-    @overload
-    def __call__(
-        self,
-        axis: None = None,
-        out: None = None,
-        keepdims: Literal[False] = False,
-        *,
-        where: Operand = True,
-    ) -> np.bool: ...
-    @overload
-    def __call__(
-        self, axis: Axes, out: None = None, keepdims: bool = False, *, where: Operand = True
+        self, axis: None = None, *, keepdims: Literal[True], **options: Unpack[Options]
     ) -> T_co: ...
-    @overload
-    def __call__(self, axis: None = None, *, keepdims: Literal[True], **options: Any) -> T_co: ...
-
-
-class Mean(Protocol[T_co]):
-    """The signature of `mean`."""
-
-    @overload
-    def __call__(
-        self,
-        axis: None = None,
-        dtype: DTypeLike | None = None,
-        out: None = None,
-        keepdims: Literal[False] = False,
-        *,
-        where: Operand = True,
-    ) -> Any: ...
-    @overload
-    def __call__(
-        self,
-        axis: Axes,
-        dtype: DTypeLike | None = None,
-        out: None = None,
-        keepdims: bool = False,
-        *,
-        where: Operand = True,
-    ) -> T_co: ...
-    @overload
-    def __call__(self, axis: None = None, *, keepdims: Literal[True], **options: Any) -> T_co: ...
-
-
-class Spread(Protocol[T_co]):
-    """The signature of `var` and `std`."""
-
-    @overload
-    def __call__(
-        self,
-        axis: None = None,
-        dtype: DTypeLike | None = None,
-        out: None = None,
-        ddof: float = 0,
-        keepdims: Literal[False] = False,
-        *,
-        where: Operand = True,
-        mean: Operand = ...,
-        correction: float = ...,
-    ) -> Any: ...
-    @overload
-    def __call__(
-        self,
-        axis: Axes,
-        dtype: DTypeLike | None = None,
-        out: None = None,
-        ddof: float = 0,
-        keepdims: bool = False,
-        *,
-        where: Operand = True,
-        mean: Operand = ...,
-        correction: float = ...,
-    ) -> T_co: ...
-    @overload
-    def __call__(self, axis: None = None, *, keepdims: Literal[True], **options: Any) -> T_co: ...
-
-
-class Position(Protocol[T_co]):
-    """The signature of `argmin` and `argmax`."""
-
-    @overload
-    def __call__(
-        self, axis: None = None, out: None = None, *, keepdims: Literal[False] = False
-    ) -> np.intp: ...
-    @overload
-    def __call__(
-        self, axis: SupportsIndex, out: None = None, *, keepdims: bool = False
-    ) -> T_co: ...
-    @overload
-    def __call__(self, axis: None = None, *, keepdims: Literal[True]) -> T_co: ...

@@ -8,15 +8,13 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from pencils.array.allocation import Array, Key, frame_of
+from pencils.array.allocation import Array, Key
 from pencils.array.base import Field, checks
 from pencils.array.operands import FieldSpec, check_field, check_out, check_type, key_of
 from pencils.comm.line_program import weighted_sum
 from pencils.comm.mpi import PerProcess
 from pencils.comm.progress import slabs, under_way
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.layout import Box
-from pencils.layout import interior as inner_box
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
 
@@ -77,47 +75,48 @@ def shift(u: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
         return cast("F", u.shifts[key])
     except (AttributeError, KeyError, TypeError):  # none yet, another one, or no pencil
         pass
-    pencil = u.pencil if onto is None else onto
     index = u.frame.shifted.get(steps) if onto is None else None
     if index is None:
-        index = _find_shift(u, steps, pencil)
+        index = _find_shift(u, steps, onto)
         if onto is None:
             u.frame.shifted[steps] = index
-    view = u.from_block(pencil, u.padded[index], u.singletons)
+    view = u.from_block(onto or u.pencil, u.padded[index], u.singletons)
     if not hasattr(u, "shifts"):
         u.shifts = {}
     u.shifts[key] = view
     return view
 
 
-def _find_shift(u: Field, steps: tuple[int, ...], onto: Pencil) -> Key:
+def _find_shift(u: Field, steps: tuple[int, ...], onto: Pencil | None) -> Key:
     """Index of the shifted own block in the padded one."""
-    pencil, halo = u.pencil, u.halo
+    halo, extent, surplus = u.halo, u.extent, (0,) * len(u.halo)
     if len(steps) != len(halo):
         raise ArgumentError(
             f"offsets={steps} must have one entry for each of {len(halo)} dimensions"
         )
-    extent, surplus = u.extent, (0,) * len(halo)
-    if onto is not pencil:
+    if onto is not None:
         check_type("onto", onto, Pencil)
         extent = onto.extent(u.singletons)
-        surplus = _surplus()(pencil, onto, u.singletons)
-    for dim in u.trimmed:
-        if steps[dim] or surplus[dim]:
+        surplus = _surplus()(u.pencil, onto, u.singletons)
+    key: list[Any] = [Ellipsis]
+    along = zip(steps, halo, u.halo_room, extent.local_shape, surplus, strict=True)
+    for dim, (step, (lo, hi), (start, _), n, more) in enumerate(along):
+        reason = ""
+        if dim in u.trimmed and (step or more):
             reason = (
                 "the padded blocks, which end with the domain there: the field is trimmed; "
                 "shift u.copy(), which has room for its whole halo"
             )
-            raise ArgumentError(_refused(dim, steps[dim], surplus[dim], reason))
-    key: list[Any] = [Ellipsis]
-    along = zip(steps, halo, u.halo_room, extent.local_shape, surplus, strict=True)
-    for step, (lo, hi), (start, _), n, more in along:
-        if not -lo <= step <= hi - more:
-            text = _too_far(len(key) - 1, step, (lo, hi), more)
+        elif not -lo <= step <= hi - more:
+            allowed = f"use steps {-lo}..{hi - more}, or " if -lo <= hi - more else ""
+            reason = f"the halo, which is {(lo, hi)} wide there; {allowed}create the array with a "
+            reason += "wider halo"
             if hasattr(u, "base") and not (lo or hi):
-                text += "; a section has none where it is cut: shift first, "
-                text += f"u.shift({steps}){key_of(u)}"
-            raise ArgumentError(text)
+                reason += "; a section has none where it is cut: shift first, "
+                reason += f"u.shift({steps}){key_of(u)}"
+        if reason:
+            far = f" onto {more} more point{'s' * (more != 1)}" if more else ""
+            raise ArgumentError(f"shift by {step} along dimension {dim}{far} leaves {reason}")
         key.append(slice(start + step, start + step + n))
     return tuple(key)
 
@@ -137,19 +136,6 @@ def _find_surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> t
 
 
 _surplus = PerProcess(lambda: lru_cache(_KEPT)(_find_surplus))  # keeps pencils alive
-
-
-def _refused(dim: int, step: int, more: int, reason: str) -> str:
-    """Explain why a field cannot be shifted along a dimension."""
-    onto = f" onto {more} more {'point' if more == 1 else 'points'}" if more else ""
-    return f"shift by {step} along dimension {dim}{onto} leaves {reason}"
-
-
-def _too_far(dim: int, step: int, width: tuple[int, int], more: int) -> str:
-    first, last = -width[0], width[1] - more
-    allowed = f"use steps {first}..{last}, or " if first <= last else ""
-    reason = f"the halo, which is {width} wide there; {allowed}create the array with a wider halo"
-    return _refused(dim, step, more, reason)
 
 
 def stencil(
@@ -203,13 +189,15 @@ def stencil(
     factors = _as_weights(weights)
     views = [shift(u, offsets, onto) for offsets in weights]
     pencil = u.pencil if onto is None else onto
+    # `weighted_sum` keeps the type of such elements.
+    suited = u.dtype.char in "fdFD" and u.dtype.isnative
+    suited = suited and np.result_type(u.dtype, *factors) == u.dtype
     if out is None:
-        is_sum, kind = _is_sum(u.dtype, factors), u.dtype
-        if not is_sum:
+        kind = u.dtype
+        if not suited:
             with np.errstate(all="ignore"):
                 kind = _plain_sum([np.zeros(1, u.dtype)] * len(factors), factors).dtype
-        frame = frame_of(pencil, u.singletons)
-        out = u.in_frame(pencil, frame, frame.make(frame.shape_of(u.components, kind), kind))
+        out = u.allocated(pencil, kind, u.components, u.singletons)
     else:
         check_field("out", out)
         check_out(out, pencil, FieldSpec(out.dtype, u.components, u.singletons))
@@ -218,10 +206,9 @@ def stencil(
                 "out shares memory with u, whose points are still read when others are written; "
                 "pass another field as out"
             )
-        is_sum = out.dtype == u.dtype and _is_sum(u.dtype, factors)
     axes = out.frame.axes(len(out.components))[0]
     target, *sources = (each.local.transpose(axes) for each in (out, *views))
-    if is_sum:
+    if suited and out.dtype == u.dtype:
         if not under_way.on:
             weighted_sum(target, sources, factors)
         else:
@@ -251,17 +238,12 @@ def _as_weights(weights: Any) -> list[Any]:
 
 
 def _is_number(weight: Any) -> bool:
-    if type(weight) in {int, float, complex}:
-        return True
     if isinstance(weight, Field):
         return False
+    if type(weight) in {int, float, complex}:
+        return True
     array = np.asarray(weight)
     return array.ndim == 0 and array.dtype.kind in "biufc"
-
-
-def _is_sum(dtype: np.dtype[Any], factors: Sequence[Any]) -> bool:
-    """Whether `weighted_sum` adds up such elements: it keeps their type."""
-    return dtype.char in "fdFD" and dtype.isnative and np.result_type(dtype, *factors) == dtype
 
 
 def _plain_sum(sources: Sequence[Array], factors: Sequence[Any]) -> Array:
@@ -270,30 +252,3 @@ def _plain_sum(sources: Sequence[Array], factors: Sequence[Any]) -> Array:
     for source, factor in zip(sources[1:], factors[1:], strict=True):
         total = total + source * factor
     return total
-
-
-def interior(u: Field) -> Key:
-    """Index of `local` for the points whose stencil stays in the own block.
-
-    The stencil is as wide as the halo. These points need no ghosts, so that they can be computed
-    during an exchange; `shells` are the rest. The interior is empty where the block is
-    too thin.
-
-    Examples
-    --------
-    >>> import numpy as np, pencils
-    >>> u = pencils.zeros(pencils.Pencil((6, 8)), halo=[1, (0, 2)])
-    >>> u.interior
-    (Ellipsis, slice(1, 5, None), slice(0, 6, None))
-    >>> new = np.empty(u.local_shape)
-    >>> for part in (u.interior, *u.shells):
-    ...     new[part] = u.shift((1, 0)).local[part]
-    """
-    return (Ellipsis, *inner_box(u.extent.local_shape, u.halo).slices())
-
-
-def shells(u: Field) -> list[Key]:
-    """List indices of `local` for the points outside the `interior`: each once, none empty."""
-    shape = u.extent.local_shape
-    outside = Box.of_shape(shape).without(inner_box(shape, u.halo))
-    return [(Ellipsis, *box.slices()) for box in outside]
