@@ -80,9 +80,7 @@ def as_components(components: int | Sequence[int]) -> tuple[int, ...]:
 def as_halo(halo: HaloLike, ndim: int, singletons: Collection[int] = ()) -> Widths:
     """Normalize halo widths to ``(lo, hi)`` for every dimension; singletons have no halo."""
     width = to_int(halo)
-    if width is not None:
-        halo = [width] * ndim
-    given: object = halo
+    given: object = halo if width is None else [width] * ndim
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(
             f"halo={halo!r} must be a width, a sequence of widths, or one of (lo, hi) pairs"
@@ -110,11 +108,8 @@ def padded_shape(
     pencil: Pencil, components: tuple[int, ...], singletons: frozenset[int], halo: Widths
 ) -> tuple[int, ...]:
     """Shape of the padded block of a field, in logical order."""
-    return _padded(components, pencil.extent(singletons).local_shape, halo)
-
-
-def _padded(components: tuple[int, ...], shape: tuple[int, ...], halo: Widths) -> tuple[int, ...]:
-    return (*components, *(n + lo + hi for n, (lo, hi) in zip(shape, halo, strict=True)))
+    along = zip(pencil.extent(singletons).local_shape, halo, strict=True)
+    return (*components, *(n + lo + hi for n, (lo, hi) in along))
 
 
 def padded_slices(local_shape: Sequence[int], room: Widths, widths: Widths) -> Key:
@@ -156,59 +151,37 @@ def of_view(view: memoryview) -> Array:
 
     It raises an exception of any type if NumPy has no such element type.
     """
-    dtype = _ctypes_type(view)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a format of ctypes that is wrong
         array = np.asarray(view)
-    return array if dtype is None else array.view(dtype)
-
-
-def _ctypes_type(view: memoryview) -> np.dtype[Any] | None:
-    """Element type of structures of ctypes, whose formats leave out gaps, packing and bits.
-
-    None for anything else, which its format describes.
-    """
     kind: Any = type(view.obj)
     while issubclass(kind, ctypes.Array):
         kind = kind._type_
     if not issubclass(kind, ctypes.Structure | ctypes.Union):
-        return None
+        return array
+    # Formats of structures of ctypes leave out gaps, packing and bits.
     whole = memoryview(view.obj)
     was_cast = (view.format, view.itemsize) != (whole.format, whole.itemsize)
-    return None if was_cast else np.dtype(kind)
+    return array if was_cast else array.view(np.dtype(kind))
 
 
 class BlockType:
-    """What fields with such own blocks have in common.
-
-    There is one object of each kind for a bare frame.
-
-    Attributes
-    ----------
-    frame : BlockLayout
-        The bare frame.
-    dtype, shape, nbytes
-        Those of own blocks.
-    small : bool
-        Whether NumPy allocates such blocks, not the pool.
-    c_ordered : bool
-        Whether the axes of own blocks follow each other in memory as in C order, from the slowest
-        to the fastest: then what NumPy computes of such blocks is contiguous in that order.
-    results : dict
-        The kinds of results that `elementwise.Direct` has found, by function and other operand.
-    """
+    """What fields with such own blocks have in common: one object of each kind for a bare frame."""
 
     __slots__ = ("c_ordered", "dtype", "frame", "nbytes", "results", "shape", "small")
 
     def __init__(
         self, frame: BlockLayout, dtype: np.dtype[Any], shape: tuple[int, ...], *, c_ordered: bool
     ) -> None:
-        self.frame = frame
+        self.frame = frame  # the bare one
         self.dtype = dtype
         self.shape = shape
         self.nbytes = dtype.itemsize * prod(shape)
-        self.small = self.nbytes < pool.LEAST
+        self.small = self.nbytes < pool.LEAST  # NumPy allocates such blocks, not the pool
+        # Whether the axes follow each other in memory as in C order, from the slowest to the
+        # fastest: then what NumPy computes of such blocks is contiguous in that order.
         self.c_ordered = c_ordered
+        # Of results that `elementwise.Direct` has found, by function and other operand.
         self.results: dict[object, BlockType] = {}
 
     def new_block(self) -> Array:
@@ -221,49 +194,17 @@ class BlockLayout:
 
     There is one object of each kind for a pencil, so that fields whose `bare` frames are the same
     object have the same pencil, own block and singleton dimensions.
-
-    Attributes
-    ----------
-    extent : Extent
-        Layout and own block, singleton dimensions included.
-    singletons, halo, halo_room, trimmed, order
-        As the properties of fields and pencils.
-    bare : BlockLayout
-        The frame of fields without halo on the same points.
-    inside : tuple or None
-        Index of the own block in the padded one; None where they are the same.
-    kinds : dict
-        Where `kind_of` has found kinds, by what decides on them.
-    permuted : bool
-        Whether the memory order is not that of C.
-    sections : dict
-        Where `pencils.array.indexing` has found sections, by their keys and components.
-    shifted : dict
-        Indices in the padded block that `shift` has found, by its arguments.
     """
 
     __slots__ = (
-        "_axes",
-        "_volume",
-        "bare",
-        "extent",
-        "halo",
-        "halo_room",
-        "inside",
-        "kinds",
-        "order",
-        "padded_shape",
-        "permuted",
-        "sections",
-        "shifted",
-        "singletons",
-        "trimmed",
+        *("_axes", "_volume", "bare", "extent", "halo", "halo_room", "inside", "kinds", "order"),
+        *("padded_shape", "permuted", "sections", "shifted", "singletons", "trimmed"),
     )
 
     def __init__(
         self, pencil: Pencil, singletons: frozenset[int], halo: Widths, trimmed: frozenset[int]
     ) -> None:
-        self.extent = extent = pencil.extent(singletons)
+        self.extent = extent = pencil.extent(singletons)  # layout and own block
         self.singletons = singletons
         self.halo = halo
         room = halo_room(extent.box, extent.shape, halo, trimmed) if trimmed else halo
@@ -271,17 +212,17 @@ class BlockLayout:
         self.trimmed = trimmed
         along = list(zip(extent.local_shape, room, strict=True))
         self.padded_shape = tuple(n + lo + hi for n, (lo, hi) in along)
-        self.inside: Key | None = None
-        self.bare = self
+        self.inside: Key | None = None  # index of the own block in the padded one, if they differ
+        self.bare = self  # the frame of fields without halo on the same points
         if any(map(any, halo)):
             self.inside = (Ellipsis, *(slice(lo, lo + n) for n, (lo, _) in along))
         if self.inside is not None or trimmed:
             self.bare = frame_of(pencil, singletons)
-        self.kinds: dict[object, BlockType] = {}
-        self.sections: dict[object, Any] = {}
-        self.shifted: dict[object, Key] = {}
+        self.kinds: dict[object, BlockType] = {}  # by what decides on them
+        self.sections: dict[object, Any] = {}  # of `indexing`, by keys and components
+        self.shifted: dict[object, Key] = {}  # indices in the padded block, by offsets
         self.order = pencil.order
-        self.permuted = pencil.order != tuple(range(pencil.ndim))
+        self.permuted = pencil.order != tuple(range(pencil.ndim))  # not the memory order of C
         self._axes: dict[int, tuple[tuple[int, ...], list[int]]] = {}
         whole = zip(extent.shape, halo, strict=True)
         # NumPy counts so where an extent is 0, too.

@@ -280,17 +280,19 @@ class Field:
 
     def copy(self) -> Self:
         """Copy of the field, halo included; where it is trimmed, the copy has unset points."""
-        new = self.blank()
-        np.copyto(self._room_in(new), self._padded)
-        return new
+        return self.astype(self.dtype)
 
     def astype(self, dtype: DTypeLike) -> Self:
         """Copy converted to another element type, halo included."""
-        new = self.blank(dtype)
-        np.copyto(new.local, self._local, casting="unsafe")
-        if self._padded is not self._local:
+        new, frame, has_halo = self.blank(dtype), self._frame, self._padded is not self._local
+        if new.dtype != self.dtype or not has_halo:
+            np.copyto(new.local, self._local, casting="unsafe")
+        if has_halo:
+            room = new.padded
+            if frame.trimmed:
+                room = room[padded_slices(frame.extent.local_shape, frame.halo, frame.halo_room)]
             with np.errstate(all="ignore"):  # ghosts may not be set yet
-                np.copyto(self._room_in(new), self._padded, casting="unsafe")
+                np.copyto(room, self._padded, casting="unsafe")
         return new
 
     def fill(self, value: object) -> None:
@@ -299,13 +301,13 @@ class Field:
         if hasattr(self, "base"):  # other points of the whole field have copies
             self.mark_written()
 
-    def blank(self, dtype: DTypeLike | None = None) -> Self:
-        """Make a field like this one, of another type if given, whose values are not set."""
+    def blank(self, dtype: DTypeLike | None = None, *, zero: bool = False) -> Self:
+        """Make a field like this one, of another type if given; values are not set, or zero."""
         kind = self.dtype if dtype is None else as_dtype(dtype)
         frame = self._frame
         if frame.trimmed:
             frame = frame_of(self._pencil, frame.singletons, frame.halo)
-        block = frame.make(frame.shape_of(self.components, kind), kind)
+        block = frame.make(frame.shape_of(self.components, kind), kind, zero=zero)
         return self.in_frame(self._pencil, frame, block)
 
     def part_of_components(self, key: Key) -> Self:
@@ -318,14 +320,6 @@ class Field:
         if hasattr(self, "base"):
             part.base = self.base.map_block(view)
         return part
-
-    def _room_in(self, blank: Field) -> Array:
-        """View the part of a field like this one, not trimmed, that this field stores, too."""
-        frame = self._frame
-        if not frame.trimmed:
-            return blank.padded
-        local_shape = frame.extent.local_shape
-        return blank.padded[padded_slices(local_shape, frame.halo, frame.halo_room)]
 
     def mark_written(self) -> None:
         """Set the ghosts to NaN or NaT after a write to own points, while `checks` are on.

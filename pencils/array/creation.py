@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -109,7 +109,7 @@ def ones(
     >>> pencils.ones(pencils.Pencil((8, 6))).sum()
     np.float64(48.0)
     """
-    return full(pencil, 1, dtype=dtype, components=components, halo=halo, dims=dims, shared=shared)
+    return _create(pencil, dtype, components, halo, dims, fill_value=1, shared=shared)
 
 
 def full(
@@ -180,7 +180,7 @@ def zeros_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray
     0
     """
     check_type("u", u, PencilArray)
-    return cast("PencilArray", np.zeros_like(u, dtype=dtype))
+    return u.blank(dtype, zero=True)
 
 
 def ones_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
@@ -289,7 +289,10 @@ def _create(
             )
         singletons = as_singletons(pencil.ndim, dims)
         widths = as_halo(halo, pencil.ndim, singletons)
-        kind = as_dtype(_number_dtype(fill_value) if dtype is None else dtype)
+        if dtype is None:  # at least float for numbers
+            dtype = np.asarray(fill_value).dtype
+            dtype = np.result_type(float, dtype) if dtype.kind in "biufc" else dtype
+        kind = as_dtype(dtype)
         value = None if fill_value is None else as_value("fill_value", fill_value, kind)
         lead = as_components(components)
         agree(pencil=pencil, dtype=kind, components=lead, halo=widths, fill_value=value)
@@ -298,9 +301,3 @@ def _create(
     if value is not None:
         u.padded[...] = value
     return u
-
-
-def _number_dtype(value: object) -> np.dtype[Any]:
-    """Type of fields of a value: at least float for numbers."""
-    dtype = np.asarray(value).dtype
-    return np.result_type(float, dtype) if dtype.kind in "biufc" else dtype

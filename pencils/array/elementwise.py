@@ -330,18 +330,6 @@ def _forward(
     return method
 
 
-def _reflected(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
-    """Make the method for ``2 + u``."""
-    on_blocks = Direct(ufunc, operation)
-
-    def method(self: Any, other: Any) -> Any:
-        if type(other) in NUMBERS:
-            return on_blocks.apply(self, (on_blocks, type(other)), other, self._local)
-        return NotImplemented if _takes_no_part(other) else ufunc(other, self)
-
-    return method
-
-
 def _in_place(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
     """Make the method for ``u += v``."""
 
@@ -362,15 +350,31 @@ def _in_place(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
     return method
 
 
+def _operators(
+    name: str, ufunc: Any
+) -> tuple[Callable[[F, Operand], F], Callable[[F, Operand], F], Callable[[F, Operand], F]]:
+    """Make the methods for ``u + v``, ``2 + u`` and ``u += v``."""
+    operation = getattr(operator, f"__{name}__")
+    on_blocks = Direct(ufunc, operation)
+
+    def reflected(self: Any, other: Any) -> Any:
+        if type(other) in NUMBERS:
+            return on_blocks.apply(self, (on_blocks, type(other)), other, self._local)
+        return NotImplemented if _takes_no_part(other) else ufunc(other, self)
+
+    in_place = _in_place(getattr(operator, f"__i{name}__"), ufunc)
+    return _forward(operation, ufunc), reflected, in_place
+
+
 def _unary(ufunc: Any) -> Callable[[F], F]:
     """Make the method for ``-u``."""
     on_blocks = Direct(ufunc)
     return lambda self: on_blocks.apply(self, on_blocks, self._local)
 
 
-def _on_elements(operation: Operation) -> Operation:
-    """Apply an operation to blocks where it is more than its ufunc."""
-    return lambda u, other: elementwise(operation, (u, other), {})
+def _checked(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
+    """Make the method of an operation that on blocks is more than its ufunc."""
+    return _forward(operation, ufunc, lambda u, other: elementwise(operation, (u, other), {}))
 
 
 # NumPy may compute ``block**number`` for these without `numpy.power`, which is faster, and differs
@@ -384,17 +388,17 @@ class Operators(Field):
 
     __slots__ = ()
 
-    __add__ = _forward(operator.add, np.add)
-    __sub__ = _forward(operator.sub, np.subtract)
-    __mul__ = _forward(operator.mul, np.multiply)
-    __truediv__ = _forward(operator.truediv, np.true_divide)
-    __floordiv__ = _forward(operator.floordiv, np.floor_divide)
-    __mod__ = _forward(operator.mod, np.remainder)
-    __and__ = _forward(operator.and_, np.bitwise_and)
-    __or__ = _forward(operator.or_, np.bitwise_or)
-    __xor__ = _forward(operator.xor, np.bitwise_xor)
-    __lshift__ = _forward(operator.lshift, np.left_shift)
-    __rshift__ = _forward(operator.rshift, np.right_shift)
+    __add__, __radd__, __iadd__ = _operators("add", np.add)
+    __sub__, __rsub__, __isub__ = _operators("sub", np.subtract)
+    __mul__, __rmul__, __imul__ = _operators("mul", np.multiply)
+    __truediv__, __rtruediv__, __itruediv__ = _operators("truediv", np.true_divide)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _operators("floordiv", np.floor_divide)
+    __mod__, __rmod__, __imod__ = _operators("mod", np.remainder)
+    __and__, __rand__, __iand__ = _operators("and", np.bitwise_and)
+    __or__, __ror__, __ior__ = _operators("or", np.bitwise_or)
+    __xor__, __rxor__, __ixor__ = _operators("xor", np.bitwise_xor)
+    __lshift__, __rlshift__, __ilshift__ = _operators("lshift", np.left_shift)
+    __rshift__, __rrshift__, __irshift__ = _operators("rshift", np.right_shift)
     __lt__ = _forward(operator.lt, np.less)
     __le__ = _forward(operator.le, np.less_equal)
     __gt__ = _forward(operator.gt, np.greater)
@@ -405,42 +409,17 @@ class Operators(Field):
         def __ne__(self, other: Operand) -> Self: ...  # type: ignore[override]
 
     else:  # comparisons of records are not ufuncs
-        __eq__ = _forward(operator.eq, np.equal, _on_elements(operator.eq))
-        __ne__ = _forward(operator.ne, np.not_equal, _on_elements(operator.ne))
+        __eq__ = _checked(operator.eq, np.equal)
+        __ne__ = _checked(operator.ne, np.not_equal)
     __hash__ = None  # type: ignore[assignment]
-
-    __radd__ = _reflected(operator.add, np.add)
-    __rsub__ = _reflected(operator.sub, np.subtract)
-    __rmul__ = _reflected(operator.mul, np.multiply)
-    __rtruediv__ = _reflected(operator.truediv, np.true_divide)
-    __rfloordiv__ = _reflected(operator.floordiv, np.floor_divide)
-    __rmod__ = _reflected(operator.mod, np.remainder)
-    __rpow__ = _reflected(operator.pow, np.power)
-    __rand__ = _reflected(operator.and_, np.bitwise_and)
-    __ror__ = _reflected(operator.or_, np.bitwise_or)
-    __rxor__ = _reflected(operator.xor, np.bitwise_xor)
-    __rlshift__ = _reflected(operator.lshift, np.left_shift)
-    __rrshift__ = _reflected(operator.rshift, np.right_shift)
-
-    __iadd__ = _in_place(operator.iadd, np.add)
-    __isub__ = _in_place(operator.isub, np.subtract)
-    __imul__ = _in_place(operator.imul, np.multiply)
-    __itruediv__ = _in_place(operator.itruediv, np.true_divide)
-    __ifloordiv__ = _in_place(operator.ifloordiv, np.floor_divide)
-    __imod__ = _in_place(operator.imod, np.remainder)
-    __iand__ = _in_place(operator.iand, np.bitwise_and)
-    __ior__ = _in_place(operator.ior, np.bitwise_or)
-    __ixor__ = _in_place(operator.ixor, np.bitwise_xor)
-    __ilshift__ = _in_place(operator.ilshift, np.left_shift)
-    __irshift__ = _in_place(operator.irshift, np.right_shift)
 
     __neg__ = _unary(np.negative)
     __pos__ = _unary(np.positive)
     __abs__ = _unary(np.absolute)
     __invert__ = _unary(np.invert)
 
-    _power = _forward(operator.pow, np.power, _on_elements(operator.pow))
-    _power_in_place = _in_place(operator.ipow, np.power)
+    _, __rpow__, _power_in_place = _operators("pow", np.power)
+    _power = _checked(operator.pow, np.power)
 
     def __pow__(self, other: Operand) -> Self:
         kind: Any = type(other)

@@ -153,33 +153,30 @@ def reduce_field(
     *,
     initial: Any = NO_VALUE,
     where: Any = True,
-    known: bool = False,
+    keep_as: str = "",
     **options: Any,
 ) -> Any:
     """Reduce a field over the given axes of all ranks. *Collective*.
 
-    Where all elements are reduced, what the first call has prepared is used again, if no option
-    says how: those of `reduce_within`. `known`: `dtype` and options follow from the name and the
-    type of the field.
+    Where all elements are reduced, what the first call has prepared is used again, if there are no
+    options, which are those of `reduce_within`, or if these and `dtype` follow from `keep_as` and
+    the type of the field.
     """
-    plain = (
+    plain = bool(
         axis is None
         and keepdims is False
         and where is True
         and out is None
         and initial is NO_VALUE
-        and (known or (dtype is None and not options))
+        and (keep_as or (dtype is None and not options))
     )
+    key = keep_as or name, u._kind or u.kind
     if plain:
-        kept = u._pencil.kept.get((name, u._kind or u.kind))
+        kept = u._pencil.kept.get(key)
         if kept is not None:
             return kept(u)
     with agreed(u.pencil.topology.comm, name) as agree:
-        options |= {
-            "initial": initial,
-            "where": where,
-            "keep_as": (name, u.kind) if plain else None,
-        }
+        options |= {"initial": initial, "where": where, "key": key if plain else None}
         complete = reduce_within(agree, name, u, axis, dtype, out, keepdims, **options)
     return complete()
 
@@ -198,7 +195,7 @@ def reduce_within(
     ufunc: np.ufunc | None = None,
     of: Callable[[Array], Array] | None = None,
     same: Mapping[str, object] | None = None,
-    keep_as: object = None,
+    key: object = None,
 ) -> Callable[[], Any]:
     """Prepare to reduce over the given axes of all ranks, within an agreement; local.
 
@@ -206,7 +203,7 @@ def reduce_within(
     the function that the user called, which also names the ufunc: see `UFUNCS`. `of` is applied to
     the own block first; `dtype` must then be the type of its result. `same` are further arguments
     on which all ranks must agree. The local part is computed here: an error on one rank, whatever
-    it is, raises on all. With `keep_as`, all elements are reduced, and the call is kept under it.
+    it is, raises on all. With a `key`, all elements are reduced, and the call is kept.
     """
     ufunc = ufunc or UFUNCS.get(name, np.add)
     facts = {**signature(u), **(same or {}), "where": where is not True}
@@ -230,7 +227,7 @@ def reduce_within(
     else:
         part = np.full(task.partial_shape, neutral, kind)
     made = None
-    if keep_as is not None:
+    if key is not None:
         idle, local = None if task.contributes else neutral, block_reducer(ufunc, kind, of)
         made = prepare_whole(u, name, facts, ufunc, kind, result, local, idle)
     axes, back = u.frame.axes(len(u.components))
@@ -238,7 +235,7 @@ def reduce_within(
 
     def complete() -> Any:
         if made is not None:
-            keep(u.pencil, keep_as, made)
+            keep(u.pencil, key, made)
         total = combined()
         with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
             if start is not NO_VALUE:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Array, plain_array
+from pencils.array.allocation import plain_array
 from pencils.array.base import Field
 from pencils.comm.mpi import PerProcess
 from pencils.comm.topology import Topology, default_topology
@@ -121,11 +121,10 @@ def check_source(u: Field | None, pencil: Pencil | None, spec: FieldSpec, name: 
         or (spec.singletons and matching(u.pencil, pencil, spec.singletons))
     ):
         raise PencilMismatchError(f"{name} lies on\n{u.pencil!r}\nbut should lie on\n{pencil!r}")
-    given = FieldSpec(u.dtype, u.components, u.singletons)
-    if given != spec:
+    if FieldSpec.of(u) != spec:
         raise ArgumentError(
-            f"{name} has dtype {given[0]}, components {given[1]} and singleton dimensions "
-            f"{sorted(given[2])}; it must have {spec[0]}, {spec[1]} and {sorted(spec[2])}"
+            f"{name} has dtype {u.dtype}, components {u.components} and singleton dimensions "
+            f"{sorted(u.singletons)}; it must have {spec[0]}, {spec[1]} and {sorted(spec[2])}"
         )
 
 
@@ -194,29 +193,7 @@ class _Part(NamedTuple):
     name: str
     kept: tuple[range, ...]
     whole: tuple[int, ...]
-    components: tuple[int, ...]
-
-    @classmethod
-    def of(cls, name: str, u: Field, pencil: Pencil, fixed: frozenset[int]) -> _Part:
-        """Find them; `fixed` are the dimensions in which they do not matter."""
-        layout = pencil.layout
-        every = [
-            (split.kept, split.base.points) if split.base is not None else (range(n), n)
-            for split, n in zip(layout.splits, layout.shape, strict=True)
-        ]
-        kept = tuple(range(n) if dim in fixed else one for dim, (one, n) in enumerate(every))
-        whole = tuple(1 if dim in fixed else n for dim, (_, n) in enumerate(every))
-        return cls(name, kept, whole, u.components)
-
-    @property
-    def key(self) -> str:
-        """The text of the key that selects the points: ``[:, 1:]``; empty if it selects all."""
-        keys = [_as_text(*each) for each in zip(self.kept, self.whole, strict=True)]
-        if all(key == ":" for key in keys):
-            return ""
-        while keys[-1] == ":" and not self.components:
-            keys.pop()
-        return f"[{', '.join(['...'] * bool(self.components) + keys)}]"
+    key: str  # what selects the points: ``[:, 1:]``; empty if it selects all
 
     @property
     def text(self) -> str:
@@ -224,9 +201,29 @@ class _Part(NamedTuple):
         return self.name + self.key
 
 
+def _part(name: str, u: Field, pencil: Pencil, fixed: frozenset[int]) -> _Part:
+    """Find the points of a field; `fixed` are the dimensions in which they do not matter."""
+    kept, whole, keys = [], [], []
+    for dim, split in enumerate(pencil.layout.splits):
+        points, n = range(split.points), split.points
+        if split.base is not None:
+            points, n = split.kept, split.base.points
+        if dim in fixed:
+            points, n = range(pencil.shape[dim]), 1
+        kept.append(points)
+        whole.append(n)
+        keys.append(_as_text(points, n))
+    key = ""
+    if any(each != ":" for each in keys):
+        while keys[-1] == ":" and not u.components:
+            keys.pop()
+        key = f"[{', '.join(['...'] * bool(u.components) + keys)}]"
+    return _Part(name, tuple(kept), tuple(whole), key)
+
+
 def key_of(u: Field) -> str:
     """Write the key of a section."""
-    return _Part.of("u", u, u.pencil, u.singletons).key
+    return _part("u", u, u.pencil, u.singletons).key
 
 
 def _as_text(kept: range, n: int) -> str:
@@ -244,7 +241,7 @@ def _as_text(kept: range, n: int) -> str:
 
 def _cure(u: Field, pencil: Pencil, v: Field, fixed: frozenset[int], *, assigned: bool) -> str:
     """Explain what to write instead of mixing fields, of which the first lies on `pencil`."""
-    other = v.pencil
+    other, base = v.pencil, getattr(u, "base", u)
     if not pencil.same_ranks(other):
         return "they use different processes, or the same in another order; make both with one comm"
     if pencil.ndim != other.ndim:
@@ -252,38 +249,30 @@ def _cure(u: Field, pencil: Pencil, v: Field, fixed: frozenset[int], *, assigned
             "they have different numbers of dimensions; a field that does not vary along some is "
             "made with dims= on the pencil of the other"
         )
-    same = getattr(u, "base", u) is getattr(v, "base", v)
-    one = _Part.of("u", u, pencil, fixed)
-    two = _Part.of("u" if same else "v", v, other, fixed)
-    pairs = enumerate(zip(pencil.shape, other.shape, strict=True))
-    differing = [dim for dim, (n, m) in pairs if n != m and dim not in fixed]
+    one = _part("u", u, pencil, fixed)
+    two = _part("u" if base is getattr(v, "base", v) else "v", v, other, fixed)
+    free = [dim for dim in range(pencil.ndim) if dim not in fixed]
+    differing = [dim for dim in free if pencil.shape[dim] != other.shape[dim]]
     if differing:
         cure = _cure_of_shapes(one, pencil, two, other, differing, assigned=assigned)
         return f"their global shapes differ; {cure}"
     here, there = pencil.layout.all_origins, other.layout.all_origins
-    moved = [dim for dim in range(pencil.ndim) if here[dim] != there[dim] and dim not in fixed]
-    cure = (
-        f"pencils.transpose({two.text}, {one.text}.pencil) moves the second to the blocks of the "
-        "first"
-    )
+    moved = [dim for dim in free if here[dim] != there[dim]]
+    cure = f"pencils.transpose({two.text}, {one.text}.pencil) moves the second to the blocks of "
+    cure += "the first"
     if not moved:
         return cure
     if all(pencil.shape[dim] == 1 for dim in moved):
         cure = f"{two.text}.replicate() gives its plane to all ranks"
     elif not assigned and one.whole == two.whole and all(here[d][1] == there[d][1] for d in moved):
         steps = tuple((here[d][0] - there[d][0]) * (d in moved) for d in range(pencil.ndim))
-        wide = all(abs(n) <= min(pair) for n, pair in zip(steps, _base(u).halo, strict=True))
+        wide = all(abs(n) <= min(pair) for n, pair in zip(steps, base.halo, strict=True))
         made = "" if wide else f"make u with halo={max(map(abs, steps))}, "
         cure = (
             f"for neighbours {made}call u.exchange_halo() and write "
             f"(u.shift({steps}) - {two.name}){two.key}; {cure}"
         )
     return f"they are sections of different points: {cure}"
-
-
-def _base(u: Field) -> Field:
-    """Return the field of which `u` is a section, or `u`."""
-    return getattr(u, "base", u)
 
 
 def _cure_of_shapes(
@@ -320,14 +309,9 @@ def local_part(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
     array = plain_array(operand)
     if array.ndim == 0:
         return array[()], everywhere(pencil.ndim)
-    return _array_part(array, pencil)
-
-
-def _array_part(array: Array, pencil: Pencil) -> tuple[Array, frozenset[int]]:
-    missing = pencil.ndim - array.ndim
+    missing, box = pencil.ndim - array.ndim, pencil.box()
     key: list[Any] = []
     singletons = set(range(missing))
-    box = pencil.box()
     for dim in range(max(0, missing), pencil.ndim):
         extent = array.shape[dim - pencil.ndim]
         if extent == 1:
@@ -370,7 +354,7 @@ def does_not_broadcast(
 ) -> str:
     """Explain that data do not broadcast, and whether they fit the own block."""
     hint = f"pass data of shape {shape}, or of extent 1 along axes where they do not vary"
-    if _ends_with(given, local):
+    if given[max(0, len(given) - len(local)) :] == local:
         hint = "it fits the own block: write u.local for that"
     elif given == shape[::-1]:
         hint = "write values.T for data whose axes are in the other order"
@@ -382,7 +366,3 @@ def does_not_broadcast(
         f"NumPy data of shape {given} are taken as global and do not broadcast to the global shape "
         f"{shape}; {hint}"
     )
-
-
-def _ends_with(shape: tuple[int, ...], tail: tuple[int, ...]) -> bool:
-    return shape[max(0, len(shape) - len(tail)) :] == tail

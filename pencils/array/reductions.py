@@ -23,9 +23,7 @@ from pencils.array.global_reduction import (
     Reduction,
     any_of,
     arg_extremum,
-    extent_of,
     mask_part,
-    own_extent,
     own_part,
     reduce_field,
 )
@@ -127,24 +125,16 @@ def all(
 
 def count_nonzero(u: Field, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Count the elements that are not zero, over all ranks. *Collective*."""
-    options: dict[str, Any] = {"of": _is_true, "known": True}
+    options: dict[str, Any] = {"of": _is_true, "keep_as": "count_nonzero"}
     return reduce_field("count_nonzero", u, axis, np.intp, None, keepdims, **options)
 
 
 def ptp(u: Field, axis: Axis = None, out: object = None, keepdims: bool = False) -> Any:
     """Return maximum minus minimum over all ranks, as `numpy.ptp`. *Collective*."""
-    if axis is None and out is None and keepdims is False:
-        comm = u.pencil.topology.comm
-        with agreed(comm, "ptp") as agree:
-            agree(**signature(u))
-            pair = own_extent("ptp", u)
-            agree.carry(pair)
-        least, greatest = extent_of(comm, agree, pair)
-    else:
-        ends = np.minimum, np.maximum
-        least, greatest = (
-            reduce_field("ptp", u, axis, out=out, keepdims=keepdims, ufunc=end) for end in ends
-        )
+    least, greatest = (
+        reduce_field("ptp", u, axis, None, out, keepdims, ufunc=end, keep_as=f"ptp {end.__name__}")
+        for end in (np.minimum, np.maximum)
+    )
     with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
         return greatest - least
 
@@ -298,7 +288,7 @@ def norm_of(name: str, u: Field, ord: float | None, same: Mapping[str, object]) 
         return np.asarray(modulus if largest or smallest else modulus**order)
 
     options: dict[str, Any] = {"ufunc": ufunc, "of": powers, "same": {**same, "ord": order}}
-    total = reduce_field(name, u, dtype=real, known=ord is None, **options)
+    total = reduce_field(name, u, dtype=real, keep_as="" if ord is not None else name, **options)
     if order == 2:  # noqa: PLR2004
         return np.sqrt(total.astype(np.float16) if is_half else total)
     if largest or smallest or order == 0:
@@ -320,7 +310,7 @@ def _mean(
 ) -> tuple[Any, Any]:
     """Return means, and the number of elements behind each. *Collective*."""
     accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
-    options: dict[str, Any] = {"where": where, "known": dtype is None}
+    options: dict[str, Any] = {"where": where, "keep_as": name if dtype is None else ""}
     total = reduce_field(name, u, axis, accumulate, out, keepdims, **options)
     count = _count(u, axis, keepdims, where)
     return _divided(total, count, u.dtype, accumulate, dtype), count
