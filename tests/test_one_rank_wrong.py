@@ -300,9 +300,33 @@ REDUCTIONS = {
     },
 }
 AXES = [name for name in REDUCTIONS if "norm" not in name]
-MASKED = ["sum", "prod", "min", "max", "mean", "var", "std", "any", "all", "np.add.reduce"]
-CONVERTING = ["sum", "prod", "mean", "var", "std", "np.add.reduce"]
-STARTING = ["sum", "prod", "min", "max", "np.add.reduce"]
+MASKED = [
+    "sum",
+    "prod",
+    "min",
+    "max",
+    "mean",
+    "var",
+    "std",
+    "any",
+    "all",
+    "np.add.reduce",
+]  # fmt: skip
+CONVERTING = [
+    "sum",
+    "prod",
+    "mean",
+    "var",
+    "std",
+    "np.add.reduce",
+]  # fmt: skip
+STARTING = [
+    "sum",
+    "prod",
+    "min",
+    "max",
+    "np.add.reduce",
+]  # fmt: skip
 PAIRS = {
     name: (lambda one, other, _f=function, **rest: _f(one, other, **rest), good)
     for name, function, good in (
@@ -594,18 +618,15 @@ UNTELLABLE = [
     *(("LineSolver", argument, the.gone) for argument in ("pencil", "diagonals", "shift")),
     ("LineSolver", "diagonals", the.diagonal_gone),
     *((name, argument, the.gone) for name in LINE_PLANS for argument in ("u", "out")),
-    *(
-        (name, argument, the.gone)
-        for name, field in LINE_FIELDS.items()
-        for argument in (field, "axis", "out")
-    ),
+    *((name, argument, the.gone) for name, field in LINE_FIELDS.items() for argument in (field,
+     "axis", "out")),
     *(("CompactDerivative", argument, the.gone) for argument in ("pencil", "spacing")),
     *(("solve_banded", argument, the.gone) for argument in ("l_and_u", "ab")),
     ("derivative", "spacing", the.gone),
     ("midpoints", "coordinates", the.gone),
     ("along", "f", the.gone),
     ("Pencil", "comm", the.mute),
-]
+]  # fmt: skip
 
 # What is wrong by itself: function, argument, bad values.
 WRONG = [
@@ -615,9 +636,8 @@ WRONG = [
     *rows(("Pencil", "with_"), "grid", (7, 7), "x", 1.5, (1, 1, 1, 1), (-1, -1)),
     *rows(("Pencil", "with_"), "order", (0, 0, 1), "x", 3, (0, 1)),
     *rows(("Pencil", "with_"), "periodic", (True,), "x", OBJECT),
-    *rows(
-        ("Pencil", "with_"), "splits", "nonsense", 3, ("first",), ((0, 9), "first", "first"), OBJECT
-    ),
+    *rows(("Pencil", "with_"), "splits", "nonsense", 3, ("first",), ((0, 9), "first", "first"),
+     OBJECT),
     ("with_", "shape", "x", 1.5, (), (-1, 4)),
     ("staggered", "axis", None, *NO_DIMS, True),
     ("partition", "pencil", None, "x", the.u, the.larger, the.flat),
@@ -673,18 +693,8 @@ WRONG = [
     *rows(("CompactDerivative", "derivative"), "axis", *BAD_AXES, None, (0, 1)),
     *rows(("CompactDerivative", "derivative"), "order", 5, "x", 1.5, None, OBJECT),
     *rows(("CompactDerivative", "derivative"), "derivative", 0, 3, "x", 1.5, None, OBJECT),
-    *rows(
-        ("CompactDerivative", "derivative"),
-        "spacing",
-        0,
-        np.nan,
-        "x",
-        1j,
-        None,
-        OBJECT,
-        np.arange(5.0),
-        np.zeros(6),
-    ),
+    *rows(("CompactDerivative", "derivative"), "spacing", 0, np.nan, "x", 1j, None, OBJECT,
+     np.arange(5.0), np.zeros(6)),
     *rows(("CompactDerivative", "derivative"), "spacing", the.u, [0, 1, 3, 2, 4, 5], [[1], [1, 2]]),
     *rows(("CompactDerivative", "derivative"), "periodic", np.ones(2)),
     ("midpoints", "axis", *BAD_AXES, None, (0, 1)),
@@ -700,9 +710,8 @@ WRONG = [
     ("along", "f", None, 3, OBJECT, *BAD_FUNCTIONS),
     ("along", "axis", *BAD_AXES, None, (0, 1)),
     *((name, field, None, "x", the.data, the.pen) for name, field in LINE_FIELDS.items()),
-    *rows(
-        LINE_VERBS, "out", 3, "x", the.data, the.u_readonly, the.u_larger, the.vector, the.u_alone
-    ),
+    *rows(LINE_VERBS, "out", 3, "x", the.data, the.u_readonly, the.u_larger, the.vector,
+     the.u_alone),
     *((name, "plan", the[f"{plan}_freed"]) for name, plan in LINE_PLANS.items()),
     *rows(LINE_PLANS, "u", None, "x", the.data, the.pen, the.u_larger, the.short, the.vector),
     *rows(LINE_PLANS, "u", the.plane, the.u_alone),
@@ -738,14 +747,8 @@ WRONG = [
     ("accumulate_halo", "u", the.h_mask),
     *rows((*HALO_VERBS, *HALO_GROUPS), "corners", np.ones(2)),
     *rows(HALO_GROUPS, "fields", None, 3, "x", the.data, the.pen, [], [3]),
-    *rows(
-        (*HALO_GROUPS, *HALO_PLANS),
-        "fields",
-        the.hs_twice,
-        the.hs_none,
-        the.hs_data,
-        the.hs_readonly,
-    ),
+    *rows((*HALO_GROUPS, *HALO_PLANS), "fields", the.hs_twice, the.hs_none, the.hs_data,
+     the.hs_readonly),
     *rows((*HALO_GROUPS, *HALO_PLANS), "fields", the.hs_across, the.hs_larger, the.hs_alone),
     *rows(HALO_GROUPS, "fields", the.hs_mapping),
     ("HaloExchange", "route", "nonsense", 3, None, []),
@@ -780,10 +783,8 @@ WRONG = [
     ("full", "fill_value", OBJECT, [1, 2], None, [[1], [1, 2]]),
     *rows(("dap.validate_on", "dap.import_array"), "comm", 3, "x"),
     *((name, exported, None, 3, "x", {}, OBJECT) for name, exported in IMPORTS.items()),
-    *(
-        (name, exported, the.exported_short, the.exported_times)
-        for name, exported in IMPORTS.items()
-    ),
+    *((name, exported, the.exported_short, the.exported_times) for name,
+     exported in IMPORTS.items()),
     *rows(("dap.import_array", "from_distarray"), "halo", "all", None, 1),
     ("from_distarray", "pencil", None, "x", the.u),
     ("dap.export_as", "u", None, 3, "x", the.data),
@@ -793,10 +794,8 @@ WRONG = [
     ("to_pencil", "halo", *NO_NUMBERS, (1, 2)),
     ("to_pencil", "reduce", "mean", 3, np.add, "band", ReduceOp.BAND),
     *((name, coords, None, 3, "x", "abc", (0, 1), OBJECT) for name, coords in COORDS.items()),
-    *(
-        (name, coords, (6, 1, 0), (0, -1, 0), (0, "x", 0), ([0, 1], [0, 1, 2], 0))
-        for name, coords in COORDS.items()
-    ),
+    *((name, coords, (6, 1, 0), (0, -1, 0), (0, "x", 0), ([0, 1], [0, 1, 2], 0)) for name,
+     coords in COORDS.items()),
     *((name, "coords", (0, 0.5, 0)) for name, at in COORDS.items() if at == "coords"),
     *((name, "points", (0, np.nan, 0)) for name, at in COORDS.items() if at == "points"),
     *rows(("indexer", "Interpolation"), "dims", *NO_DIMS),
@@ -804,51 +803,22 @@ WRONG = [
     ("Interpolation", "pencil", None, "x", the.u),
     ("interpolate", "u", None, "x", the.data, the.pen),
     *rows(("interpolate", "Interpolation"), "fill_value", "x", [1, 2], OBJECT),
-    *rows(
-        ("u.take_points", "indexer.take", "interpolate", "cloud"),
-        "out",
-        3,
-        "x",
-        np.zeros(3),
-        np.zeros(2, int),
-        np.ones((2, 2))[:, 0],
-        the.u,
-    ),
-    *rows(
-        ("u.put_points", "indexer.put", "deposit"),
-        "values",
-        [1, 2, 3],
-        "x",
-        1j,
-        OBJECT,
-        [[1], [2, 3]],
-    ),
+    *rows(("u.take_points", "indexer.take", "interpolate", "cloud"), "out", 3, "x", np.zeros(3),
+     np.zeros(2, int), np.ones((2, 2))[:, 0], the.u),
+    *rows(("u.put_points", "indexer.put", "deposit"), "values", [1, 2, 3], "x", 1j, OBJECT, [[1],
+     [2, 3]]),
     *rows(("u.put_points", "indexer.put"), "reduce", "sum", 3, np.add, ReduceOp.BOR),
     ("u.put_points", "u", the.u_readonly),
     *rows(POINT_PLANS, "u", None, "x", the.data, the.u_larger, the.plane, the.u_across),
     *rows(("indexer.put", "deposit"), "u", the.u_readonly),
     *((name, "plan", the[f"{plan}_freed"]) for name, plan in (POINT_PLANS | LIST_PLANS).items()),
-    *(
-        row
-        for name, index in (("GlobalIndexer", "g_idx"), ("GlobalMultiIndexer", "g_idx_l"))
-        for row in (
-            (name, "distri", None, 3, "x", [0], [1, 2, 3], [0, 3.5], [[0, 1]]),
-            (name, index, None, 3, "x", [[0], [999]], [[-1]], [[0.5]], [OBJECT]),
-            (name, "comm", 3, "x"),
-            (name, "check", np.ones(2)),
-        )
-    ),
+    *(row for name, index in (("GlobalIndexer", "g_idx"), ("GlobalMultiIndexer",
+     "g_idx_l")) for row in ((name, "distri", None, 3, "x", [0], [1, 2, 3], [0, 3.5], [[0, 1]]),
+     (name, index, None, 3, "x", [[0], [999]], [[-1]], [[0.5]], [OBJECT]), (name, "comm", 3, "x"),
+     (name, "check", np.ones(2)))),
     ("GlobalIndexer", "g_idx", [999], [-1], [0.5], [True]),
-    *rows(
-        ("single.Take", "lists.Take"),
-        "dist_data",
-        None,
-        3,
-        "x",
-        np.ones(5),
-        np.ones(12)[::2],
-        np.ones(6, object),
-    ),
+    *rows(("single.Take", "lists.Take"), "dist_data", None, 3, "x", np.ones(5), np.ones(12)[::2],
+     np.ones(6, object)),
     ("single.Take", "local_data", 3, np.ones(3), np.ones(4, "f4")),
     ("lists.Take", "local_data_l", 3, np.ones(6), [np.ones(4)], [np.ones(4), np.ones(3)]),
     ("single.Put", "local_data", None, 3, "x", np.ones(3), np.ones(8)[::2], np.ones(4, object)),
@@ -856,7 +826,7 @@ WRONG = [
     *rows(LIST_PLANS, "count", 0, -1, "x", 1.5, None),
     *rows(LIST_PLANS, "reduce", "sum", 3, np.add),
     *rows(("single.Put", "lists.Put"), "dist_data", 3, np.ones(5), np.ones(6, "f4")),
-]
+]  # fmt: skip
 WRONG_INTEROP = [
     ("to_pencil", "theirs", None, 3, "x", the.their_array, the.pen),
     ("to_array", "theirs", None, 3, "x", the.their_pencil, the.their_part, the.u),
@@ -864,13 +834,13 @@ WRONG_INTEROP = [
     *rows(("from_pencil", "subcomm"), "pencil", None, "x", the.u),
     *rows(("from_pencil", "from_array"), "axis", 9, "x", 1.5, (0, 1)),
     ("from_array", "u", None, "x", the.data, the.pen, the.plane, the.h_turned),
-]
+]  # fmt: skip
 DIFFERENT_INTEROP = [
     ("to_pencil", "theirs", the.their_pencil_larger),
     ("to_array", "theirs", the.their_array_short),
     *rows(("from_pencil", "subcomm"), "pencil", the.larger, the.flat),
     ("from_array", "u", the.vector, the.short, the.u_larger),
-]
+]  # fmt: skip
 WRONG_FILES = [
     ("save", "path", 3, None, "", "a\0b"),
     ("save", "fields", None, "x", {}, the.u, the.fields_unnamed),
@@ -924,7 +894,7 @@ WRONG_FILES = [
     ("read part", "pencil", None, "x", the.u, the.larger),
     ("write part", "field", None, "x", the.u_larger, the.short, the.u_alone),
     *rows(("read part", "write part"), "key", 99, "x", [0, 1], 1.5),
-]
+]  # fmt: skip
 
 # What is right by itself, but not what the others say.
 DIFFERENT = [
@@ -990,8 +960,8 @@ DIFFERENT = [
     ("along", "out", the.target),
     ("along", "f", Function("single", lambda block: block.astype("f4"))),
     ("along", "f", Function("mask", lambda block: block > 0)),
-    *((name, field, the.u_across, the.u_larger, the.short, the.vector)
-      for name, field in LINE_FIELDS.items()),
+    *((name, field, the.u_across, the.u_larger, the.short, the.vector) for name,
+     field in LINE_FIELDS.items()),
     *((name, "plan", the[f"{plan}_other"]) for name, plan in LINE_PLANS.items()),
     *rows(LINE_PLANS, "u", the.u_across),
     ("plan", "u", the.u_across),
@@ -1053,10 +1023,10 @@ DIFFERENT = [
     ("to_pencil", "pencil", the.across),
     ("to_pencil", "halo", 1),
     ("to_pencil", "reduce", "sum", "max"),
-    *((name, field, the.short, the.vector)
-      for name, field in (("u.take_points", "u"), ("u.put_points", "u"), ("interpolate", "u"))),
-    *((name, field, the.u_across, the.u_larger, the.plane)
-      for name, field in (("u.take_points", "u"), ("u.put_points", "u"), ("interpolate", "u"))),
+    *((name, field, the.short, the.vector) for name, field in (("u.take_points", "u"),
+     ("u.put_points", "u"), ("interpolate", "u"))),
+    *((name, field, the.u_across, the.u_larger, the.plane) for name, field in (("u.take_points",
+     "u"), ("u.put_points", "u"), ("interpolate", "u"))),
     *rows(POINT_PLANS, "u", the.short, the.vector),
     *((name, "plan", the[f"{plan}_other"]) for name, plan in (POINT_PLANS | LIST_PLANS).items()),
     *rows(("u.put_points", "indexer.put", *LIST_PLANS), "reduce", ReduceOp.SUM),
@@ -1121,7 +1091,7 @@ DIFFERENT_FILES = [
     ("read part", "key", np.s_[::-1]),
     ("write part", "field", the.u_across),
     ("write part", "key", np.s_[::-1]),
-]
+]  # fmt: skip
 
 # Fields of one shape, dtype and components whose blocks are not the same.
 ALIKE = [("u", "u_across"), ("u_thin", "u_single"), ("u_single", "u_thin")]
