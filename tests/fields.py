@@ -1,5 +1,7 @@
 """Layouts to try everything on, global data for them, and what it means to agree with NumPy."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 from mpi_helpers import spread
@@ -7,7 +9,8 @@ from mpi_helpers import spread
 import pencils
 from simmpi.process import PerProcess
 
-__all__ = ["LAYOUTS", "assert_holds", "draw", "in_memory_order", "lay", "pencil", "spread"]
+__all__ = ["LAYOUTS", "assert_holds", "assert_same", "both", "draw", "in_memory_order", "lay"]
+__all__ += ["pencil", "spread"]
 
 # Uneven blocks everywhere; with several ranks also empty ones ("few", "thin" and others).
 LAYOUTS = {
@@ -61,6 +64,33 @@ def assert_holds(field, data, *, rtol=0.0):
         np.testing.assert_allclose(field.local, part, rtol=rtol, atol=rtol)
     else:
         np.testing.assert_array_equal(field.local, part)
+
+
+class Both(NamedTuple):
+    """A field, and the global data that it holds."""
+
+    field: pencils.PencilArray
+    data: Any
+
+
+def both(pencil, data, **options):
+    return Both(spread(pencil, data, **options), data)
+
+
+def assert_same(function, *operands, rtol=0.0, ordered=False, **options):
+    """Check that a function of fields gives what it gives of the global data in NumPy.
+
+    Operands that are `both` are the field for the one, the data for the other call.
+    """
+    results = []
+    for number in range(2):
+        given = [x[number] if isinstance(x, Both) else x for x in operands]
+        named = {k: x[number] if isinstance(x, Both) else x for k, x in options.items()}
+        result = function(*given, **named)
+        results.append(result if isinstance(result, tuple) else (result,))
+    for found, expected in zip(*results, strict=True):
+        assert_holds(found, np.asarray(expected), rtol=rtol)
+        assert in_memory_order(found) or not ordered
 
 
 def in_memory_order(field):
