@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fields import assert_holds, draw, in_memory_order, spread
+from fields import assert_holds, assert_same, both, draw, spread
 
 import pencils
 from pencils.errors import ArgumentError
@@ -13,72 +13,65 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "c16"])
 def test_one_operand(pencil, dtype):
     a = draw(pencil.shape, dtype)
-    flat = a.reshape(-1)
-    flat[0] = np.nan
-    u = spread(pencil, a, halo=1)
-    for function in (np.real, np.imag, np.angle, np.isreal, np.iscomplex, np.nan_to_num, np.copy):
-        assert_holds(function(u), function(a))
+    a.reshape(-1)[0] = np.nan
+    u = both(pencil, a, halo=1)
+    for function, *argument in (
+        *((f,) for f in (np.real, np.imag, np.angle, np.isreal, np.iscomplex, np.copy, np.isnan)),
+        *((np.round,), (np.around,), (np.round, 1), (np.around, 1), (np.nan_to_num,)),
+    ):
+        assert_same(function, u, *argument)
     for function in (np.round, np.around):
-        assert_holds(function(u), function(a))
-        assert_holds(function(u, 1), function(a, 1))
-        assert_holds(function(u, decimals=-1), function(a, decimals=-1))
-    assert_holds(np.angle(u, deg=True), np.angle(a, deg=True))
-    assert_holds(np.nan_to_num(u, nan=7), np.nan_to_num(a, nan=7))
-    assert_holds(np.isnan(u), np.isnan(a))
-    assert in_memory_order(np.round(u))
+        assert_same(function, u, decimals=-1, ordered=True)
+    assert_same(np.angle, u, deg=True)
+    assert_same(np.nan_to_num, u, nan=7)
 
 
 def test_real_functions(pencil):
-    a = draw(pencil.shape)
-    u = spread(pencil, a)
+    u = both(pencil, draw(pencil.shape))
     for function in (np.sinc, np.i0, np.isposinf, np.isneginf):
-        assert_holds(function(u), function(a), rtol=1e-13)
+        assert_same(function, u, rtol=1e-13)
     xp, fp = np.linspace(-9, 9, 11), np.arange(11.0) ** 2
-    assert_holds(np.interp(u, xp, fp), np.interp(a, xp, fp))
-    assert_holds(np.interp(u, xp=xp, fp=fp, left=1), np.interp(a, xp, fp, left=1))
+    assert_same(np.interp, u, xp, fp)
+    assert_same(np.interp, u, xp=xp, fp=fp, left=1)
 
 
 def test_where(pencil):
-    a, b, mask = draw(pencil.shape), draw(pencil.shape, seed=1), draw(pencil.shape, "?", 2)
-    u, v, m = spread(pencil, a), spread(pencil, b), spread(pencil, mask)
-    expected = np.where(mask, a, b)
-    for condition, x, y in ((m, u, v), (mask, u, b), (m, a, b), (m, a, v), (mask, a, v)):
-        assert_holds(np.where(condition, x, y), expected)
-    assert_holds(np.where(u > 0, u, 0), np.where(a > 0, a, 0))
+    u, v = both(pencil, draw(pencil.shape)), both(pencil, draw(pencil.shape, seed=1))
+    m = both(pencil, draw(pencil.shape, "?", 2))
+    for operands in (
+        *((m, u, v), (m.data, u, v.data), (m, u.data, v.data), (m, u.data, v)),
+        *((m.data, u.data, v), (u, u, 0)),
+    ):
+        assert_same(np.where, *operands)
     with pytest.raises(TypeError, match="two values to choose from"):
-        np.where(m)
+        np.where(m.field)
 
 
 def test_clip(pencil):
-    a, low = draw(pencil.shape, "f4"), draw(pencil.shape, "f4", 1)
-    u, bound = spread(pencil, a), spread(pencil, low)
-    assert_holds(np.clip(u, -1, 1), np.clip(a, -1, 1))
-    assert_holds(np.clip(u, bound, low + 1), np.clip(a, low, low + 1))
-    assert_holds(np.clip(u, a_min=bound, a_max=None), np.clip(a, low, None))
-    assert_holds(np.clip(u, None, bound), np.clip(a, None, low))
-    assert_holds(np.clip(a, bound, 2), np.clip(a, low, 2))
+    u, low = both(pencil, draw(pencil.shape, "f4")), both(pencil, draw(pencil.shape, "f4", 1))
+    for operands in ((u, -1, 1), (u, low, low.data + 1), (u, None, low), (u.data, low, 2)):
+        assert_same(np.clip, *operands)
+    assert_same(np.clip, u, a_min=low, a_max=None)
     out = pencils.empty(pencil, dtype="f4", halo=1)
-    assert np.clip(u, 0, 1, out=out) is out
-    assert np.clip(u, 0, 1, out) is out
-    assert_holds(out, np.clip(a, 0, 1))
+    assert np.clip(u.field, 0, 1, out=out) is out
+    assert np.clip(u.field, 0, 1, out) is out
+    assert_holds(out, np.clip(u.data, 0, 1))
 
 
 def test_out_of_functions(pencil):
-    a = draw(pencil.shape)
-    u, out = spread(pencil, a), pencils.empty(pencil)
-    assert np.round(u, 1, out) is out
-    assert_holds(out, np.round(a, 1))
+    u, out = both(pencil, draw(pencil.shape)), pencils.empty(pencil)
+    assert np.round(u.field, 1, out) is out
+    assert_holds(out, np.round(u.data, 1))
     with pytest.raises(TypeError, match="out= must be a PencilArray"):
-        np.round(u, out=np.empty(pencil.shape))
+        np.round(u.field, out=np.empty(pencil.shape))
 
 
 def test_isclose(pencil):
-    a = draw(pencil.shape)
-    b = a + np.where(draw(pencil.shape, "?"), 1e-7, 1)
-    u, v = spread(pencil, a), spread(pencil, b)
-    for one, other in ((u, v), (u, b), (a, v)):
-        assert_holds(np.isclose(one, other), np.isclose(a, b))
-        assert_holds(np.isclose(a=one, b=other, rtol=0, atol=1), np.isclose(a, b, 0, 1))
+    u = both(pencil, draw(pencil.shape))
+    v = both(pencil, u.data + np.where(draw(pencil.shape, "?"), 1e-7, 1))
+    for one, other in ((u, v), (u, v.data), (u.data, v)):
+        assert_same(np.isclose, one, other)
+        assert_same(np.isclose, a=one, b=other, rtol=0, atol=1)
 
 
 def test_copyto(pencil):
