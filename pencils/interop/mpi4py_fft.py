@@ -87,9 +87,9 @@ def to_pencil(theirs: mpi4py_fft.pencil.Pencil, comm: MPI.Intracomm | None = Non
 def to_array(theirs: mpi4py_fft.DistArray, comm: MPI.Intracomm | None = None) -> PencilArray:
     """View an array of mpi4py-fft as a field. *Collective*.
 
-    Nothing is copied: both have the same memory. The memory lives as long as any
-    of them. On a pencil with the same blocks that is there already, ``PencilArray(pencil, theirs)``
-    views an array without communication, and as periodic as that pencil is.
+    Nothing is copied; the memory lives as long as any of them. On a pencil with the same blocks
+    that is there already, ``PencilArray(pencil, theirs)`` views an array without communication, and
+    as periodic as that pencil is.
 
     Parameters
     ----------
@@ -202,17 +202,14 @@ def subcomm(pencil: Pencil) -> mpi4py_fft.pencil.Subcomm:
         check_type("pencil", pencil, Pencil)
         _read_axis(None, pencil)
         agree(pencil=pencil)
-    made: mpi4py_fft.pencil.Subcomm = tuple.__new__(
-        library.pencil.Subcomm, _communicators(pencil)
-    )  # by itself it would split a communicator again
-    return made
+    # By itself it would split a communicator again.
+    return tuple.__new__(library.pencil.Subcomm, _communicators(pencil))
 
 
 def from_array(u: PencilArray, axis: int | None = None) -> mpi4py_fft.DistArray:
     """View a field as an array of mpi4py-fft. *Collective*.
 
-    Nothing is copied: both have the same memory. The memory lives as long as any
-    of them.
+    Nothing is copied; the memory lives as long as any of them.
 
     Parameters
     ----------
@@ -244,7 +241,19 @@ def from_array(u: PencilArray, axis: int | None = None) -> mpi4py_fft.DistArray:
     with agreed(topology_among(u).comm, "interop.mpi4py_fft.from_array") as agree:
         library = _library()
         check_type("u", u, PencilArray)
-        _check_memory(u)
+        if u.singletons:
+            raise ArgumentError(
+                f"u has extent 1 along {sorted(u.singletons)}; mpi4py-fft has no such arrays"
+            )
+        if len(u.components) > _MOST_COMPONENTS:
+            raise ArgumentError(
+                f"components {u.components}: tensors of mpi4py-fft have two indices at most"
+            )
+        if not u.local.flags.c_contiguous:
+            raise ArgumentError(
+                "u.local must be in memory in C order without gaps; transpose() u to a pencil with "
+                f"order={tuple(range(u.pencil.ndim))}, into a field without halo:\n{u.pencil!r}"
+            )
         aligned = _read_axis(axis, u.pencil)
         agree(**signature(u), axis=aligned)
     return library.DistArray(
@@ -283,9 +292,8 @@ def _processes(
         raise ArgumentError(
             f"theirs has {prod(parts)} processes, comm has {size}; pass theirs as comm="
         )
-    for dim, (points, start, count) in enumerate(
-        zip(theirs.shape, theirs.substart, theirs.subshape, strict=True)
-    ):
+    along = zip(theirs.shape, theirs.substart, theirs.subshape, strict=True)
+    for dim, (points, start, count) in enumerate(along):
         lo, hi = Split(points, parts[dim]).bounds(here[dim])
         if (start, start + count) != (lo, hi):
             raise ArgumentError(
@@ -297,14 +305,12 @@ def _processes(
 def _counting(axis: int, parts: Sequence[int], coords: Coords) -> tuple[int, ...]:
     """All dimensions but that of alignment, in the order in which ranks count through them."""
     others = tuple(dim for dim in range(len(parts)) if dim != axis)
-
-    def step(dim: int) -> int:
-        """Difference in rank to the next process along a dimension."""
-        unit = tuple(int(other == dim) for other in range(len(parts)))
-        return coords.index(unit) if unit in coords else 0
-
     cut = [dim for dim in others if parts[dim] > 1]
-    slowest_first = sorted(cut, key=step, reverse=True)
+    steps = {}  # difference in rank to the next process along a dimension
+    for dim in cut:
+        unit = tuple(int(other == dim) for other in range(len(parts)))
+        steps[dim] = coords.index(unit) if unit in coords else 0
+    slowest_first = sorted(cut, key=steps.__getitem__, reverse=True)
     if cut == slowest_first:
         return others
     return (*slowest_first, *(dim for dim in others if parts[dim] == 1))
@@ -332,22 +338,6 @@ def _read_axis(axis: int | None, pencil: Pencil) -> int:
             f"axis={axis} is decomposed; mpi4py-fft aligns with one of {whole}:\n{pencil!r}"
         )
     return dim
-
-
-def _check_memory(u: PencilArray) -> None:
-    if u.singletons:
-        raise ArgumentError(
-            f"u has extent 1 along {sorted(u.singletons)}; mpi4py-fft has no such arrays"
-        )
-    if len(u.components) > _MOST_COMPONENTS:
-        raise ArgumentError(
-            f"components {u.components}: tensors of mpi4py-fft have two indices at most"
-        )
-    if not u.local.flags.c_contiguous:
-        raise ArgumentError(
-            "u.local must be in memory in C order without gaps; transpose() u to a pencil with "
-            f"order={tuple(range(u.pencil.ndim))}, into a field without halo:\n{u.pencil!r}"
-        )
 
 
 def _communicators(pencil: Pencil) -> list[MPI.Intracomm]:

@@ -7,7 +7,6 @@ as those of pencils with ``decomp=(2, 1, 0)`` do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -65,11 +64,22 @@ def to_pencil(dmda: PETSc.DMDA, comm: MPI.Intracomm | None = None) -> Pencil:
     call = "interop.petsc.to_pencil"
     user = as_comm(comm, call)
     with agreed(topology_of(user).comm, call) as agree:
-        _check(dmda, user)
+        if not hasattr(dmda, "getOwnershipRanges"):
+            raise TypeError(f"dmda must be a DMDA of petsc4py, not {type(dmda)}")
+        if not congruent(user, dmda.getComm().tompi4py()):
+            raise ArgumentError(
+                "comm must have the processes of the DMDA in their order; pass its communicator"
+            )
         shape, grid = tuple(dmda.getSizes()), tuple(dmda.getProcSizes())
         counts = [map(int, along) for along in dmda.getOwnershipRanges()]
         bounds = [tuple(accumulate(along, initial=0)) for along in counts]
-        _check_ranges(dmda, bounds, grid, user.rank)
+        coords = ProcessGrid(grid[::-1]).coords(user.rank)[::-1]  # ranks count along x first
+        expected = tuple(one[here : here + 2] for one, here in zip(bounds, coords, strict=True))
+        found = tuple(map(tuple, dmda.getRanges()))
+        if found != expected:
+            raise ArgumentError(
+                f"the DMDA owns {found} here, by its ownership ranges {expected} is expected"
+            )
         periodic = [kind == dmda.BoundaryType.PERIODIC for kind in dmda.getBoundaryType()]
         agree(shape=shape, grid=grid, bounds=bounds, periodic=periodic)
     slowest_first = tuple(reversed(range(len(shape))))  # as PETSc counts its processes, too
@@ -176,11 +186,9 @@ def from_pencil(pencil: Pencil, dof: int = 1, stencil_width: int = 0) -> PETSc.D
     with agreed(topology_among(pencil).comm, "interop.petsc.from_pencil") as agree:
         library = _library()
         check_type("pencil", pencil, Pencil)
-        _check_pencil(pencil)
         values = as_int("dof", dof, least=1)
         width = as_int("stencil_width", stencil_width, least=0)
-        _check_width(pencil, width)
-        _check_indices(prod(pencil.shape) * values, library)
+        _check_pencil(pencil, prod(pencil.shape) * values, library, width)
         agree(pencil=pencil, dof=values, stencil_width=width)
     ends = library.DM.BoundaryType
     dmda: PETSc.DMDA = library.DMDA().create(
@@ -199,9 +207,8 @@ def from_pencil(pencil: Pencil, dof: int = 1, stencil_width: int = 0) -> PETSc.D
 def from_array(u: PencilArray) -> PETSc.Vec:
     """View a field as a global vector of its DMDA. *Collective*.
 
-    Nothing is copied: both have the same memory. The memory lives as long as any
-    of them. After writing to the field, call ``vec.stateIncrease()``, so that PETSc
-    computes norms again.
+    Nothing is copied; the memory lives as long as any of them. After writing to the field, call
+    ``vec.stateIncrease()``, so that PETSc computes norms again.
 
     Parameters
     ----------
@@ -231,9 +238,8 @@ def from_array(u: PencilArray) -> PETSc.Vec:
     with agreed(topology_among(u).comm, "interop.petsc.from_array") as agree:
         library = _library()
         check_type("u", u, PencilArray)
-        _check_pencil(u.pencil)
+        _check_pencil(u.pencil, u.size, library)
         _check_memory(u, np.dtype(library.ScalarType))
-        _check_indices(u.size, library)
         agree(**signature(u))
     block = u.local.transpose().reshape(-1)
     vec: PETSc.Vec = library.Vec().createWithArray(
@@ -252,28 +258,6 @@ def _library() -> Any:
     return PETSc
 
 
-def _check(dmda: PETSc.DMDA, comm: MPI.Intracomm) -> None:
-    if not hasattr(dmda, "getOwnershipRanges"):
-        raise TypeError(f"dmda must be a DMDA of petsc4py, not {type(dmda)}")
-    if not congruent(comm, dmda.getComm().tompi4py()):
-        raise ArgumentError(
-            "comm must have the processes of the DMDA in their order; pass its communicator"
-        )
-
-
-def _check_ranges(
-    dmda: PETSc.DMDA, bounds: Sequence[tuple[int, ...]], grid: tuple[int, ...], rank: int
-) -> None:
-    """Check that ranks count through the processes of a DMDA as expected, along x first."""
-    coords = ProcessGrid(grid[::-1]).coords(rank)[::-1]
-    expected = tuple(along[here : here + 2] for along, here in zip(bounds, coords, strict=True))
-    found = tuple(map(tuple, dmda.getRanges()))
-    if found != expected:
-        raise ArgumentError(
-            f"the DMDA owns {found} here, by its ownership ranges {expected} is expected"
-        )
-
-
 def _read_ghosts(dmda: PETSc.DMDA, pencil: Pencil) -> tuple[Widths, frozenset[int]]:
     """Find the halo of local vectors, and along which dimensions it ends with the domain."""
     width = dmda.getStencilWidth()
@@ -281,12 +265,8 @@ def _read_ghosts(dmda: PETSc.DMDA, pencil: Pencil) -> tuple[Widths, frozenset[in
     alone = {dim for dim in ends if pencil.process_shape[dim] == 1}
     halo = tuple((0, 0) if dim in alone else (width, width) for dim in range(pencil.ndim))
     trimmed = frozenset(ends - alone)
-    found = tuple(
-        (start - below, above - stop)
-        for (start, stop), (below, above) in zip(
-            dmda.getRanges(), dmda.getGhostRanges(), strict=True
-        )
-    )
+    ranges = zip(dmda.getRanges(), dmda.getGhostRanges(), strict=True)
+    found = tuple((start - lo, hi - stop) for (start, stop), (lo, hi) in ranges)
     if found != halo_room(pencil.box(), pencil.shape, halo, trimmed):
         raise ArgumentError(
             f"the DMDA has {found} ghost points around its block, not a halo of width {width}"
@@ -296,12 +276,15 @@ def _read_ghosts(dmda: PETSc.DMDA, pencil: Pencil) -> tuple[Widths, frozenset[in
 
 def _counts(pencil: Pencil) -> list[list[int]]:
     """Count the points of every block along each dimension."""
-    along = [[split.bounds(part) for part in range(split.parts)] for split in pencil.layout.splits]
-    return [[stop - start for start, stop in bounds] for bounds in along]
+    bounds = [[split.bounds(part) for part in range(split.parts)] for split in pencil.layout.splits]
+    return [[stop - start for start, stop in along] for along in bounds]
 
 
-def _check_pencil(pencil: Pencil) -> None:
-    """Check that some DMDA has these blocks, on the same ranks and in the same memory order."""
+def _check_pencil(pencil: Pencil, values: int, library: Any, width: int = 0) -> None:
+    """Check that some DMDA has these blocks, on the same ranks and in the same memory order.
+
+    Widths of ghosts are checked as PETSc does, which raises on some ranks alone.
+    """
     if pencil.ndim > _MOST_DIMS:
         raise ArgumentError(f"a DMDA has one to three dimensions, not {pencil.ndim}:\n{pencil!r}")
     fitting = tuple(reversed(range(pencil.ndim)))
@@ -311,21 +294,23 @@ def _check_pencil(pencil: Pencil) -> None:
             "in PETSc dimension 0 is the fastest one, in memory and for the order of ranks; "
             f"transpose() to a pencil as of decomp={fitting}, order={fitting}:\n{pencil!r}"
         )
-    if not all(map(all, _counts(pencil))):
+    counts = _counts(pencil)
+    if not all(map(all, counts)):
         raise ArgumentError(
             "a DMDA must not have empty blocks; use other splits=, and no more processes along any "
             f"dimension than there are points:\n{pencil!r}"
         )
-
-
-def _check_width(pencil: Pencil, width: int) -> None:
-    """Check as PETSc does, which raises on some ranks alone."""
-    for dim, along in enumerate(_counts(pencil)):
+    for dim, along in enumerate(counts):
         if width > min(along) and (len(along) > 1 or pencil.periodic[dim]):
             raise ArgumentError(
                 f"stencil_width={width} is wider than a block of {min(along)} points along "
                 f"dimension {dim}; use fewer processes there:\n{pencil!r}"
             )
+    most = np.iinfo(library.IntType).max
+    if values > most:
+        raise ArgumentError(
+            f"{values} values are more than the {most} that PETSc is built to count"
+        )
 
 
 def _check_memory(u: PencilArray, dtype: np.dtype[Any]) -> None:
@@ -350,12 +335,4 @@ def _check_memory(u: PencilArray, dtype: np.dtype[Any]) -> None:
     if not u.local.flags.behaved:
         raise ArgumentError(
             "u is read-only, or not aligned to its elements; PETSc needs to write, so copy u"
-        )
-
-
-def _check_indices(values: int, library: Any) -> None:
-    most = np.iinfo(library.IntType).max
-    if values > most:
-        raise ArgumentError(
-            f"{values} values are more than the {most} that PETSc is built to count"
         )
