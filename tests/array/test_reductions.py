@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 from agreement import assert_agrees, bits_of, identical, kept
-from fields import assert_holds, draw, lay, spread
+from fields import assert_holds, assert_same, both, draw, lay, spread
 from mpi_helpers import collectives, everywhere, named, raise_together, ranks_at_fault
 
 import pencils
@@ -31,76 +31,73 @@ def tolerance(dtype):
     return 1e-4 if dtype == "f4" else 1e-10
 
 
+def reduced(name, u, axis=None, *, rtol=0, given=None, **options):
+    """Check a reduction of a field by NumPy; `given` are options of the field instead of these."""
+    function = getattr(np, name)
+    result = function(u.field, axis=axis, **(given or options))
+    expected = kept(u.data, axis, u.field.pencil.ndim, function, **options)
+    assert_agrees(result, expected, rtol=rtol)
+    return result
+
+
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_the_whole_field(comm, pencil, dtype):
     a = draw((2, *pencil.shape), dtype)
     if dtype == "f4":
         a /= 3  # whose product does not overflow
-    u = spread(pencil, a, halo=1)
+    u = both(pencil, a, halo=1)
     for name in EXACT + ROUNDED + ARGS:
-        if name == "ptp" and dtype == "i1":
-            continue
-        reduction = getattr(u, name, None) or (lambda name=name: getattr(np, name)(u))
-        result = reduction()
-        rtol = tolerance(dtype) if name in ROUNDED else 0
-        assert_agrees(result, getattr(np, name)(a), rtol=rtol)
-        assert identical(comm, result)
+        if name != "ptp" or dtype != "i1":
+            result = reduced(name, u, rtol=tolerance(dtype) if name in ROUNDED else 0)
+            assert identical(comm, result)
+            if hasattr(u.field, name):
+                assert bits_of(getattr(u.field, name)()) == bits_of(result)
 
 
 @pytest.mark.parametrize("name", EXACT + ROUNDED)
 def test_axes(pencil, name):
     a = draw((2, 3, *pencil.shape))
-    u = spread(pencil, a)
+    u = both(pencil, a)
     last = a.ndim - 1
     for axis in (0, 2, -1, (0, 1), (1, last), (2, -1), tuple(range(2, a.ndim)), ()):
-        if len(set(np.atleast_1d(axis) % a.ndim)) < np.size(axis):
-            continue
-        result = getattr(np, name)(u, axis=axis)
-        assert_agrees(result, kept(a, axis, pencil.ndim, getattr(np, name)), rtol=1e-11)
+        if len(set(np.atleast_1d(axis) % a.ndim)) == np.size(axis):
+            reduced(name, u, axis, rtol=1e-11)
     for axis in (None, 1, (0, -1)):
-        result = getattr(np, name)(u, axis=axis, keepdims=True)
-        expected = getattr(np, name)(a, axis=axis, keepdims=True)
-        assert_agrees(result, expected, rtol=1e-11)
+        result = getattr(np, name)(u.field, axis=axis, keepdims=True)
+        assert_agrees(result, getattr(np, name)(a, axis=axis, keepdims=True), rtol=1e-11)
 
 
 @pytest.mark.parametrize("name", ARGS)
 @pytest.mark.parametrize("dtype", ["i1", "f8", "c16", "?"])
 def test_positions(pencil, name, dtype):
     a = draw((2, *pencil.shape), dtype)
-    u = spread(pencil, a)
-    function = getattr(np, name)
-    assert np.unravel_index(function(u), u.shape) == np.unravel_index(function(a), a.shape)
+    u, function = both(pencil, a), getattr(np, name)
+    assert np.unravel_index(function(u.field), a.shape) == np.unravel_index(function(a), a.shape)
     for axis in range(-a.ndim, a.ndim):
-        assert_agrees(getattr(u, name)(axis), kept(a, axis, pencil.ndim, getattr(np, name)))
-        assert_agrees(function(u, axis, keepdims=True), function(a, axis, keepdims=True))
-    assert_agrees(function(u, keepdims=True), function(a, keepdims=True))
+        reduced(name, u, axis)
+        assert_agrees(function(u.field, axis, keepdims=True), function(a, axis, keepdims=True))
+    assert_agrees(function(u.field, keepdims=True), function(a, keepdims=True))
 
 
 def test_the_first_of_equals_wins(pencil):
     for values in (0.0, np.nan, -0.0):
-        a = np.full(pencil.shape, values)
-        assert spread(pencil, a).argmin() == 0
-        assert spread(pencil, a).argmax() == 0
-    a = np.zeros(pencil.shape)
+        u = pencils.full(pencil, values)
+        assert u.argmin() == u.argmax() == 0
+    a, b = np.zeros((2, *pencil.shape))
     a.reshape(-1)[1:] = np.nan
-    assert spread(pencil, a).argmin() == spread(pencil, a).argmax() == 1
-    b = np.zeros(pencil.shape)
     b[..., -1] = 1
+    assert spread(pencil, a).argmin() == spread(pencil, a).argmax() == 1
     assert spread(pencil, b).argmax() == np.argmax(b)
     assert_holds(spread(pencil, b).argmax(0), np.argmax(b, 0, keepdims=True))
 
 
 def test_special_values(comm, pencil):
-    base = draw(pencil.shape)
     for values in ([np.nan], [np.inf], [-np.inf, np.inf], [np.nan, np.inf]):
-        a = base.copy()
+        a = draw(pencil.shape)
         a.reshape(-1)[-len(values) :] = values
-        u = spread(pencil, a)
         for name in ("min", "max", "sum", "argmin", "argmax", "any", "all"):
             with np.errstate(invalid="ignore"):
-                result, expected = getattr(u, name)(), getattr(a, name)()
-            np.testing.assert_allclose(result, expected, rtol=1e-12)
-            assert identical(comm, result)
+                assert identical(comm, reduced(name, both(pencil, a), rtol=1e-12))
 
 
 def test_signs_of_zero_are_the_same_on_all_ranks(comm):
@@ -109,87 +106,78 @@ def test_signs_of_zero_are_the_same_on_all_ranks(comm):
         u = pencils.full(pencil, mine)
         for name in ("min", "max", "sum"):
             assert identical(comm, getattr(u, name)())
-    minus = pencils.full(pencil, -0.0)
-    assert np.signbit([minus.max(), minus.min()]).all()
-    plus = pencils.full(pencil, 0.0)
-    assert not np.signbit([plus.max(), plus.min()]).any()
+    for sign in (-0.0, 0.0):
+        u = pencils.full(pencil, sign)
+        assert (np.signbit([u.max(), u.min()]) == np.signbit(sign)).all()
 
 
 def test_complex_extrema_are_lexicographic(pencil):
     a = np.round(draw(pencil.shape, "c16"))
-    u = spread(pencil, a)
     for name in ("min", "max", "argmin", "argmax"):
-        assert getattr(u, name)() == getattr(a, name)()
+        reduced(name, both(pencil, a))
     a.reshape(-1)[0] = complex(0, np.nan)
     assert np.isnan(spread(pencil, a).max())
 
 
 def test_dates(pencil):
     a = draw(pencil.shape, "i4").astype("M8[D]")
-    u = spread(pencil, a)
+    u = both(pencil, a)
     for name in ("min", "max", "argmin", "argmax"):
-        assert getattr(u, name)() == getattr(a, name)()
-    spans = a - a.min()
+        reduced(name, u)
     for name in ("sum", "min", "max", "mean"):
-        assert getattr(np, name)(spread(pencil, spans)) == getattr(np, name)(spans)
+        reduced(name, both(pencil, a - a.min()))
+    with pytest.raises(TypeError):
+        u.field.sum()
     a.reshape(-1)[-1] = "NaT"
     assert np.isnat(spread(pencil, a).max())
-    with pytest.raises(TypeError):
-        u.sum()
 
 
 def test_booleans(pencil):
     for value in (False, True):
         a = np.full(pencil.shape, value)
         a.reshape(-1)[-1] = True
-        u = spread(pencil, a)
         for name in ("any", "all", "min", "max", "sum", "prod", "mean"):
-            assert_agrees(getattr(u, name)(), getattr(a, name)())
+            reduced(name, both(pencil, a))
 
 
 @pytest.mark.parametrize("dtype", ["f2", "g", "?", "u2", "c8"])
 def test_result_types(pencil, dtype):
     a = draw(pencil.shape, dtype)
-    u = spread(pencil, a)
+    u = both(pencil, a)
     for name in ("sum", "prod", "min", "max", "mean", "var", "std", "any"):
         if dtype == "?" and name in {"var", "std"}:
             continue
+        function = getattr(np, name)
         with np.errstate(over="ignore"):
-            result, expected = getattr(np, name)(u), getattr(np, name)(a)
-            assert result.dtype == expected.dtype, name
-            along = getattr(np, name)(u, axis=0)
-            assert along.dtype == getattr(np, name)(a, axis=0).dtype
+            for axis in (None, 0):
+                assert function(u.field, axis=axis).dtype == function(a, axis=axis).dtype, name
     for wanted in ("f8", "c16", "i8"):
-        if np.dtype(dtype).kind == "c" and wanted != "c16":
-            continue
-        assert np.sum(u, dtype=wanted).dtype == wanted
-        assert_agrees(np.sum(u, dtype=wanted), np.sum(a, dtype=wanted), rtol=1e-2)
-        if wanted != "i8":
-            assert np.mean(u, dtype=wanted).dtype == np.mean(a, dtype=wanted).dtype
+        if np.dtype(dtype).kind != "c" or wanted == "c16":
+            reduced("sum", u, dtype=wanted, rtol=1e-2)
+            if wanted != "i8":
+                assert np.mean(u.field, dtype=wanted).dtype == np.mean(a, dtype=wanted).dtype
 
 
 def test_half_precision_means_do_not_overflow(comm):
     a = np.full((40, 60), 60000, "f2")
-    u = spread(pencils.Pencil(a.shape, comm), a)
-    assert u.mean() == a.mean() == 60000
-    assert_agrees(u.mean(axis=0), np.mean(a, 0, keepdims=True))
-    assert u.var() == 0
+    u = both(pencils.Pencil(a.shape, comm), a)
+    assert reduced("mean", u) == 60000
+    reduced("mean", u, 0)
+    assert u.field.var() == 0
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "min", "max", "any", "all", "mean", "var", "std"])
 def test_where(pencil, name):
-    a, mask = draw((2, *pencil.shape)), draw(pencil.shape, "?", 1)
+    u, mask = both(pencil, draw((2, *pencil.shape))), draw(pencil.shape, "?", 1)
     mask[0] = True
-    u = spread(pencil, a)
     options = {"initial": 1.5} if name in {"min", "max"} else {}
-    for where in (mask, spread(pencil, mask), mask.tolist(), mask[:1], True):
-        there = np.asarray(where.local if where is None else mask)
-        there = mask[:1] if isinstance(where, np.ndarray) and len(where) == 1 else there
-        there = True if where is True else there
+    for given, where in (
+        *((mask, mask), (spread(pencil, mask), mask), (mask.tolist(), mask)),
+        *((mask[:1], mask[:1]), (True, True)),
+    ):
         for axis in (None, 1):
-            result = getattr(np, name)(u, axis=axis, where=where, **options)
-            expected = kept(a, axis, pencil.ndim, getattr(np, name), where=there, **options)
-            assert_agrees(result, expected, rtol=1e-11)
+            more = {"where": given, **options}
+            reduced(name, u, axis, given=more, where=where, rtol=1e-11, **options)
 
 
 def test_where_on_another_pencil_raises(comm):
@@ -204,36 +192,25 @@ def test_where_on_another_pencil_raises(comm):
 
 def test_initial(pencil):
     for dtype in ("i4", "f4", "c8"):
-        a = draw(pencil.shape, dtype)
-        u = spread(pencil, a)
+        u = both(pencil, draw(pencil.shape, dtype))
         for name in ("sum", "prod", "min", "max"):
             for axis in (None, 0):
-                result = getattr(np, name)(u, axis=axis, initial=3)
-                expected = kept(a, axis, pencil.ndim, getattr(np, name), initial=3)
-                assert_agrees(result, expected, rtol=1e-4)
-    assert_agrees(
-        spread(pencil, draw(pencil.shape, int)).max(initial=99.5),
-        np.max(draw(pencil.shape, int), initial=99.5),
-    )
+                reduced(name, u, axis, initial=3, rtol=1e-4)
+    reduced("max", both(pencil, draw(pencil.shape, int)), initial=99.5)
 
 
 def test_ddof(pencil):
     a = draw((2, *pencil.shape))
-    u = spread(pencil, a)
     for name in ("var", "std"):
-        assert_agrees(getattr(u, name)(ddof=1), getattr(a, name)(ddof=1), rtol=1e-12)
-        result = getattr(u, name)(axis=0, ddof=0.5)
-        assert_agrees(result, getattr(a, name)(axis=0, ddof=0.5), rtol=1e-12)
-    far = spread(pencil, a + 1e9)
-    np.testing.assert_allclose(far.var(), a.var(), rtol=1e-5)
+        for axis, ddof in ((None, 1), (0, 0.5)):
+            reduced(name, both(pencil, a), axis, ddof=ddof, rtol=1e-12)
+    np.testing.assert_allclose(spread(pencil, a + 1e9).var(), a.var(), rtol=1e-5)
 
 
 def test_results_broadcast_back(pencil):
     a = draw(pencil.shape)
-    u = spread(pencil, a)
-    centred = u - u.mean(axis=-1)
-    assert_holds(centred, a - a.mean(axis=-1, keepdims=True), rtol=1e-12)
-    total = u.sum(axis=0)
+    assert_same(lambda u: u - u.mean(axis=-1, keepdims=True), both(pencil, a), rtol=1e-12)
+    total = spread(pencil, a).sum(axis=0)
     assert total.singletons == {0}
     pencils.debug.verify_replicas(total)
     np.testing.assert_allclose(total.sum(), a.sum(), rtol=1e-11)
@@ -242,16 +219,15 @@ def test_results_broadcast_back(pencil):
 def test_replicas_count_once(comm):
     pencil = lay(comm, "pencils")
     a = draw((2, pencil.shape[0], 1, 1))
-    u = spread(pencil, a, dims=0)
+    u = both(pencil, a, dims=0)
     for name in EXACT + ROUNDED + ARGS:
-        assert_agrees(getattr(np, name)(u), getattr(np, name)(a), rtol=1e-12)
+        reduced(name, u, rtol=1e-12)
     for axis in (0, 1, 2, 3, (0, 2), (1, 3)):
-        assert_agrees(u.sum(axis), kept(a, axis, 3, np.sum), rtol=1e-12)
-        assert_agrees(u.max(axis), kept(a, axis, 3, np.max))
-        pencils.debug.verify_replicas(u.sum(axis))
-    assert_agrees(u.argmin(1), kept(a, 1, 3, np.argmin))
-    np.testing.assert_allclose(u.norm(), np.linalg.norm(a), rtol=1e-13)
-    np.testing.assert_allclose(u.vdot(u), np.vdot(a, a), rtol=1e-13)
+        for name in ("sum", "max"):
+            pencils.debug.verify_replicas(reduced(name, u, axis, rtol=1e-12))
+    reduced("argmin", u, 1)
+    np.testing.assert_allclose(u.field.norm(), np.linalg.norm(a), rtol=1e-13)
+    np.testing.assert_allclose(u.field.vdot(u.field), np.vdot(a, a), rtol=1e-13)
 
 
 def test_fields_without_points(comm):
