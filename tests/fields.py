@@ -9,7 +9,16 @@ from mpi_helpers import spread
 import pencils
 from simmpi.process import PerProcess
 
-__all__ = ["LAYOUTS", "assert_holds", "assert_same", "both", "draw", "in_memory_order", "lay"]
+__all__ = [
+    "LARGE",
+    "LAYOUTS",
+    "assert_holds",
+    "assert_same",
+    "both",
+    "draw",
+    "in_memory_order",
+    "lay",
+]
 __all__ += ["pencil", "spread"]
 
 # Uneven blocks everywhere; with several ranks also empty ones ("few", "thin" and others).
@@ -25,13 +34,19 @@ LAYOUTS = {
 }
 
 
+# Blocks that lie in the pool even on four ranks.
+LARGE = {
+    "large": {"shape": (48, 40, 44)},
+    "large permuted": {"shape": (48, 40, 44), "order": (2, 0, 1)},
+}
+
 _made = PerProcess(dict)
 
 
 def lay(comm, name):
     """Make the pencil of one of the layouts, once: every construction costs a collective."""
     if name not in _made():
-        _made()[name] = pencils.Pencil(comm=comm, **LAYOUTS[name])
+        _made()[name] = pencils.Pencil(comm=comm, **(LAYOUTS | LARGE)[name])
     return _made()[name]
 
 

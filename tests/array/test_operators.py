@@ -110,20 +110,6 @@ def test_unary(grid):
             assert_alike(outcome(function, u), outcome(function, a))
 
 
-def test_components_broadcast(grid):
-    a, b = draw((3, *LARGE)), draw(LARGE, seed=1)
-    u, v = spread(grid, a), spread(grid, b)
-    assert_holds(u * v, a * b)
-    assert_holds(v - u, b - a)
-    assert_holds(u[...].shape and u + u, a + a)
-    u *= v
-    assert_holds(u, a * b)
-    with pytest.raises(ValueError, match="broadcast"):
-        v += u
-    with pytest.raises(ValueError, match="broadcast"):
-        u + spread(grid, draw((2, *LARGE)))
-
-
 @pytest.mark.parametrize("shape", [(4, 3, 6), LARGE], ids=["small", "large"])
 def test_results_of_blocks_of_any_layout(comm, shape):
     """The second result of operands of a kind is made like the first, whatever their strides."""
@@ -143,35 +129,6 @@ def test_results_of_blocks_of_any_layout(comm, shape):
             assert_alike((np.subtract(2, v), None), (2 - b, None))
             assert_alike((np.subtract(v, 2), None), (b - 2, None))
             assert_alike((-v < u, None), (-b < a, None))
-
-
-def test_singletons(grid):
-    a = draw((1, 40, 44))
-    u, v = spread(grid, a, dims=(1, 2)), spread(grid, a, dims=(1, 2))
-    whole = spread(grid, draw(LARGE))
-    assert_holds(u + v, a + a)
-    assert (u + v).singletons == {0}
-    assert_holds(u * whole, a * draw(LARGE))
-    assert_holds(whole * u, a * draw(LARGE))
-    u += v
-    assert_holds(u, a + a)
-    with pytest.raises(ValueError, match="replicated along dimensions"):
-        u += whole
-
-
-def test_out(grid):
-    a, b = draw(LARGE), draw(LARGE, seed=1)
-    u, v, out = spread(grid, a), spread(grid, b), pencils.zeros(grid, halo=2)
-    assert np.multiply(u, v, out=out) is out
-    assert_holds(out, a * b)
-    assert np.add(2, v, out=out) is out
-    assert_holds(out, 2 + b)
-    assert np.negative(u, out=out) is out
-    assert_holds(out, -a)
-    with pytest.raises(TypeError, match="out= must be a PencilArray"):
-        np.add(u, v, out=np.empty(LARGE))
-    with pytest.raises(TypeError, match="Cannot cast"):
-        np.add(u, 1j, out=out)
 
 
 def test_values_that_change_while_they_are_read(comm):

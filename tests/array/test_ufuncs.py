@@ -6,13 +6,29 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from fields import assert_holds, assert_same, both, draw, in_memory_order, lay, spread
+from fields import (
+    LARGE,
+    LAYOUTS,
+    assert_holds,
+    assert_same,
+    both,
+    draw,
+    in_memory_order,
+    lay,
+    spread,
+)
 from mpi_helpers import raise_together
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+@pytest.fixture(params=[*LAYOUTS, *LARGE])
+def pencil(request, comm):
+    return lay(comm, request.param)
+
 
 DTYPES = ["?", "i1", "i8", "u2", "f2", "f4", "f8", "g", "c8", "c16"]
 BINARY = [
@@ -117,9 +133,15 @@ def test_out(pencil):
             (lambda out: np.subtract(u, v, out), a - b),
             (lambda out: np.multiply(a, b, out=(out,)), a * b),
             (lambda out: np.add(u, out, out=out), a + a * b),
+            (lambda out: np.add(2, v, out=out), 2 + b),
+            (lambda out: np.negative(u, out=out), -a),
         ):
             assert call(target) is target
             assert_holds(target, expected)
+    with pytest.raises(TypeError, match="out= must be a PencilArray"):
+        np.add(u, v, out=np.empty(pencil.shape))
+    with pytest.raises(TypeError, match="Cannot cast"):
+        np.add(u, 1j, out=pencils.empty(pencil))
     untouched = pencils.zeros(pencil, halo=1)
     np.add(u, 1, out=untouched)
     untouched.local[...] = 0
@@ -189,8 +211,8 @@ def test_components(pencil):
         vector + spread(pencil, tensor.data[:, :2])
 
 
-def test_singletons_broadcast(comm):
-    pencil = lay(comm, "pencils")
+@pytest.mark.parametrize("pencil", ["pencils", *LARGE], indirect=True)
+def test_singletons_broadcast(pencil):
     nx, ny, nz = pencil.shape
     x, yz = both(pencil, draw((nx, 1, 1), seed=1), dims=0), draw((1, ny, nz), seed=2)
     plane, full = both(pencil, yz, dims=(1, 2)), both(pencil, draw(pencil.shape, seed=3))
