@@ -187,7 +187,7 @@ def matching(pencil: Pencil, other: Pencil, singletons: frozenset[int]) -> bool:
     return one.same_blocks(two) and pencil.same_ranks(other)
 
 
-class _Part(NamedTuple):
+class _Points(NamedTuple):
     """The points of a field, among those of the whole field that a program has."""
 
     name: str
@@ -201,7 +201,7 @@ class _Part(NamedTuple):
         return self.name + self.key
 
 
-def _part(name: str, u: Field, pencil: Pencil, fixed: frozenset[int]) -> _Part:
+def _part(name: str, u: Field, pencil: Pencil, fixed: frozenset[int]) -> _Points:
     """Find the points of a field; `fixed` are the dimensions in which they do not matter."""
     kept, whole, keys = [], [], []
     for dim, split in enumerate(pencil.layout.splits):
@@ -218,7 +218,7 @@ def _part(name: str, u: Field, pencil: Pencil, fixed: frozenset[int]) -> _Part:
         while keys[-1] == ":" and not u.components:
             keys.pop()
         key = f"[{', '.join(['...'] * bool(u.components) + keys)}]"
-    return _Part(name, tuple(kept), tuple(whole), key)
+    return _Points(name, tuple(kept), tuple(whole), key)
 
 
 def key_of(u: Field) -> str:
@@ -276,7 +276,13 @@ def _cure(u: Field, pencil: Pencil, v: Field, fixed: frozenset[int], *, assigned
 
 
 def _cure_of_shapes(
-    one: _Part, pencil: Pencil, two: _Part, other: Pencil, differing: list[int], *, assigned: bool
+    one: _Points,
+    pencil: Pencil,
+    two: _Points,
+    other: Pencil,
+    differing: list[int],
+    *,
+    assigned: bool,
 ) -> str:
     for part, shape in ((one, pencil.shape), (two, other.shape)):
         if any(shape[dim] == 1 for dim in differing):

@@ -53,7 +53,7 @@ def is_collective(frame):
         if frame.f_code.co_filename.startswith(LIBRARY):
             found = frame
         frame = frame.f_back
-    if found is None or found.f_code.co_filename.endswith("array/operators.py"):  # arithmetic
+    if found is None or found.f_code.co_filename.endswith("array/elementwise.py"):  # arithmetic
         return False
     return found.f_code.co_name not in LOCAL or bool(found.f_locals.get("shared"))
 
