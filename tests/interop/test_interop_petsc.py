@@ -246,30 +246,21 @@ def test_parts_of_the_world(comm):
     half.Free()
 
 
+def check_bad(comm, kind, call, good, *bad, text=""):
+    """Check that a bad argument on one rank raises on all, and names the rank."""
+    for rank in ranks_at_fault(comm):
+        for value in bad:
+            mine = value if comm.rank == rank else good
+            raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: call(mine))
+
+
 def test_a_mistake_on_one_rank_raises_everywhere(comm):
     dmda = StandIn(comm, [[3] * comm.size, [4]], boundary=[NONE, PERIODIC], width=1)
-    vec = StandInVec(12)
-    for rank in ranks_at_fault(comm):
-
-        def attempt(good, bad, rank=rank):
-            return bad if comm.rank == rank else good
-
-        at = named(comm, rank)
-        for bad in (None, 3, vec):
-            raise_together(
-                comm, TypeError, at, call=lambda bad=bad: to_pencil(attempt(dmda, bad), comm)
-            )
-            raise_together(
-                comm, TypeError, at, call=lambda bad=bad: to_array(attempt(dmda, bad), vec, comm)
-            )
-        for bad in (None, 3, dmda):
-            raise_together(
-                comm, TypeError, at, call=lambda bad=bad: to_array(dmda, attempt(vec, bad), comm)
-            )
-        long = attempt(vec, StandInVec(13))
-        raise_together(
-            comm, ArgumentError, at, "13", call=lambda long=long: to_array(dmda, long, comm)
-        )
+    vec, long = StandInVec(12), StandInVec(13)
+    check_bad(comm, TypeError, lambda one: to_pencil(one, comm), dmda, None, 3, vec)
+    check_bad(comm, TypeError, lambda one: to_array(one, vec, comm), dmda, None, 3, vec)
+    check_bad(comm, TypeError, lambda one: to_array(dmda, one, comm), vec, None, 3, dmda)
+    check_bad(comm, ArgumentError, lambda one: to_array(dmda, one, comm), vec, long, text="13")
     assert to_array(dmda, vec, comm).sum() == 0
 
 
@@ -467,20 +458,10 @@ def test_fields_that_petsc_does_not_have(comm, petsc):
 def test_a_bad_field_on_one_rank_raises_everywhere(comm, petsc):
     pencil = Pencil((5, 6, 7), comm, decomp=2, order=(2, 1, 0))
     u = pencils.ones(pencil, dtype=petsc.ScalarType)
-    for rank in ranks_at_fault(comm):
-        at = named(comm, rank)
-
-        def attempt(bad, good, rank=rank):
-            return bad if comm.rank == rank else good
-
-        for bad in map(attempt, (None, 3, pencil), (u, u, u)):
-            raise_together(comm, TypeError, at, call=lambda bad=bad: from_array(bad))
-        for bad in map(attempt, (None, 3, u), (pencil, pencil, pencil)):
-            raise_together(comm, TypeError, at, call=lambda bad=bad: from_pencil(bad))
-        for bad in map(attempt, (0, -1), (1, 1)):
-            raise_together(comm, ArgumentError, at, call=lambda bad=bad: from_pencil(pencil, bad))
-        for bad in map(attempt, (1.5, "x", None), (1, 1, 1)):
-            raise_together(comm, TypeError, at, call=lambda bad=bad: from_pencil(pencil, bad))
+    check_bad(comm, TypeError, from_array, u, None, 3, pencil)
+    check_bad(comm, TypeError, from_pencil, pencil, None, 3, u)
+    check_bad(comm, ArgumentError, lambda dof: from_pencil(pencil, dof), 1, 0, -1)
+    check_bad(comm, TypeError, lambda dof: from_pencil(pencil, dof), 1, 1.5, "x", None)
     assert everywhere(comm, from_array(u).getArray().size == u.local.size)
 
 
