@@ -319,7 +319,7 @@ def _mean(
 def _count(u: Field, axis: Axis, keepdims: bool, where: Any) -> Any:
     """Return the number of elements behind each result."""
     if where is True:
-        return Reduction.of("count", u, axis, None, keepdims).count
+        return u.size if axis is None else Reduction.of("count", u, axis, None, keepdims).count
     mask: Any = lambda _: mask_part(where, u)  # noqa: E731
     return reduce_field("count", u, axis, np.intp, None, keepdims, of=mask)
 
