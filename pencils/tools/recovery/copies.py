@@ -132,10 +132,16 @@ class BuddyCopies(Uncopied):
                 copy = np.empty((*spec.components, *layout.box(origin).shape), spec.dtype)
                 blocks[name] = _Blocks(layout, spec, (np.array(u.local, order="C"), copy))
             kept = deepcopy(attrs)
-        _exchange(topology, distance, [each.blocks for each in blocks.values()])
-        processes = topology.comm.Get_group()
-        self._saved.append(_Saved(number, kept, blocks, processes, distance))
-        topology.comm.Barrier()  # a rank that passes it knows that all have their copies
+        comm, there = topology.comm, (topology.rank + distance) % topology.comm.size
+        own, copies = (
+            [part for each in blocks.values() for part in byte_chunks(each.blocks[number])]
+            for number in range(2)
+        )
+        requests = [comm.Irecv([part, MPI.BYTE], origin, TAG) for part in copies]
+        requests += [comm.Isend([part, MPI.BYTE], there, TAG) for part in own]
+        wait_all(requests)
+        self._saved.append(_Saved(number, kept, blocks, comm.Get_group(), distance))
+        comm.Barrier()  # a rank that passes it knows that all have their copies
         self._keep(number)
 
     def resume(self, fields: Mapping[str, PencilArray]) -> Copy | None:
@@ -174,7 +180,17 @@ class BuddyCopies(Uncopied):
                     "the communicator that recover() passes to the program"
                 )
             for name in names:
-                _check_fit(name, fields[name], saved)
+                kept, u = saved.fields.get(name), fields[name]
+                if kept is None:
+                    known = ", ".join(saved.fields)
+                    raise ArgumentError(f"{name!r} was not saved; there is {known}")
+                spec, shape = FieldSpec.of(u), u.extent.layout.shape
+                if (spec, shape) != (kept.spec, kept.layout.shape):
+                    raise PencilMismatchError(
+                        f"{name} has shape {shape}, {spec.dtype} and components {spec.components}; "
+                        f"saved were {kept.layout.shape}, {kept.spec.dtype} and "
+                        f"{kept.spec.components}; make them equal"
+                    )
             hosts = _hosts(saved, topology)
             found = Copy(step, deepcopy(saved.attrs))
         _restore([(saved.fields[name], fields[name]) for name in names], hosts, topology)
@@ -208,19 +224,6 @@ def _check(agree: agreed, fields: Mapping[str, PencilArray], topology: Topology)
     return names
 
 
-def _check_fit(name: str, u: PencilArray, saved: _Saved) -> None:
-    """Raise if there are no copies for a field."""
-    kept = saved.fields.get(name)
-    if kept is None:
-        raise ArgumentError(f"{name!r} was not saved; there is {', '.join(saved.fields)}")
-    spec, shape = FieldSpec.of(u), u.extent.layout.shape
-    if (spec, shape) != (kept.spec, kept.layout.shape):
-        raise PencilMismatchError(
-            f"{name} has shape {shape}, {spec.dtype} and components {spec.components}; saved were "
-            f"{kept.layout.shape}, {kept.spec.dtype} and {kept.spec.components}; make them equal"
-        )
-
-
 def _distance(topology: Topology) -> int:
     """Ranks between the owner of a block and its copy: half of all, or to another node.
 
@@ -230,18 +233,6 @@ def _distance(topology: Topology) -> int:
     widest = int(np.unique(nodes, return_counts=True)[1].max())  # ranks of a node
     ways = {max(1, size // 2): None, 1: None, min(widest, size - 1): None}
     return max(ways, key=lambda way: int((nodes != np.roll(nodes, -way)).sum()))
-
-
-def _exchange(topology: Topology, distance: int, blocks: Sequence[tuple[Array, Array]]) -> None:
-    """Send own blocks to the rank at a distance, and receive those of another. *Collective*."""
-    comm, rank, size = topology.comm, topology.rank, topology.comm.size
-    there, origin = (rank + distance) % size, (rank - distance) % size
-    requests = []
-    for _, copy in blocks:
-        requests += [comm.Irecv([part, MPI.BYTE], origin, TAG) for part in byte_chunks(copy)]
-    for own, _ in blocks:
-        requests += [comm.Isend([part, MPI.BYTE], there, TAG) for part in byte_chunks(own)]
-    wait_all(requests)
 
 
 def _hosts(saved: _Saved, topology: Topology) -> list[tuple[int, int]]:
