@@ -34,7 +34,7 @@ _LAZY = {
     "pencils.tools.profiling": "profile",
     "pencils.transposition.transpose": "alias transpose",
     "pencils.transposition.plan": "Transposition",
-    "pencils.transposition.tune": "tune",
+    "pencils.tools.planning.tuning": "tune",
     "simmpi": "simulate",
 }
 _HOMES = {name: home for home, names in _LAZY.items() for name in names.split()}

@@ -48,11 +48,11 @@ from pencils.tools import plot as plot
 from pencils.tools import recovery as recovery
 from pencils.tools import testing as testing
 from pencils.tools.planning.candidates import plan as plan
+from pencils.tools.planning.tuning import tune as tune
 from pencils.tools.profiling import profile as profile
 from pencils.transposition.plan import Transposition as Transposition
 from pencils.transposition.transpose import alias as alias
 from pencils.transposition.transpose import transpose as transpose
-from pencils.transposition.tune import tune as tune
 from simmpi import simulate as simulate
 
 __version__: str

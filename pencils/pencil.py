@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pencils.comm.agree import agreed
@@ -19,8 +20,35 @@ from pencils.layout.whole import is_whole, whole_layout
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
-# What `keep_in` keeps in a dictionary.
+# Values of one kind that are kept.
 _MOST_KEPT = 64
+
+
+class Kept(dict[Any, Any]):
+    """Values that later calls find again; ``print`` shows how many there are of each kind.
+
+    Keys are tuples that begin with the name of the kind, usually a verb. Of each kind there are at
+    most 64: all of them are dropped for one more.
+
+    Examples
+    --------
+    >>> pen = Pencil((8, 6))
+    >>> part = pen.section(slice(2, 4))
+    >>> print(pen.kept)
+    kept for later calls: 1 section
+    """
+
+    def add(self, key: tuple[Any, ...], value: object) -> None:
+        """Keep a value."""
+        alike = [each for each in self if each[0] == key[0]]
+        for each in alike if len(alike) >= _MOST_KEPT else ():
+            del self[each]
+        self[key] = value
+
+    def __str__(self) -> str:
+        counts = Counter(str(key[0]) for key in self)
+        texts = [f"{count} {kind}" for kind, count in sorted(counts.items())]
+        return f"kept for later calls: {', '.join(texts) or 'nothing'}"
 
 
 class Pencil:
@@ -54,6 +82,12 @@ class Pencil:
         consecutive ranks in `comm` (the default), or those of one node and then of the next. For
         "node" the processes get other ranks, unless MPI has numbered them so: `Pencil.comm` is
         then another communicator, which roots of verbs refer to.
+
+    Attributes
+    ----------
+    kept : Kept
+        What verbs have prepared for later calls with fields on this pencil, a bounded number; and
+        its sections. ``print`` shows how many there are, and ``clear()`` drops them.
 
     Raises
     ------
@@ -110,12 +144,11 @@ class Pencil:
         self._topology = topology
         self._layout = layout
         self._whole = whole  # the layout of which this one is a section
-        self._parts: dict[object, Pencil] = {}  # sections, and pencils of whole lines
         self._shape = layout.shape
         self._box = layout.box(topology.comm.rank)
         self._hash = hash(layout)
-        self._extents: dict[frozenset[int], Extent] = {}
-        self.kept: dict[object, Any] = {}  # what verbs have prepared for fields on this pencil
+        # What verbs have prepared for fields on this pencil, and pencils and extents made of it.
+        self.kept = Kept()
         self.frames: dict[Any, Any] = {}  # what `pencils.array.allocation` knows of this pencil
         self._text = f"Pencil({layout})"  # the last one: from now on the pencil is frozen
 
@@ -250,7 +283,8 @@ class Pencil:
                     f"np.flip(u, {dim}) moves them"
                 )
         whole = self._whole or self._layout
-        return self._part(ranges, lambda: self.sibling(self._layout.section(ranges), whole))
+        make = partial(self._layout.section, ranges)
+        return self._kept_sibling(("section", ranges), make, whole)
 
     def along(self, dims: frozenset[int], other: Pencil) -> Pencil | None:
         """Return the pencil that is `other` along `dims`, and this one along the rest; local.
@@ -270,7 +304,8 @@ class Pencil:
         whole = self._whole
         if whole is None or not dims:
             return self
-        return self._part(dims, lambda: self.sibling(self._layout.along(dims, whole), whole))
+        make = partial(self._layout.along, dims, whole)
+        return self._kept_sibling(("uncut", dims), make, whole)
 
     def whole(self, axis: int) -> Pencil:
         """Return the pencil on which lines along an axis are whole: on one process each.
@@ -311,14 +346,16 @@ class Pencil:
         layout = self._layout
         if is_whole(layout, dim):
             return self
-        return self._part(("whole", dim), lambda: self.sibling(whole_layout(layout, dim)))
+        return self._kept_sibling(("whole lines", dim), partial(whole_layout, layout, dim))
 
-    def _part(self, key: object, make: Callable[[], Pencil]) -> Pencil:
+    def _kept_sibling(
+        self, key: tuple[Any, ...], make: Callable[[], Layout], whole: Layout | None = None
+    ) -> Pencil:
         """Return the pencil that is kept for a key, or make it."""
-        found = self._parts.get(key)
+        found: Pencil | None = self.kept.get(key)
         if found is None:
-            found = make()
-            keep_in(self._parts, key, found)
+            found = self.sibling(make(), whole)
+            self.kept.add(key, found)
         return found
 
     def sibling(self, layout: Layout, whole: Layout | None = None) -> Pencil:
@@ -472,11 +509,12 @@ class Pencil:
 
     def extent(self, singletons: frozenset[int]) -> Extent:
         """Return layout and own block of fields with the given singleton dimensions."""
-        extent = self._extents.get(singletons)
-        if extent is None:
-            extent = self._layout.with_singletons(singletons).extent(self.rank)
-            self._extents[singletons] = extent
-        return extent
+        key = "extent", singletons
+        found: Extent | None = self.kept.get(key)
+        if found is None:
+            found = self._layout.with_singletons(singletons).extent(self.rank)
+            self.kept.add(key, found)
+        return found
 
     def same_blocks(self, other: Pencil) -> bool:
         """Whether both give every rank the same block.
@@ -544,9 +582,9 @@ def _check_placement(placement: str) -> str:
     return placement
 
 
-def keep(pencil: Pencil, key: object, value: object) -> None:
+def keep(pencil: Pencil, key: tuple[Any, ...], value: object) -> None:
     """Keep in `pencil.kept` what a verb has prepared."""
-    keep_in(pencil.kept, key, value)
+    pencil.kept.add(key, value)
 
 
 def keep_in(kept: dict[Any, Any], key: object, value: object) -> None:

@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -295,17 +295,8 @@ def kept_agreement(
     return found
 
 
-class PlanKey(tuple[Any, ...]):  # noqa: SLOT001 - a tuple has no room for slots
-    """What a kept plan depends on; its hash is computed once."""
-
-    _hash: int
-
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            self._hash = super().__hash__()
-            return self._hash
+# What a kept plan depends on.
+PlanKey: TypeAlias = tuple[Any, ...]
 
 
 class KeptVerb(ABC, Generic[F, P]):

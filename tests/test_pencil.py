@@ -297,3 +297,16 @@ def test_pictures_in_notebooks(comm):
         html = shown._repr_html_()
         assert everywhere(comm, html.count("<svg") == pictures)
         assert everywhere(comm, html.count("<polygon") == pictures * comm.size)
+
+
+def test_what_is_kept_for_later_calls_is_bounded_and_shown(comm):
+    pencil = pencils.Pencil((200, 6), comm)
+    other = pencil.with_(decomp=1)
+    pencils.transpose(pencils.ones(pencil), other)
+    assert all(pencil.section(i) is pencil.section(i) for i in range(200))
+    shown = str(pencil.kept)
+    assert "1 transpose" in shown
+    assert 0 < sum(key[0] == "section" for key in pencil.kept) <= 64
+    pencil.kept.clear()
+    assert str(pencil.kept) == "kept for later calls: nothing"
+    pencils.transpose(pencils.ones(pencil), other)

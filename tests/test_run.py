@@ -26,8 +26,7 @@ import pencils
 from pencils.comm.mailbox import Mailbox, Receive
 from pencils.tools.command_line import _parser
 from pencils.tools.run import coordinator, report
-from pencils.tools.run.connection import Channel
-from pencils.tools.run.coordinator import Member
+from pencils.tools.run.coordinator import Channel, Member
 from pencils.tools.run.report import CodePosition, RankEnding
 from pencils.tools.run.watch import Watch
 from simmpi.program import NoProgramError, execute

@@ -21,7 +21,7 @@ from pencils import Pencil, Transposition, tune
 from pencils.comm.methods import METHODS
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 from pencils.plans import kept_plans
-from pencils.transposition import tune as tuning
+from pencils.tools.planning import tuning
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -84,7 +84,7 @@ def start_halo_exchange(u: Field, *, corners: bool = True) -> Handle[None]:
     """
     handle: Handle[None] = provided("prepare_kept")(
         "start_halo_exchange", [u], corners=corners
-    ).start()
+    ).start(None)
     return handle
 
 
@@ -115,7 +115,7 @@ def accumulate_halo(u: Field, *, corners: bool = True) -> None:
     >>> u.sum() / u.pencil.size  # each rank had two ghosts
     np.float64(6.0)
     """
-    provided("prepare_kept")("accumulate_halo", [u], corners=corners).move()
+    provided("prepare_kept")("accumulate_halo", [u], corners=corners).finish()
 
 
 def fill_boundary(

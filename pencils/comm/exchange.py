@@ -170,6 +170,9 @@ class Exchange:
 class PreparedExchange:
     """An exchange for given arrays; runs any number of times.
 
+    A call that all ranks agree on reserves and packs before the agreement, and finishes after it;
+    any other call runs, or starts.
+
     `own` are the targets and sources of blocks that stay on this rank, `prepared` has a method for
     each chunk, `times` is the number of arrays of each spec. `aliased`: some target shares memory
     with some source.
@@ -216,11 +219,16 @@ class PreparedExchange:
         if room is not None:
             self.exchange.buffers.give(room)
 
+    def pack(self) -> None:
+        """Do nothing: sources are packed while they are sent."""
+
     def run(self) -> None:
         """Complete older exchanges, and move the data. *Collective*."""
         if self._under_way:
             self.exchange.topology.complete()
         self.move()
+
+    finish = run
 
     def move(self) -> None:
         """Move the data; the caller has completed older exchanges if needed. *Collective*."""
@@ -259,10 +267,17 @@ class PreparedExchange:
         own = self._counted(recorder)
         return recorder.run("unpack", self._first.run_open, own, nbytes=self._received)
 
-    def start(self, result: T, after: Callable[[], None] = no_op) -> Handle[T]:
+    def start(
+        self,
+        result: T,
+        after: Callable[[], None] = no_op,
+        *,
+        sources: object = None,
+        agreed: bool = True,  # noqa: ARG002
+    ) -> Handle[T]:
         """Start; no array may be used before ``wait`` of the returned handle. *Collective*.
 
-        ``wait`` calls `after` last, and returns `result`.
+        ``wait`` calls `after` last, and returns `result`. The handle keeps `sources` alive.
         """
         saved = self._save() if self._kept else no_op
         started = timed("pack", self._first.start, nbytes=self._sent)
@@ -278,7 +293,7 @@ class PreparedExchange:
             timed("unpack", complete, nbytes=self._received)
             after()
 
-        return Handle(self.exchange, Started(finish, started.requests), result)
+        return Handle(self.exchange, Started(finish, started.requests), result, sources)
 
     def _save(self) -> Callable[[], None]:
         """Save blocks; return the function that writes them to the target."""
@@ -311,13 +326,14 @@ class PreparedExchange:
 class Handle(Uncopied, Generic[T]):
     """An exchange that was started; `wait` completes it and returns its result."""
 
-    __slots__ = ("_failure", "_result", "_started", "exchange")
+    __slots__ = ("_failure", "_result", "_sources", "_started", "exchange")
 
-    def __init__(self, exchange: Exchange, started: Started, result: T) -> None:
+    def __init__(self, exchange: Exchange, started: Started, result: T, sources: object) -> None:
         self.exchange = exchange
         self._started: Started | None = started
         self._failure: MPI.Exception | None = None
         self._result = result
+        self._sources = sources
         exchange.topology.under_way.append(self)
         progress.begin(exchange.topology.comm)
 
@@ -370,6 +386,7 @@ class Handle(Uncopied, Generic[T]):
         if self._failure is not None:
             raise_lost(self._failure)
         started.complete()
+        self._sources = None
 
 
 def check_method(method: str) -> str:

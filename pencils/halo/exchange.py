@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import combinations, product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from pencils.halo.schedule import (
     HaloSchedule,
     HaloSpec,
     PreparedHalo,
+    make_ready,
 )
 from pencils.layout import Traffic
 from pencils.pencil import Pencil
@@ -162,7 +163,7 @@ class HaloExchange(Plan[PreparedHalo]):
 
     @property
     def meets(self) -> bool:
-        """Whether ranks must meet in each call: see `PreparedHalo`."""
+        """Whether ranks must meet in each call, because small fields are pulled."""
         return self._filling.pull is not None
 
     @property
@@ -188,24 +189,14 @@ class HaloExchange(Plan[PreparedHalo]):
         if not self._check:
             (found or self._prepare_fields("__call__", fields, FILL)).run()
             return
-        if found is None or (found.meets and self._topology.under_way):
+        if found is None or (self.meets and self._topology.under_way):
             found = self._prepare_fields("__call__", fields, FILL)
         else:
-            found = self._agree_again(found, fields)
-        found.move()
-
-    def _agree_again(self, found: PreparedHalo, fields: Sequence[PencilArray]) -> PreparedHalo:
-        """Agree on a call that is prepared. *Collective*."""
-        row = self._row("__call__")
-        try:
-            found.reserve()
-        except Exception as error:
-            row.meet(error)
-            raise
-        if row.meet():  # some ranks have to make something
-            self.set_up(FILL)
-            return self._prepare_fields("__call__", fields, FILL)
-        return found
+            _, flags = self._row("__call__").attempt(partial(make_ready, found))
+            if flags:  # some ranks have to make something
+                self.set_up(FILL)
+                found = self._prepare_fields("__call__", fields, FILL)
+        found.finish()
 
     def start(self, *fields: PencilArray) -> Handle[None]:
         """Start filling the ghosts, and return before it is done. *Collective*.
@@ -221,7 +212,7 @@ class HaloExchange(Plan[PreparedHalo]):
         PencilMismatchError, ArgumentError, TypeError
             As a call.
         """
-        return self._prepare_fields("start", fields, START).start()
+        return self._prepare_fields("start", fields, START).start(None)
 
     def accumulate(self, *fields: PencilArray) -> None:
         """Add all ghosts to the points they are copies of, and zero them. *Collective*.
@@ -239,7 +230,7 @@ class HaloExchange(Plan[PreparedHalo]):
         PencilMismatchError, ArgumentError, TypeError
             As a call.
         """
-        self._prepare_fields("accumulate", fields, ADD).move()
+        self._prepare_fields("accumulate", fields, ADD).finish()
 
     def off_node(self) -> Traffic:
         """Count what all ranks send to other nodes in a call. *Collective*.
@@ -268,33 +259,29 @@ class HaloExchange(Plan[PreparedHalo]):
 
     def _prepare_fields(self, call: str, fields: Sequence[PencilArray], task: str) -> PreparedHalo:
         """Check and prepare fields; all ranks agree if the plan checks."""
-        return self._prepare(
+        found: Any = self._prepare(
             call, lambda _: self.prepared(fields, task), partial(self.set_up, task)
         )
+        return cast("PreparedHalo", found)
 
     def prepared(self, fields: Sequence[PencilArray], task: str) -> PreparedHalo | None:
         """Check and slice fields, and reserve what their exchange needs; local.
 
         It returns None if `set_up` must be called first.
         """
-        found = self._bound(fields, task)
-        if found is None or (found.meets and self._topology.under_way and task != START):
-            return None
-        found.reserve()
-        return found
-
-    def _bound(self, fields: Sequence[PencilArray], task: str) -> PreparedHalo | None:
-        """Check and slice fields, unless this was done before; None if steps are missing. Local."""
         key = (self._schedules.get(task), *map(id, fields))
         found = self._found(key)
-        if found is not None:
-            return found
-        _check_fields(fields, self._pencils, self._specs)
-        if task == ADD:
-            check_numeric(self._specs)
-        found = self.bind(fields, task)
-        if found is not None:
+        if found is None:
+            _check_fields(fields, self._pencils, self._specs)
+            if task == ADD:
+                check_numeric(self._specs)
+            found = self.bind(fields, task)
+            if found is None:
+                return None
             self._remembered.add(key, found, fields, [u.padded for u in fields])
+        if task == FILL and self.meets and self._topology.under_way:
+            return None
+        make_ready(found)
         return found
 
     def bind(self, fields: Sequence[PencilArray], task: str) -> PreparedHalo | None:
@@ -412,7 +399,7 @@ def choose_options(
         route, method = _fastest(topology, specs, options, buffers, blocks)
         buffers.clear()
         if options.method == AUTO:
-            set_fastest(topology, _measured_as(specs, options), (route, method))
+            set_fastest(topology, (specs, options._replace(route=AUTO)), (route, method))
     elif options.route == options.method == AUTO:
         route, method = measured_way(topology, specs, options) or ("direct", AUTO)
     else:
@@ -424,13 +411,9 @@ def measured_way(
     topology: Topology, specs: tuple[HaloSpec, ...], options: HaloOptions
 ) -> tuple[str, str] | None:
     """Return the fastest route and method, if they were measured."""
-    found: tuple[str, str] | None = fastest_methods(topology).get(_measured_as(specs, options))
+    key = specs, options._replace(route=AUTO)
+    found: tuple[str, str] | None = fastest_methods(topology).get(key)
     return found
-
-
-def _measured_as(specs: tuple[HaloSpec, ...], options: HaloOptions) -> object:
-    """Return the key under which the result of measuring is kept."""
-    return specs, options._replace(route=AUTO)
 
 
 def _fastest(

@@ -1,6 +1,6 @@
 """Verbs that exchange halos by plans which are kept: `exchange_halos` and methods of fields.
 
-1. The same fields again find their `_Call`: nothing is compared but identities.
+1. The same fields again find their `_HaloCall`: nothing is compared but identities.
 2. Other fields of the same kind find the plans of their kind (`_KeptPlans`), and get a call.
 3. Otherwise `_Halos` makes the plans, together with all ranks.
 """
@@ -14,6 +14,7 @@ from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, FLAGGED, PreparedAgreement
 from pencils.comm.exchange import AUTO
+from pencils.comm.methods.pull import PreparedPull
 from pencils.comm.recording import current
 from pencils.halo.exchange import (
     ADD,
@@ -27,10 +28,10 @@ from pencils.halo.exchange import (
     measured_way,
     values_of,
 )
-from pencils.halo.schedule import HaloOptions, HaloSpec, PreparedHalo, PulledHalo
+from pencils.halo.schedule import HaloOptions, HaloSpec, PreparedHalo, make_ready
 from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers
 
-_SLOT = "_kept_halo"  # of fields, for their `_Call` of `exchange_halo`
+_SLOT = "_kept_halo"  # of fields, for their `_HaloCall` of `exchange_halo`
 # What verbs do that do not fill ghosts at once.
 _TASKS = {"start_halo_exchange": START, "accumulate_halo": ADD}
 
@@ -86,7 +87,7 @@ class _KeptPlans:
             plan.free()
 
 
-class _Call(KeptCall[_KeptPlans]):
+class _HaloCall(KeptCall[_KeptPlans]):
     """A call of a verb for given fields that was prepared.
 
     This is the path of calls in a loop: it looks at what may have changed, and calls little.
@@ -110,7 +111,7 @@ class _Call(KeptCall[_KeptPlans]):
         self._found = found
         self._plans = len(kept.plans)  # a plan that was made later may be the one to run
         only = found[0]
-        self._pulled = only.prepared if isinstance(only, PulledHalo) and len(found) == 1 else None
+        self._pulled = only if isinstance(only, PreparedPull) and len(found) == 1 else None
 
     @property
     def outdated(self) -> bool:
@@ -132,7 +133,7 @@ class _Call(KeptCall[_KeptPlans]):
         if pulled is None or current.recorder is not None:
             found = self.prepare(fields, corners)
             if found is not None:
-                found.move()
+                found.finish()
             return found is not None
         if not self._fits(corners):
             return False
@@ -144,7 +145,7 @@ class _Call(KeptCall[_KeptPlans]):
             raise
         flags = self._meet(None, self._flags)
         if flags & DEFERRED:
-            _Halos(self._verb, fields, corners=corners).prepared(flags).move()
+            _Halos(self._verb, fields, corners=corners).prepared(flags).finish()
             return True
         pulled.staging.turn = 1 - turn
         pulled.pulls[turn]()
@@ -164,7 +165,7 @@ class _Call(KeptCall[_KeptPlans]):
 
     def _reserve(self) -> None:
         for halo in self._found:
-            halo.reserve()
+            make_ready(halo)
 
 
 class _Halos(KeptVerb[_KeptPlans, list[PreparedHalo]]):
@@ -179,7 +180,7 @@ class _Halos(KeptVerb[_KeptPlans, list[PreparedHalo]]):
     def signature(self, agree: Agreement) -> PlanKey:
         """Check the fields, and whether any is private."""
         self._fields = fields = as_fields(self._given)
-        key = specs, corners = _key_of(fields, corners=bool(self._corners))
+        specs, corners = key = tuple(map(HaloSpec.of, fields)), bool(self._corners)
         if self._task == ADD:
             check_numeric(specs)
         agree(**values_of(fields, specs, corners=corners))
@@ -218,14 +219,14 @@ def exchange_halo(u: PencilArray, *, corners: bool) -> None:
     if call is not None:
         setattr(u, _SLOT, call)
     if call is None or not call.run(u, call.corners):
-        _Halos("exchange_halo", [u], corners=corners).prepared().move()
+        _Halos("exchange_halo", [u], corners=corners).prepared().finish()
 
 
-def _find_call(verb: str, given: Any, *, corners: bool) -> _Call | None:
+def _find_call(verb: str, given: Any, *, corners: bool) -> _HaloCall | None:
     """Prepare a call if the plans for it exist and nothing is wrong; local."""
     try:
         fields = as_fields(given)
-        key = _key_of(fields, corners=bool(corners))
+        key = tuple(map(HaloSpec.of, fields)), bool(corners)
         kept = kept_plans(fields[0].pencil.topology).get(key)
         if kept is None:
             return None
@@ -234,13 +235,9 @@ def _find_call(verb: str, given: Any, *, corners: bool) -> _Call | None:
         found = [None if plan is None else plan.bind(fields, task) for plan in plans]
         if found[0] is None:
             return None
-        return _Call(verb, fields, kept.key, [each for each in found if each])
+        return _HaloCall(verb, fields, kept.key, [each for each in found if each])
     except Exception:  # noqa: BLE001 - raised again where all ranks agree
         return None
-
-
-def _key_of(fields: Sequence[PencilArray], *, corners: bool) -> PlanKey:
-    return PlanKey((tuple([HaloSpec.of(u) for u in fields]), corners))
 
 
 def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> None:
@@ -274,7 +271,7 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     """
     call = _kept_call("exchange_halos", fields, corners=corners)
     if call is None or not call.run(fields, corners):
-        _Halos("exchange_halos", fields, corners=corners).prepared().move()
+        _Halos("exchange_halos", fields, corners=corners).prepared().finish()
 
 
 def prepare_kept(verb: str, fields: Sequence[PencilArray], *, corners: bool) -> PreparedHalo:
@@ -284,13 +281,13 @@ def prepare_kept(verb: str, fields: Sequence[PencilArray], *, corners: bool) -> 
     return _Halos(verb, fields, corners=corners).prepared() if found is None else found
 
 
-def _kept_call(verb: str, fields: Any, *, corners: bool) -> _Call | None:
+def _kept_call(verb: str, fields: Any, *, corners: bool) -> _HaloCall | None:
     """Return the call that was prepared for these very fields, or prepare one; local."""
     first = fields[0] if type(fields) in (list, tuple) and fields else None
     if type(first) is not PencilArray or type(corners) is not bool:
         return None
     key = verb, corners, *map(id, fields)
-    call: _Call | None = first.kept.find(key)
+    call: _HaloCall | None = first.kept.find(key)
     if call is None or call.outdated:
         call = _find_call(verb, fields, corners=corners)
         if call is not None:

@@ -12,10 +12,9 @@ The adjoint adds ghosts to the points they are copies of, then sets them to zero
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -40,65 +39,8 @@ from pencils.layout.halo import HaloMessage
 from pencils.layout.halo import Round as Phase
 
 
-class PreparedHalo(ABC):
-    """The steps and the fields they work on.
-
-    A call reserves, meets all ranks in an agreement, and moves; or it runs. If `meets` is true,
-    older exchanges must be complete before it reserves.
-    """
-
-    meets: ClassVar[bool] = False
-    topology: Topology
-
-    @abstractmethod
-    def reserve(self) -> None:
-        """Prepare the next call, which cannot fail afterwards; local. No ghost changes."""
-
-    @abstractmethod
-    def move(self) -> None:
-        """Do all steps, after all ranks have reserved. *Collective*."""
-
-    def run(self) -> None:
-        """Do all steps, without an agreement before. *Collective*."""
-        self.move()
-
-    @abstractmethod
-    def start(self) -> Handle[None]:
-        """Start, after all ranks have reserved. *Collective*.
-
-        The fields may be read, not written, before ``wait`` is called.
-        """
-
-
-class PulledHalo(PreparedHalo):
-    """Ghosts that are copied from the staging blocks of other ranks, then those of this rank."""
-
-    meets = True
-
-    def __init__(self, topology: Topology, prepared: PreparedPull) -> None:
-        self.topology = topology
-        self.prepared = prepared
-
-    def reserve(self) -> None:
-        """Pack what other ranks need."""
-        self.prepared.pack()
-
-    def move(self) -> None:
-        """Copy the ghosts."""
-        self.prepared.pull()
-
-    def run(self) -> None:
-        """Complete older exchanges, and do all steps."""
-        self.prepared.run()
-
-    def start(self) -> Handle[None]:
-        """Do all steps: there is nothing to wait for."""
-        self.prepared.pull()
-        return Handle.completed(None)
-
-
-class HaloByPhases(PreparedHalo):
-    """Copies of this rank, and an exchange for each phase."""
+class HaloByPhases:
+    """Copies of this rank, and an exchange for each phase, with the steps of `PreparedExchange`."""
 
     def __init__(
         self,
@@ -125,22 +67,37 @@ class HaloByPhases(PreparedHalo):
         for phase in self._phases:
             phase.reserve()
 
-    def move(self) -> None:
-        """Complete older exchanges, and do all steps."""
+    def pack(self) -> None:
+        """Do nothing: ghosts are packed while they are sent."""
+
+    def run(self) -> None:
+        """Complete older exchanges, and do all steps. *Collective*."""
         self.topology.complete()
         timed("copy", self._before)
         self._first.move()
-        self._finish()
+        self._after_first()
 
-    def start(self) -> Handle[None]:
-        """Start the first phase; the others follow when it is complete."""
+    finish = run
+
+    def start(self, result: None) -> Handle[None]:
+        """Start the first phase; the others follow when it is complete. *Collective*."""
         timed("copy", self._before)
-        return self._first.start(None, self._finish)
+        return self._first.start(result, self._after_first)
 
-    def _finish(self) -> None:
+    def _after_first(self) -> None:
         for phase in self._others:
             phase.move()
         timed("copy", self._after)
+
+
+# An exchange of ghosts of given fields, prepared.
+PreparedHalo: TypeAlias = PreparedPull | HaloByPhases
+
+
+def make_ready(halo: PreparedHalo) -> None:
+    """Do what comes before the agreement on a call; local. No ghost changes."""
+    halo.reserve()
+    halo.pack()
 
 
 Key = tuple[slice, ...]
@@ -330,7 +287,7 @@ class HaloSchedule:
             for into, out in by_slabs(keys, array, len(spec.components))
         ]
         if self.pull is not None:
-            return PulledHalo(self._topology, self.pull.prepare(arrays, arrays, after=pairs))
+            return self.pull.prepare(arrays, arrays, after=pairs)
         phases = [exchange.prepare(arrays, arrays, disjoint=True) for exchange in self.exchanges]
         if not self._adjoint:
             return HaloByPhases(self._topology, phases, before=prepare_copies(pairs))

@@ -24,7 +24,7 @@ from pencils.plans import kept_plan, kept_plans, plan_buffers
 from pencils.transposition.plan import Transposition
 
 if TYPE_CHECKING:
-    from pencils.transposition.moves import Move
+    from pencils.transposition.sides import Move
 
 
 class ReadyMoves:

@@ -19,8 +19,8 @@ from pencils.layout.layout import Extent
 from pencils.layout.split import Split
 from pencils.lines.system import WholeLines
 from pencils.pencil import Pencil
-from pencils.transposition.moves import Move
 from pencils.transposition.plan import Transposition
+from pencils.transposition.sides import Move
 
 T = TypeVar("T")
 
@@ -197,7 +197,7 @@ class _BoundTransposed:
 
     def start(self, result: T, source: object) -> Handle[T]:
         self._topology.complete()  # an older solve may use the lines that arrive
-        return self._there.start(result, source, agreed=False, after=self._finish)
+        return self._there.start(result, self._finish, sources=source, agreed=False)
 
     def _finish(self) -> None:
         self._solve.run()

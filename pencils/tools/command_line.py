@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pencils import __version__
+from pencils.comm.mpi import MPI
 from pencils.tools import run
-from pencils.tools.planning import command as planning
-from pencils.tools.run import simulated
-
-if TYPE_CHECKING:
-    from pencils.comm.mpi import MPI
-    from pencils.tools.planning.candidates import Candidate
+from pencils.tools.planning.candidates import Candidate, Candidates, plan
+from pencils.tools.planning.links import Links, measure_links
+from pencils.tools.run import report  # noqa: F401 - hides the frames that start programs
+from pencils.tools.run.report import add_check, turn_on_checks
+from simmpi import command
 
 _GIB = 2**30
 _MOST_NODES = 4
@@ -41,8 +41,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv : sequence of str, optional
         Arguments, default those of the process.
     """
-    from pencils.comm.mpi import MPI
-
     args = _parse(argv, MPI.COMM_WORLD)
     if args is None:
         return
@@ -53,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif args.command == "run":
         run.main(args)
     elif args.command == "simulate":
-        simulated.main(args)
+        _simulate(args)
     elif args.command == "show":
         _show(args, MPI.COMM_WORLD.rank)
     elif args.command == "verify":
@@ -96,9 +94,9 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pencils {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
     commands.add_parser("info", help="print versions, and where the processes run")
-    planning.add_parser(commands)
+    _add_plan(commands)
     run.add_parser(commands)
-    simulated.add_parser(commands)
+    _add_simulate(commands)
     show = commands.add_parser("show", help="list what files hold")
     show.add_argument(
         "file", nargs="+", help="a checkpoint, a series, any HDF5 file, or a file of tune()"
@@ -140,7 +138,7 @@ def _plan(args: argparse.Namespace, rank: int) -> None:
     from pencils.errors import PencilsError
 
     try:
-        found = planning.main(args)
+        found = _candidates(args)
     except (PencilsError, TypeError) as error:
         sys.exit(f"error: {error}" if rank == 0 else 1)
     if rank != 0:
@@ -181,7 +179,7 @@ def _show(args: argparse.Namespace, rank: int) -> None:
     from pencils.errors import PencilsError
     from pencils.io.file_access import open_to_read
     from pencils.io.show import describe_file
-    from pencils.transposition.tune import describe_results
+    from pencils.tools.planning.tuning import describe_results
 
     if args.picture and len(args.file) > 1:
         sys.exit("error: --picture names one file, but several are to be drawn; leave it out")
@@ -242,7 +240,6 @@ def _info() -> Iterator[tuple[str, str]]:
     import h5py
 
     from pencils.comm.machine import describe_machine
-    from pencils.comm.mpi import MPI
     from pencils.comm.pack import available, kernels
     from pencils.comm.pool import VARIABLE, memory
 
@@ -276,3 +273,79 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
+
+
+_PLAN_EXAMPLES = """examples:
+  python -m pencils plan 2048 2048 2048 --ranks 4096 --per-node 64 --op fft --op halo:2
+  python -m pencils plan 512 512 512 --ranks 64 --op halo:1:faces --decomp 0 1 --periodic
+  mpiexec -n 4 python -m pencils plan 256 256 --ranks 16 --op transpose:1 --measure
+"""
+
+
+def _add_plan(commands: Any) -> None:
+    """Add the command and its options."""
+    command = commands.add_parser(
+        "plan",
+        help="predict which process grids are best",
+        description="Predict which process grids suit a computation, for any number of ranks.",
+        epilog=_PLAN_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("shape", nargs="+", type=int, help="points along each dimension")
+    command.add_argument("--ranks", type=int, required=True, help="number of processes")
+    command.add_argument("--per-node", type=int, help="processes on a node (default: all)")
+    command.add_argument(
+        "--op",
+        action="append",
+        help="fft, halo:2, halo:2:faces or transpose:0,2; may be repeated (default: halo:1, and "
+        "fft of real or complex types)",
+    )
+    command.add_argument("--dtype", default="float64", help="element type (default: float64)")
+    command.add_argument("--decomp", nargs="+", type=int, help="decomposed dimensions")
+    command.add_argument("--periodic", action="store_true", help="all dimensions wrap around")
+    command.add_argument("--most", type=int, default=10, help="grids to list (default: 10)")
+    command.add_argument("--picture", metavar="FILE", help="draw the blocks of the first grid")
+    command.add_argument("--measure", action="store_true", help="measure the links between ranks")
+    usual = Links()
+    for name, what in (
+        ("latency", "seconds for a message between nodes"),
+        ("bandwidth", "bytes in a second of a node"),
+        ("node_latency", "seconds for a message on a node"),
+        ("node_bandwidth", "bytes in a second of a rank on its node"),
+    ):
+        text = f"{what} (default: {getattr(usual, name):g}, or what is measured)"
+        command.add_argument(f"--{name.replace('_', '-')}", type=float, help=text)
+
+
+def _candidates(args: argparse.Namespace) -> Candidates:
+    """Return the candidates, to print. *Collective* over all processes, which may measure."""
+    links = measure_links(MPI.COMM_WORLD) if args.measure else Links()
+    names = "latency", "bandwidth", "node_latency", "node_bandwidth"
+    values = {name: getattr(args, name) for name in names}
+    return plan(
+        args.shape,
+        args.ranks,
+        args.op,
+        per_node=args.per_node,
+        dtype=args.dtype,
+        decomp=args.decomp,
+        periodic=args.periodic,
+        links=links.with_(**{name: each for name, each in values.items() if each is not None}),
+        most=args.most,
+    )
+
+
+def _add_simulate(commands: Any) -> None:
+    """Add the command to those of ``python -m pencils``."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "simulate", help="run a program on simulated ranks, in one process", **command.LAYOUT
+    )
+    add_check(parser)
+    command.add_arguments(parser, "python -m pencils simulate")
+
+
+def _simulate(args: argparse.Namespace) -> None:
+    """Run the program on simulated ranks, as ``python -m simmpi`` does."""
+    turn_on_checks(args)
+    args.again += ["--check"] * args.check
+    command.main(args)

@@ -1,6 +1,5 @@
 """Transposes: moving fields to another pencil of the same shape.
 
 Imports fields (`pencils.array`), the base of plans and what is below. Begin with `transpose`: the
-functions. `plan` has the reusable plan `Transposition`; `sides` lists its messages, `moves` moves
-blocks, and `tune` measures which method is fastest.
+functions. `plan` has the reusable plan `Transposition`, and `sides` lists and moves its messages.
 """

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import is_
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -30,6 +29,7 @@ from pencils.array.operands import FieldSpec, check_out, check_source
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, PreparedAgreement, agreed
 from pencils.comm.exchange import AUTO, Handle, check_method
+from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
@@ -38,8 +38,9 @@ from pencils.layout.drawing import card, svg
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
-from pencils.transposition.moves import Move, Moves
 from pencils.transposition.sides import (
+    Move,
+    Moves,
     PlanOptions,
     Side,
     check_sides,
@@ -96,6 +97,8 @@ class Transposition(Plan[Move]):
     ----------
     method : str
         The method in use.
+    source, target : Pencil or None
+        The pencils, as they were given.
 
     Raises
     ------
@@ -170,32 +173,28 @@ class Transposition(Plan[Move]):
     ) -> None:
         self._sides = sides
         self.source, self.target = sides[0].pencil, sides[1].pencil
-        self._spec = spec
+        self.spec = spec
         self._options = options
         self._axes = memory_axes(sides[1].layout.order, len(spec.components))
         self._buffers = buffers
         self._nothing = np.empty((*spec.components, *(0,) * sides[0].layout.ndim), spec.dtype)
         self._kind: BlockType | None = None  # of the last source that has passed the checks
-        self._new: Callable[[], PencilArray] | None = None
+        # Makes an output, if the target pencil includes this process.
+        self._new: Allocate = no_op if self.target is None else allocator(self.target, spec)
         self.moves = Moves(sides, spec, options, topology, buffers)
         self.method = self.moves.method
         self._buffer_fields: tuple[PencilArray, PencilArray] | None = None
         super().__init__(topology, check=options.check)
 
     @property
-    def spec(self) -> FieldSpec:
-        """Type, components and singletons of the fields."""
-        return self._spec
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         """Element type."""
-        return self._spec.dtype
+        return self.spec.dtype
 
     @property
     def components(self) -> tuple[int, ...]:
         """Shape of the component axes."""
-        return self._spec.components
+        return self.spec.components
 
     @property
     def memory(self) -> int:
@@ -224,7 +223,7 @@ class Transposition(Plan[Move]):
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
         if self._check and not (self._freed or self._topology.freed or self.moves.needs_setup(1)):
-            found = self.agree_on(self._row("__call__"), u, out, self._allocate)
+            found = self.agree_on(self._row("__call__"), u, out, self._new)
             if found is not None:
                 move, target = found
                 unset_ghosts([target])
@@ -233,15 +232,14 @@ class Transposition(Plan[Move]):
             self.moves.set_up(1)  # other ranks need it
         elif not self._check:
             return cast("PencilArray", self._move_unchecked(u, out))
-        (target,) = self._move("__call__", [u], [out])
-        return cast("PencilArray", target)
+        return self._move("__call__", [u], [out])[0]
 
     def _move_unchecked(self, u: PencilArray | None, out: PencilArray | None) -> PencilArray | None:
-        key = False, id(u), id(out)
+        key = id(u), id(out)
         move, target = self._found(key), out
         if move is None:
             self._check_open()
-            move, target = self._checked_one(u, out, self._allocate)
+            move, target = self._checked_one(u, out, self._new)
             if out is not None:  # the same fields need no checks again
                 self._remembered.add(key, move, [u, out], [out.local])
         unset_ghosts([target])
@@ -271,9 +269,9 @@ class Transposition(Plan[Move]):
         """Do what `prepared` does for one field, without remembering it; local."""
         kind = u.kind if type(u) is PencilArray else None
         if kind is None or kind is not self._kind:
-            check_source(u, self.source, self._spec)
+            check_source(u, self.source, self.spec)
             self._kind = kind
-        check_out(out, self.target, self._spec)
+        check_out(out, self.target, self.spec)
         target = new() if out is None else out
         return self.prepared_one(u, target), target
 
@@ -286,7 +284,7 @@ class Transposition(Plan[Move]):
         orders.
         """
         bound, (target,) = self._prepare_fields("start", [u], [out])
-        return bound.start(cast("PencilArray", target), u, agreed=self._check)
+        return bound.start(cast("PencilArray", target), sources=u, agreed=self._check)
 
     def batch(self, us: Fields, outs: Fields | None = None) -> list[PencilArray]:
         """Move several fields in one exchange, with one synchronization of ranks. *Collective*.
@@ -308,7 +306,7 @@ class Transposition(Plan[Move]):
         PencilMismatchError, ArgumentError, TypeError
             As a call, and if `outs` has another length than `us`.
         """
-        return cast("list[PencilArray]", self._move("batch", us, outs))
+        return self._move("batch", us, outs)
 
     def buffers(self) -> tuple[PencilArray, PencilArray]:
         """Return fields of the plan, one on each pencil, that it moves fastest. *Collective*.
@@ -327,7 +325,7 @@ class Transposition(Plan[Move]):
             self._check_open()
         if self._buffer_fields is None:
             pair = tuple(
-                None if pencil is None else PencilArray.allocated(pencil, *self._spec, shared=True)
+                None if pencil is None else PencilArray.allocated(pencil, *self.spec, shared=True)
                 for pencil in (self.source, self.target)
             )
             self._buffer_fields = cast("tuple[PencilArray, PencilArray]", pair)
@@ -355,7 +353,7 @@ class Transposition(Plan[Move]):
             agree(plan=self._text)
             self._check_open()
         back = object.__new__(Transposition)
-        back._set(self._sides[::-1], self._spec, self._options, self._topology, self._buffers)
+        back._set(self._sides[::-1], self.spec, self._options, self._topology, self._buffers)
         return back
 
     def _release(self) -> None:
@@ -364,7 +362,7 @@ class Transposition(Plan[Move]):
         self.moves.free()
 
     def _describe(self) -> str:
-        dtype, components, singletons = self._spec
+        dtype, components, singletons = self.spec
         text = f"<Transposition of {dtype}"
         text += f", components={components}" if components else ""
         text += f", singleton along {sorted(singletons)}" if singletons else ""
@@ -380,13 +378,13 @@ class Transposition(Plan[Move]):
         pencils = [pencil for pencil in (self.source, self.target) if pencil is not None]
         return card(repr(self), *(svg(pencil.layout, pencil.rank) for pencil in pencils))
 
-    def _move(self, call: str, us: Fields, outs: Fields | None) -> list[PencilArray | None]:
+    def _move(self, call: str, us: Fields, outs: Fields | None) -> list[PencilArray]:
         bound, targets = self._prepare_fields(call, us, outs)
         if self._check:
             bound.finish()
         else:
             bound.run()
-        return targets
+        return cast("list[PencilArray]", targets)
 
     def _prepare_fields(self, call: str, us: Fields, outs: Fields | None) -> Prepared:
         """Check and slice fields; pack and agree with all ranks, if the plan does that."""
@@ -417,19 +415,12 @@ class Transposition(Plan[Move]):
             raise ArgumentError(
                 f"batch() got {len(sources)} fields to move, but {len(targets)} to fill"
             )
-        key = (started, *map(id, (*sources, *targets)))
-        bound = self._found(key)
-        if bound is None:
-            for u, out in zip(sources, targets, strict=True):
-                check_source(u, self.source, self._spec)
-                check_out(out, self.target, self._spec)
-            filled = list(map(self._target, targets))
-            blocks = list(map(self._block, sources)), list(map(self._block, filled))
-            bound = self.moves.bound(*blocks, started=started)
-            if all(map(is_, filled, targets)):
-                outputs = [out.local for out in targets if out is not None]
-                self._remembered.add(key, bound, [*sources, *targets], outputs)
-            targets = filled
+        for u, out in zip(sources, targets, strict=True):
+            check_source(u, self.source, self.spec)
+            check_out(out, self.target, self.spec)
+        targets = [self._new() if out is None else out for out in targets]
+        blocks = list(map(self._block, sources)), list(map(self._block, targets))
+        bound = self.moves.bound(*blocks, started=started)
         bound.reserve()
         return bound, targets
 
@@ -439,22 +430,9 @@ class Transposition(Plan[Move]):
         bound.reserve()
         return bound
 
-    def _target(self, out: PencilArray | None) -> PencilArray | None:
-        return self._allocate() if out is None else out
-
-    def _allocate(self) -> PencilArray | None:
-        """Make an output, if the target pencil includes this process."""
-        if self.target is None:
-            return None
-        if self._new is None:
-            self._new = allocator(self.target, self._spec)
-        return self._new()
-
     def _block(self, u: PencilArray | None) -> Array:
         """Own block, axes in the memory order of the target."""
-        if u is None:
-            return self._nothing
-        return u.local.transpose(self._axes)
+        return self._nothing if u is None else u.local.transpose(self._axes)
 
 
 def allocator(pencil: Pencil, spec: FieldSpec) -> Callable[[], PencilArray]:

@@ -1,19 +1,28 @@
-"""The two sides of a transposition, and the messages between them.
+"""The two sides of a transposition, the messages between them, and what moves these.
 
 A pencil may include some of the processes only. All processes agree on both sides; then each lists
 the boxes that it sends and receives, and makes the exchange.
+
+What is prepared for blocks borrows their views: it keeps no field of the user alive, and suits any
+blocks at the same places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
+
+from pencils.array.allocation import Array
 from pencils.array.operands import FieldSpec, pencils_among
 from pencils.comm.agree import agreed
-from pencils.comm.exchange import AUTO, Exchange
-from pencils.comm.methods.pull import MOST_STAGED, Pull
+from pencils.comm.exchange import AUTO, Exchange, PreparedExchange
+from pencils.comm.memory import borrowed, place
+from pencils.comm.methods.pull import MOST_STAGED, PreparedPull, Pull
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import (
@@ -31,6 +40,13 @@ from pencils.plans import Agreement, fastest_methods
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+
+
+# A transpose of given blocks, prepared.
+Move: TypeAlias = PreparedPull | PreparedExchange
+
+# Places of blocks for which a plan has something prepared.
+_MOST_PLACES = 64
 
 
 class PlanOptions(NamedTuple):
@@ -209,7 +225,7 @@ def _chosen_method(
     return found
 
 
-def find_pull(
+def _find_pull(
     sides: tuple[Side, Side], spec: FieldSpec, options: PlanOptions, topology: Topology
 ) -> Pull | None:
     """Make the plan to pull small blocks.
@@ -228,7 +244,7 @@ def find_pull(
     return pull if pull is not None and pull.sends_any else None
 
 
-def make_exchange(
+def _make_exchange(
     sides: tuple[Side, Side],
     spec: FieldSpec,
     options: PlanOptions,
@@ -258,3 +274,81 @@ def make_exchange(
 def method_key(source: Layout, target: Layout, spec: FieldSpec) -> tuple[str, str, FieldSpec]:
     """Return what the fastest method depends on, on a given communicator."""
     return str(source), str(target), spec
+
+
+class Moves:
+    """What a plan moves blocks by, and what is prepared for blocks. Making it is *Collective*."""
+
+    def __init__(
+        self,
+        sides: tuple[Side, Side],
+        spec: FieldSpec,
+        options: PlanOptions,
+        topology: Topology,
+        buffers: Buffers,
+    ) -> None:
+        self._topology = topology
+        self._bound: dict[tuple[Any, ...], Move] = {}  # by way, and by the places of blocks
+        self._make = partial(_make_exchange, sides, spec, options, topology, buffers)
+        self._exchange: Exchange | None = None
+        self._meets = options.meets
+        self.pull: Pull | None = None
+        if options.max_buffer_bytes is None:
+            self.pull = _find_pull(sides, spec, options, topology)
+        if self.pull is None or not self._meets:
+            self.exchange()
+        self.method = self.exchange().method if self.pull is None else Pull.name
+
+    def exchange(self) -> Exchange:
+        """Return the exchange for large blocks. *Collective* the first time."""
+        if self._exchange is None:
+            self._exchange = self._make()
+        return self._exchange
+
+    def pull_for(self, fields: int, *, started: bool = False) -> Pull | None:
+        """Return what so many fields are pulled by, if they are.
+
+        Where a start must not wait for all ranks, fields are not pulled by one.
+        """
+        pull = self.pull
+        if pull is None or not pull.fits(fields) or (started and not self._meets):
+            return None
+        return pull
+
+    def needs_setup(self, fields: int, *, started: bool = False) -> bool:
+        """Whether ranks have to make something before they move so many fields."""
+        if self.pull_for(fields, started=started) is None:
+            return self._exchange is None
+        return bool(self._topology.under_way)  # it may still write what would be packed
+
+    def set_up(self, fields: int) -> None:
+        """Complete older exchanges, and make what moves many fields at once. *Collective*."""
+        self._topology.complete()
+        if self.pull_for(fields) is None:
+            self.exchange()
+
+    def bound(self, sources: list[Array], targets: list[Array], *, started: bool = False) -> Move:
+        """Prepare to move blocks that were checked; local."""
+        pull = self.pull_for(len(sources), started=started)
+        key = (pull is None, *[place(block) for block in (*sources, *targets)])
+        found = self._bound.get(key)
+        if found is None:
+            views = list(map(borrowed, sources)), list(map(borrowed, targets))
+            if pull is not None:
+                every = product(sources, targets)
+                aliased = any(np.may_share_memory(*pair) for pair in every)
+                found = pull.prepare(*views, aliased=aliased)
+            else:
+                assert self._exchange is not None
+                found = self._exchange.prepare(*views)
+            if len(self._bound) >= _MOST_PLACES:
+                self._bound.clear()
+            self._bound[key] = found
+        return found
+
+    def free(self) -> None:
+        """Complete what is under way and release MPI objects. *Collective* if anything is."""
+        self._bound.clear()
+        del self._make  # a freed plan that is still referenced keeps no memory
+        if self._exchange is not None:
+            self._exchange.free()

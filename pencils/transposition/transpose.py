@@ -1,6 +1,6 @@
 """The functions `transpose`, which keeps its plans, `whole` and `alias`.
 
-1. Fields and pencils like those of a call before find their `_Call`, without comparing.
+1. Fields and pencils like those of a call before find their `_TransposeCall`, without comparing.
 2. Others agree on all arguments, and find their plan, or make it together with all ranks: see
    `KeptVerb`.
 """
@@ -38,9 +38,8 @@ from pencils.plans import (
     kept_plans,
     plan_buffers,
 )
-from pencils.transposition.moves import Move
 from pencils.transposition.plan import Transposition, allocator, unset_ghosts
-from pencils.transposition.sides import check_pair
+from pencils.transposition.sides import Move, check_pair
 
 
 def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
@@ -76,7 +75,7 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
     >>> pencils.transpose(u, u.pencil.with_(decomp=1)).pencil.decomp
     (1,)
     """
-    call: _Call | None = None
+    call: _TransposeCall | None = None
     if type(u) is PencilArray and type(pencil) is Pencil:  # isinstance() may raise
         call = u.pencil.kept.get(("transpose", pencil, u.kind))
     if call is None or not call.fits(out):
@@ -106,7 +105,7 @@ class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
         agree(source=u.pencil, target=pencil, **spec.signature)
         check_pair(u.pencil, pencil)
         check_out(out, pencil, spec)
-        return PlanKey((u.pencil, pencil, spec))
+        return u.pencil, pencil, spec
 
     def make(self) -> Transposition:
         """Make the plan. *Collective*."""
@@ -132,10 +131,14 @@ class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
         """Keep the plan for other fields of this kind."""
         u, pencil, _ = self._given
         if u.pencil.topology is self.topology and self.key is not None:
-            keep(u.pencil, ("transpose", pencil, u.kind), _Call(self.topology, pencil, self.key))
+            keep(
+                u.pencil,
+                ("transpose", pencil, u.kind),
+                _TransposeCall(self.topology, pencil, self.key),
+            )
 
 
-class _Call(KeptCall[Transposition]):
+class _TransposeCall(KeptCall[Transposition]):
     """Calls of `transpose` for fields of one kind."""
 
     def __init__(self, topology: Topology, target: Pencil, key: PlanKey) -> None:

@@ -13,11 +13,12 @@ and all pack into the same block again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from pencils.comm.agree import raise_noticed, waiting
+from pencils.comm.exchange import Handle
 from pencils.comm.memory import Bytes
 from pencils.comm.methods.method import (
     Array,
@@ -31,6 +32,8 @@ from pencils.comm.pack import MessageSpec, Pairs, no_op, prepare_ordered_copies
 from pencils.comm.recording import current, timed
 from pencils.comm.staging import Segment
 from pencils.comm.topology import Attribute, Topology
+
+T = TypeVar("T")
 
 # Bytes of a staging block. Larger exchanges gain more from reading arrays in place.
 MOST_STAGED = 2**19
@@ -196,7 +199,7 @@ class Pull:
 
 
 class PreparedPull:
-    """The exchange for given arrays; all its memory is allocated.
+    """The exchange for given arrays, with the steps of a `PreparedExchange`.
 
     Attributes
     ----------
@@ -220,6 +223,9 @@ class PreparedPull:
         self.packs = packs
         self.pulls = pulls
 
+    def reserve(self) -> None:
+        """Do nothing: all memory is allocated."""
+
     def pack(self) -> None:
         """Write what this rank sends to its staging block; local."""
         pack = self.packs[self.staging.turn]
@@ -237,7 +243,7 @@ class PreparedPull:
         if current.recorder is not None:
             self.pack()
             timed("wait", self.staging.meet)
-            self.pull()
+            self.finish()
             return
         turn = self.staging.turn
         self.packs[turn]()
@@ -245,7 +251,27 @@ class PreparedPull:
         self.staging.turn = 1 - turn
         self.pulls[turn]()
 
-    def pull(self) -> None:
+    def run_open(self) -> None:
+        """Run; no rank reads the sources afterwards. *Collective*."""
+        self.run()
+
+    def start(
+        self,
+        result: T,
+        after: Callable[[], None] = no_op,
+        *,
+        sources: object = None,  # noqa: ARG002
+        agreed: bool = True,
+    ) -> Handle[T]:
+        """Move the data: there is nothing to wait for. *Collective*."""
+        if agreed:
+            self.finish()
+        else:
+            self.run()
+        after()
+        return Handle.completed(result)
+
+    def finish(self) -> None:
         """Copy what this rank receives, after all ranks have packed and met; local."""
         turn = self.staging.turn
         self.staging.turn = 1 - turn

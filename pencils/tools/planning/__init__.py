@@ -1,8 +1,8 @@
-"""What a decomposition will cost, for any number of ranks, without MPI or fields.
+"""Which decomposition and method are fastest: predicted for any number of ranks, or measured.
 
-Imports layouts and the measurement of links. Begin with `candidates`: the function `plan`.
-`operations` lists the exchanges of a transform or a halo, `counts` counts their messages for many
-ranks at once, and `links` holds latencies and bandwidths.
+Begin with `candidates`: the function `plan`. `operations` lists the exchanges of a transform or a
+halo, `counts` counts their messages for many ranks at once, and `links` holds latencies and
+bandwidths. `tuning` has the function `tune`, which measures.
 """
 
 from pencils.tools.planning.links import Links, measure_links

@@ -5,11 +5,9 @@ several pictures arranged in one figure.
 """
 
 from pencils.tools.plot.curves import plot_spectrum, plot_times
-from pencils.tools.plot.decompositions import plot_decomposition, plot_redistribution
+from pencils.tools.plot.decompositions import plot_decomposition, plot_redistribution, plot_tuning
 from pencils.tools.plot.figures import save_picture
-from pencils.tools.plot.files import plot_file
-from pencils.tools.plot.slices import plot_slice
-from pencils.tools.plot.tunings import plot_tuning
+from pencils.tools.plot.slices import plot_file, plot_slice
 
 __all__ = [
     "plot_decomposition",

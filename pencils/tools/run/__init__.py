@@ -21,8 +21,7 @@ from typing import Any
 from mpi4py import MPI
 
 from pencils.tools.run.coordinator import Member, join
-from pencils.tools.run.options import add_check, turn_on_checks
-from pencils.tools.run.report import RankEnding
+from pencils.tools.run.report import RankEnding, add_check, turn_on_checks
 from pencils.tools.run.watch import Counting, Watch
 from simmpi.program import add_program, execute
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dis
 import linecache
 import os
@@ -12,6 +13,7 @@ from traceback import walk_stack, walk_tb
 from types import FrameType
 from typing import Self
 
+from pencils.array.base import VARIABLE, checks
 from pencils.comm import agree
 from simmpi.ending import Ending, ranks
 from simmpi.frames import add_starter, is_library, users_frame
@@ -210,3 +212,17 @@ def _text(place: CodePosition) -> str:
     if place.collective:
         return f"waits {where} (collective number {place.collectives}{method})"
     return f"waits {where}{method and ' (' + method[2:] + ')'}{after}"
+
+
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """Add the option."""
+    parser.add_argument(
+        "--check", action="store_true", help=f"make stale ghosts NaN, as {VARIABLE}=1 does"
+    )
+
+
+def turn_on_checks(args: argparse.Namespace) -> None:
+    """Make stale ghosts NaN if ``--check`` is given."""
+    if args.check:
+        os.environ[VARIABLE] = "1"  # also for processes that the program starts
+        checks.on = True
