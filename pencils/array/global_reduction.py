@@ -176,7 +176,7 @@ def reduce_field(
         if kept is not None:
             return kept(u)
     with agreed(u.pencil.topology.comm, name) as agree:
-        options |= {"initial": initial, "where": where, "key": key if plain else None}
+        options |= {"initial": initial, "where": where, "key": key if plain else ()}
         complete = reduce_within(agree, name, u, axis, dtype, out, keepdims, **options)
     return complete()
 
@@ -195,7 +195,7 @@ def reduce_within(
     ufunc: np.ufunc | None = None,
     of: Callable[[Array], Array] | None = None,
     same: Mapping[str, object] | None = None,
-    key: object = None,
+    key: tuple[Any, ...] = (),
 ) -> Callable[[], Any]:
     """Prepare to reduce over the given axes of all ranks, within an agreement; local.
 
@@ -227,7 +227,7 @@ def reduce_within(
     else:
         part = np.full(task.partial_shape, neutral, kind)
     made = None
-    if key is not None:
+    if key:
         idle, local = None if task.contributes else neutral, block_reducer(ufunc, kind, of)
         made = prepare_whole(u, name, facts, ufunc, kind, result, local, idle)
     axes, back = u.frame.axes(len(u.components))

@@ -57,7 +57,7 @@ def vdot(u: Any, other: Any) -> Any:
     # `isinstance` may raise, on one rank only, for an object whose class is a property.
     fields = all(issubclass(type(operand), Field) for operand in (u, other))
     alike = fields and u.pencil is other.pencil
-    name = ("vdot", u.kind, other.kind) if alike else None
+    name = ("vdot", u.kind, other.kind) if alike else ()
     kept = u.pencil.kept.get(name) if alike else None
     if kept is not None:
         return kept(u, other)
