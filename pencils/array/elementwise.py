@@ -41,15 +41,7 @@ _matmul: Any = np.matmul
 
 
 class Direct:
-    """One ufunc on own blocks.
-
-    Parameters
-    ----------
-    ufunc : numpy.ufunc
-        The function, of one or two operands.
-    operation : callable, optional
-        Another spelling of it for two operands, like `operator.add`.
-    """
+    """One ufunc of one or two own blocks; `operation` is another spelling, like `operator.add`."""
 
     __slots__ = ("_dtypes", "operation", "ufunc")
 

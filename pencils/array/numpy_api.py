@@ -183,9 +183,6 @@ QUERIES: dict[Function, Function] = {
 }
 
 
-# Ufuncs.
-
-
 def apply_ufunc(
     ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -198,19 +195,12 @@ def apply_ufunc(
     if method == "reduce" and ufunc in _REDUCING_UFUNCS and isinstance(inputs[0], Field):
         axis = kwargs.pop("axis", 0)
         return reduce_field(_REDUCING_UFUNCS[ufunc], inputs[0], axis, **kwargs)
-    replacement = find_function(ufunc if method == "__call__" else getattr(ufunc, method))
+    replacement = provided("FUNCTIONS").get(
+        ufunc if method == "__call__" else getattr(ufunc, method)
+    )
     if replacement is None:
         raise TypeError(provided("explain_method")(ufunc.__name__, method))
     return replacement(*inputs, **kwargs)
-
-
-# Functions.
-
-
-def find_function(function: Function) -> Function | None:
-    """Return what replaces a function of NumPy for fields, if there is anything."""
-    found: Function | None = provided("FUNCTIONS").get(function)
-    return found
 
 
 def apply_function(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -221,7 +211,7 @@ def apply_function(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
         if not args or not isinstance(args[0], Field):
             raise TypeError(f"numpy.{func.__name__}: give the PencilArray first, without a keyword")
         return getattr(reductions, REDUCTIONS[func])(*args, **kwargs)
-    replacement = _FUNCTIONS.get(func) or find_function(func)
+    replacement = _FUNCTIONS.get(func) or provided("FUNCTIONS").get(func)
     if replacement is None:
         raise TypeError(provided("explain_function")(f"{func.__module__}.{func.__name__}"))
     return replacement(*args, **kwargs)

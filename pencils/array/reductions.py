@@ -125,7 +125,7 @@ def all(
 
 def count_nonzero(u: Field, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Count the elements that are not zero, over all ranks. *Collective*."""
-    options: dict[str, Any] = {"of": _is_true, "keep_as": "count_nonzero"}
+    options: dict[str, Any] = {"of": lambda block: block.astype(bool), "keep_as": "count_nonzero"}
     return reduce_field("count_nonzero", u, axis, np.intp, None, keepdims, **options)
 
 
@@ -283,7 +283,7 @@ def norm_of(name: str, u: Field, ord: float | None, same: Mapping[str, object]) 
         if order == 2:  # noqa: PLR2004
             return _square_modulus(values)
         if order == 0:
-            return _is_true(values)
+            return values.astype(bool)
         modulus = np.abs(values)
         return np.asarray(modulus if largest or smallest else modulus**order)
 
@@ -346,10 +346,6 @@ def _warn_if_empty(u: Field, count: Any, text: str) -> None:
     empty = any_of(u, count.local == 0) if isinstance(count, Field) else count == 0
     if empty:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
-
-
-def _is_true(block: Array) -> Array:
-    return block.astype(bool)
 
 
 def _square_modulus(block: Array) -> Array:
