@@ -18,7 +18,7 @@ from pencils.comm.rows import Ints, locate
 from pencils.errors import ArgumentError
 from pencils.indexer.arguments import as_results, as_values, broadcast
 from pencils.indexer.gather_scatter import Request, requests_of
-from pencils.indexer.one_shot import Once
+from pencils.indexer.one_shot import Once, Record
 from pencils.indexer.points import PointIndexer
 from pencils.indexer.requests import points_on
 from pencils.layout import Layout
@@ -88,7 +88,7 @@ def interpolate(
             check_type("u", u, PencilArray)
     add_up: Callable[[Array], Array]
 
-    def read(agree: agreed) -> list[Ints]:
+    def read(agree: Record) -> list[Ints]:
         nonlocal add_up
         cells = Cells.read(agree, points, u.extent.layout, u.singletons, fill_value)
         add_up = cells.adder(u.dtype, u.components, out)
@@ -269,7 +269,7 @@ class Cells(NamedTuple):
     @classmethod
     def read(
         cls,
-        agree: Agreement,
+        agree: Record,
         points: Any,
         layout: Layout,
         singletons: frozenset[int],

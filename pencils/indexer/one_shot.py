@@ -25,7 +25,7 @@ from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import checks
 from pencils.array.operands import check_writeable
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import PreparedAgreement, agreed
+from pencils.comm.agree import DEFERRED, FLAGGED, PreparedAgreement
 from pencils.comm.memory import aligned_empty, array_at, fence
 from pencils.comm.pack import compiled
 from pencils.comm.reduce import ReduceOp
@@ -38,6 +38,10 @@ from pencils.indexer.requests import PointColumns, points_on
 from pencils.pencil import keep
 
 T = TypeVar("T")
+# Flags, and a function that completes the call, given those of all ranks.
+Prepared = tuple[int, Callable[[int], T]]
+Record = Callable[..., None]  # of values on which ranks must agree
+AGAIN = FLAGGED | DEFERRED
 _FEW = 64  # points that cost less to move than to find out whether they are sorted
 CHUNK = 8192  # points
 WORD = 8  # bytes
@@ -65,12 +69,11 @@ class Once:
     """
 
     def __init__(self, verb: str, u: PencilArray) -> None:
-        self._u = u
+        self._verb, self._u = verb, u
         self._topology = topology = u.pencil.topology
         kept: tuple[PreparedAgreement, Form, Staging] | None = u.pencil.kept.get((verb, u.kind))
         if kept is None or topology.freed:
-            values = {"dims": u.singletons, "components": u.components}
-            agreement = PreparedAgreement(topology.comm, verb, u.dtype, pencil=u.pencil, **values)
+            agreement = self._new_agreement()
             try:
                 kept = agreement, Form(u), stagings(topology)
             except Exception:
@@ -81,32 +84,31 @@ class Once:
         self._coords: list[Ints] = []
         self._plan: PointIndexer | None = None
 
-    def take(self, read: Callable[[agreed], Any], out: object) -> Array:
+    def take(self, read: Callable[[Record], Any], out: object) -> Array:
         """Read the points of which `read` returns the coordinates. *Collective*."""
         u, staging, topology = self._u, self._staging, self._topology
         direct = compiled() is not None and topology.is_shared(u.padded)
 
-        def prepare(agree: agreed) -> Callable[[], Array]:
+        def prepare() -> Prepared[Array]:
             nonlocal direct
-            shape = self._read(read(agree))
+            shape = self._read(read(self._record))
             found = as_results(out, shape, u.dtype)
             if self._plan is not None:
-                return self._plan.bind_take(u, found, starts=False).run
+                request = self._plan.bind_take(u, found, starts=False)
+                return 0, lambda _: request.run()
             points = self._points(self._form.nearest.first)
             # What is under way may change the block until this rank completes it.
             if direct and staging.ready and not topology.under_way:
                 direct = False  # at the next attempt
-                agree.defer(up=True)
-                return self._read_shared(points, found)
+                return DEFERRED, self._read_shared(points, found)
             order = np.empty(points.number, np.int64)
-            chunks = self._begin(agree, points)
+            chunks = staging.begin(topology.rank, self._form, points.number)
+            flags = FLAGGED if chunks is not None else AGAIN
+            chunks = chunks or []
             orders = [self._write(chunk, points, order[chunk.points]) for chunk in chunks]
-            agree.flag(up=True)
 
-            def complete() -> Array:
-                self._serve(
-                    topology.rank, lambda column, at, values: move(values, None, column, at)
-                )
+            def complete(_flags: int) -> Array:
+                self._serve(topology.rank, _get)
                 synchronize(topology.comm)
                 columns = found.reshape(self._form.columns, points.number)
                 for chunk, order in zip(chunks, orders, strict=True):
@@ -114,7 +116,7 @@ class Once:
                         move(column[chunk.points], order, values, None)
                 return found
 
-            return complete
+            return flags, complete
 
         return self._run(prepare, PointIndexer.plan_take)
 
@@ -122,54 +124,58 @@ class Once:
         """Write values, which are combined with those that are there. *Collective*."""
         u = self._u
 
-        def prepare(agree: agreed) -> Callable[[], None]:
+        def prepare() -> Prepared[None]:
             op = as_reduce(reduce)
-            agree(reduce=op and op.name)
+            self._record(reduce=op)
             shape = self._read(coords)
             values = as_values("values", given, shape, u.dtype)
             check_writeable(u)
             if op is not None:
                 op.result(u.dtype)  # if there is any
             if self._plan is not None:
-                return self._plan.bind_put(u, values, op, starts=False).run
+                request = self._plan.bind_put(u, values, op, starts=False)
+                return 0, lambda _: request.run()
             # All replicas of a point read the request to the first one.
             points = self._points(0)
             columns = values.reshape(self._form.columns, points.number)
-            for chunk in self._begin(agree, points):
+            chunks = self._staging.begin(self._topology.rank, self._form, points.number)
+            for chunk in chunks or ():
                 order = self._write(chunk, points, self._staging.scratch[2, : chunk.size])
                 for column, room in zip(columns, chunk.values, strict=True):
                     move(room, None, column[chunk.points], order)
-            agree.flag(up=agree.deferred or points.number > self._form.most)
 
-            def complete() -> None:
+            def complete(flags: int) -> None:
                 home = self._topology.rank - self._form.nearest.first
                 self._serve(home, _set if op is None else op.combine_column)
-                if agree.flagged:
+                if flags & FLAGGED:
                     synchronize(self._topology.comm)
                 if checks.on:
                     u.mark_written()
 
-            return complete
+            flags = FLAGGED if points.number > self._form.most else 0
+            return flags if chunks is not None else AGAIN, complete
 
         self._run(prepare, PointIndexer.plan_put)
 
-    def _run(
-        self, prepare: Callable[[agreed], Callable[[], T]], make: Callable[[PointIndexer], object]
-    ) -> T:
+    def _run(self, prepare: Callable[[], Prepared[T]], make: Callable[[PointIndexer], object]) -> T:
         """Agree on what is prepared, and complete it; `make` is the plan where there is no room.
 
-        `prepare` sets both flags if it has to be called again. All ranks that only read shared
-        blocks set the second one.
+        `prepare` also returns flags: it is called again if both of them are set on any rank. All
+        ranks that only read shared blocks set the second one.
         """
         try:
             while True:
-                with self._agreement.block() as agree:
-                    complete = prepare(agree)
+                flags, error = 0, None
+                try:
+                    flags, complete = prepare()
                     fence()
+                except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+                    error = mistake
+                flags = self._agreement.meet(error, flags)
                 fence()
                 self._staging.turn()
-                if not (agree.flagged and agree.deferred):
-                    return complete()
+                if flags != AGAIN:
+                    return complete(flags)
                 if not (self._staging.usable and self._staging.grow(self._topology)):
                     singletons = self._u.singletons
                     self._plan = PointIndexer.of(self._u.pencil, singletons, self._coords)
@@ -177,6 +183,21 @@ class Once:
         finally:
             if self._plan is not None:
                 self._plan.free()
+
+    def _record(self, **values: object) -> None:
+        """Agree on further values, too."""
+        key = self._verb, self._u.kind, *values.values()
+        found: PreparedAgreement | None = self._u.pencil.kept.get(key)
+        if found is None:
+            found = self._new_agreement(**values)
+            if complex not in map(type, values.values()):  # of which there may be many
+                keep(self._u.pencil, key, found)
+        self._agreement = found
+
+    def _new_agreement(self, **values: object) -> PreparedAgreement:
+        u = self._u
+        values |= {"pencil": u.pencil, "dims": u.singletons, "components": u.components}
+        return PreparedAgreement(self._topology.comm, self._verb, u.dtype, **values)
 
     def _read(self, coords: object) -> tuple[int, ...]:
         """Check the coordinates; return the shape of the values."""
@@ -190,12 +211,6 @@ class Once:
         form = self._form
         along = tuple([self._coords[dim] for dim in form.order])
         return Points(along, form.nearest.cuts, form.nearest.steps, first)
-
-    def _begin(self, agree: agreed, points: Points) -> list[Chunk]:
-        """Begin the request; defer it if there is no memory for it yet."""
-        chunks = self._staging.begin(self._topology.rank, self._form, points.number)
-        agree.defer(up=chunks is None)
-        return chunks or []
 
     def _write(self, chunk: Chunk, points: Points, room: Ints) -> Ints | None:
         """Write the numbers of the points of a chunk, sorted.
@@ -230,7 +245,7 @@ class Once:
                     for column, values in zip(block.columns, chunk.values, strict=True):
                         move(column, at, values[mine])
 
-    def _read_shared(self, points: Points, found: Array) -> Callable[[], Array]:
+    def _read_shared(self, points: Points, found: Array) -> Callable[[int], Array]:
         """Tell where the own block is, in memory order; return what reads those of all ranks."""
         u, topology, staging = self._u, self._topology, self._staging
         layout, shared = u.extent.layout, topology.shared
@@ -252,7 +267,7 @@ class Once:
             block = array_at(memory, shape, own.dtype, offset, strides)
             return block, [box.start[dim] for dim in layout.order]
 
-        def complete() -> Array:
+        def complete(_flags: int) -> Array:
             homes = [home(rank) for rank in range(layout.size)]
             columns = room.reshape(self._form.columns, points.number)
             for index, column in zip(np.ndindex(u.components), columns, strict=True):
@@ -263,6 +278,11 @@ class Once:
             return found
 
         return complete
+
+
+def _get(column: Array, positions: Ints, values: Array) -> None:
+    """Read values."""
+    move(values, None, column, positions)
 
 
 def _set(column: Array, positions: Ints, values: Array) -> None:
