@@ -30,7 +30,7 @@ import numpy as np
 import pencils
 from pencils import Pencil, PencilArray, empty, errors
 from pencils.fft import PencilFFT
-from pencils.io.readers import open_on_root
+from pencils.io.load import open_on_root
 from pencils.io.save import check_target
 
 try:

@@ -1,26 +1,24 @@
-"""Make HDF5 files with room for fields. No communication.
-
-Space for every field is reserved in one piece and never filled; the bytes come afterwards, from
-all ranks. What is small is written here.
-"""
+"""Make HDF5 files with room for fields, whose bytes come afterwards, from all ranks: on rank 0."""
 
 from __future__ import annotations
 
+import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import metadata
 from typing import Any
+from uuid import uuid4
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.array.allocation import Array
+from pencils.errors import ArgumentError
 from pencils.io.captured_file import CapturedFile, changing
-from pencils.io.checksum import checksum
-from pencils.io.chunks import chunk_box
-from pencils.io.contents import Contents
+from pencils.io.direct import checksum
 from pencils.io.file_access import open_to_write, write
 from pencils.io.file_info import (
     CONVENTIONS,
@@ -31,10 +29,12 @@ from pencils.io.file_info import (
     DatasetInfo,
     Stored,
 )
+from pencils.io.options import Contents
+from pencils.io.slabs import chunk_box
 from pencils.io.vtkhdf import write_view
+from pencils.plans import Freeable
 
 Ints = NDArray[np.int64]
-Marks = NDArray[np.uint64]
 
 # Coordinates with these names are the axes of Cartesian grids.
 _AXES = ("x", "y", "z")
@@ -45,68 +45,52 @@ _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
 def lay_out(
     path: str, contents: Contents
 ) -> tuple[list[DatasetInfo], list[DatasetInfo], dict[str, int] | None]:
-    """Overwrite `path` with an HDF5 file that has room for all fields.
+    """Overwrite `path` with a file that has room for fields; return these, values, and offsets.
 
-    Returns the fields and the values with their offsets, which are None for those without points,
-    and for chunked fields, which get room later by `place_chunks`. The third result is where `seal`
-    writes what is not known yet, or None. Raises TypeError if HDF5 has no such element type or
-    attribute, OSError if the file cannot be written.
+    Chunks get room later, by `place_chunks`. The offsets are where `note_complete` writes, or None.
     """
     # Random numbers, by which their places in the file are found: h5py does not tell these, and to
-    # open the file again by it in `seal` makes a small save take a seventh longer.
-    marks = {
-        name: np.frombuffer(secrets.token_bytes(8), np.uint64) for name in _reserved_names(contents)
-    }
+    # open the file again by it in `seal` makes a small save take a seventh longer. By the field of
+    # a checksum; the empty name is for the note that the file is complete.
+    names = ["", *(contents.fields if contents.summed else ())]
+    marks = {name: secrets.token_bytes(8) for name in names}
     with CapturedFile(path) as captured:
-        fields, values = _fill(captured, contents, marks)
-        attribute_offsets = _find_marks(captured, marks)
-        for at in (attribute_offsets or {}).values():
+        with changing(captured, "w", **_aligned(contents.align)) as file:
+            facts: dict[str, Any] = {"format": FORMAT, "version": _version()}
+            facts["complete"] = np.frombuffer(marks[""], np.int64)[0]
+            facts |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
+            facts |= contents.step_and_time
+            for name, value in facts.items():
+                file.attrs[RESERVED + name] = value
+            for name, value in contents.attrs.items():
+                store_attribute(file, name, value)
+            pairs, summed = contents.values.items(), contents.summed
+            values = [store_value(file, *pair, summed=summed) for pair in pairs]
+            fields = []
+            for entry in contents.entries:
+                made = _make_field(file, entry, contents.compression)
+                if summed:
+                    mark = np.frombuffer(marks[entry.name], np.uint64)[0]
+                    made.attrs[RESERVED + "checksum"] = mark
+                fields.append(replace(entry, offset=None if entry.chunks else made.id.get_offset()))
+            for name, scales in contents.scales.items():
+                label(file, file[name], scales)
+            describe_all(file, contents.dataset_attrs, has_grid=contents.grid is not None)
+            write_view(file, [*contents.fields])
+        changes = captured.changes()
+        places = {
+            name: [at + one.start() for at, data in changes for one in re.finditer(pattern, data)]
+            for name, pattern in ((name, re.escape(mark)) for name, mark in marks.items())
+        }
+        offsets = None
+        if all(len(found) == 1 for found in places.values()):
+            offsets = {name: found[0] for name, found in places.items()}
+        for at in (offsets or {}).values():
             captured.poke(at, bytes(8))
-        if attribute_offsets is None:
+        if offsets is None:
             _note(captured, dict.fromkeys(marks, 0))
         captured.apply()
-    return fields, values, attribute_offsets
-
-
-def _reserved_names(contents: Contents) -> list[str]:
-    """Name what `seal` notes: the field of a checksum; the empty name if the file is complete."""
-    return ["", *(contents.fields if contents.summed else ())]
-
-
-def _find_marks(captured: CapturedFile, marks: Mapping[str, Marks]) -> dict[str, int] | None:
-    """Find where a file has numbers that occur once; None unless each of them does."""
-    places: dict[str, int] = {}
-    for name, mark in marks.items():
-        found = [
-            offset + data.index(mark.tobytes())
-            for offset, data in captured.changes()
-            for _ in range(data.count(mark.tobytes()))
-        ]
-        if len(found) != 1:
-            return None
-        places[name] = found[0]
-    return places
-
-
-def _fill(
-    captured: CapturedFile, contents: Contents, marks: Mapping[str, Marks]
-) -> tuple[list[DatasetInfo], list[DatasetInfo]]:
-    with changing(captured, "w", **_aligned(contents.align)) as file:
-        libraries = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
-        complete = marks[""].view(np.int64)[0]
-        facts = {"format": FORMAT, "complete": complete, **libraries, "version": _version()}
-        for name, value in (facts | dict(contents.step_and_time)).items():
-            file.attrs[RESERVED + name] = value
-        for name, value in contents.attrs.items():
-            store_attribute(file, name, value)
-        summed = contents.summed
-        values = [store_value(file, *pair, summed=summed) for pair in contents.values.items()]
-        fields = [_place_field(file, one, contents, marks) for one in contents.entries]
-        for name, scales in contents.scales.items():
-            label(file, file[name], scales)
-        describe_all(file, contents.dataset_attrs, has_grid=contents.grid is not None)
-        write_view(file, [*contents.fields])
-        return fields, values
+    return fields, values, offsets
 
 
 @cache
@@ -122,11 +106,7 @@ def note_complete(
     sums: Mapping[str, int],
     attribute_offsets: Mapping[str, int] | None = None,
 ) -> None:
-    """Note that a file is complete, and the checksums of its fields, where room was made for them.
-
-    A `CapturedFile` is changed in memory only. `attribute_offsets` are of `lay_out`, if
-    nothing else has been changed through HDF5 since: then it need not be read again.
-    """
+    """Note that a file is complete, and its checksums; `attribute_offsets` are of `lay_out`."""
     numbers = {**sums, "": 1}
     if attribute_offsets is None or isinstance(path, CapturedFile):
         _note(path, numbers)
@@ -147,11 +127,7 @@ def _note(path: str | CapturedFile, numbers: Mapping[str, int]) -> None:
 
 
 def place_chunks(path: str, entry: DatasetInfo, table: Ints, *, align: int) -> Ints:
-    """Find room for all chunks of a field, and note in the file where they will be.
-
-    `table` has for each chunk the number of its bytes, and the mask of the filters that were left
-    out: two arrays with an element for each chunk. Returns where each chunk begins.
-    """
+    """Note in a file where its chunks will be, by numbers of bytes and masks of skipped filters."""
     sizes, masks = table
     dummy = np.zeros(sizes.max(), np.uint8)
     with CapturedFile(path, dummy) as captured:
@@ -167,34 +143,71 @@ def place_chunks(path: str, entry: DatasetInfo, table: Ints, *, align: int) -> I
 def make_chunked(file: Any, entry: DatasetInfo, compression: Mapping[str, Any]) -> Any:
     """Make a dataset whose chunks are to come."""
     file_type(entry)  # complains if there is none
-    return file.create_dataset(
-        entry.name,
-        entry.shape,
-        entry.dtype,
-        chunks=entry.chunks,
-        track_times=False,
-        **compression,
-    )
+    options = {"chunks": entry.chunks, "track_times": False, **compression}
+    return file.create_dataset(entry.name, entry.shape, entry.dtype, **options)
+
+
+class Packer(Freeable):
+    """Sends the chunks of one dataset through its filters, one after the other."""
+
+    def __init__(self, entry: DatasetInfo, compression: Mapping[str, Any]) -> None:
+        self._all = h5py.h5s.ALL
+        self._chunk = np.zeros(entry.chunks, entry.dtype)
+        # Without its cache HDF5 runs the filters in every call.
+        self._file = h5py.File(uuid4().hex, "w", driver="core", backing_store=False, rdcc_nbytes=0)
+        try:
+            one = replace(entry, shape=entry.chunks)
+            self._dataset = make_chunked(self._file, one, compression).id
+        except BaseException:
+            self._file.close()
+            raise
+        self._kind = self._dataset.get_type()  # the bytes as they are, whatever HDF5 calls them
+
+    def pack(self, values: Array) -> tuple[bytes, int]:
+        """Filter a chunk, filled up by zeros; return its bytes, and the mask of skipped filters."""
+        if values.shape != self._chunk.shape:
+            self._chunk = np.zeros_like(self._chunk)
+        self._chunk[tuple(map(slice, values.shape))] = values
+        self._dataset.write(self._all, self._all, self._chunk, self._kind)
+        mask, data = self._dataset.read_direct_chunk((0,) * self._chunk.ndim)
+        return data, mask
+
+    def unpack(self) -> Array:
+        """Return what readers will find in the chunk that was packed last; it is overwritten."""
+        self._dataset.read(self._all, self._all, self._chunk, self._kind)
+        return self._chunk
+
+    def free(self) -> None:
+        """Release the memory."""
+        self._file.close()
+
+
+def check_filters(entries: Iterable[DatasetInfo], compression: Mapping[str, Any]) -> None:
+    """Raise ArgumentError or TypeError if HDF5 cannot filter the chunks of chunked datasets."""
+    for entry in entries:
+        if not entry.chunks:
+            continue
+        try:
+            with Packer(entry, compression):
+                pass
+        except (TypeError, ValueError, KeyError, OSError, RuntimeError) as error:
+            msg = f"fields[{entry.name!r}] cannot be stored with {dict(compression)}: {error}"
+            kind = TypeError if isinstance(error, TypeError) else ArgumentError
+            raise kind(msg) from error
 
 
 def _aligned(align: int) -> dict[str, Any]:
     return {"alignment_threshold": align, "alignment_interval": align}
 
 
-def _place_field(
-    file: Any, entry: DatasetInfo, contents: Contents, marks: Mapping[str, Marks]
-) -> DatasetInfo:
-    filters = contents.chunking.compression
-    made = make_chunked(file, entry, filters) if entry.chunks else reserve(file, entry)
-    attrs = made.attrs
-    attrs[RESERVED + "components"] = entry.components
-    attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
-    attrs[RESERVED + "periodic"] = np.array(entry.periodic, np.int8)
-    if entry.boundary:
-        attrs[RESERVED + "boundary"] = np.ravel(entry.boundary)  # netCDF has no attributes of 2-D
-    if contents.summed:
-        attrs[RESERVED + "checksum"] = marks[entry.name][0]
-    return replace(entry, offset=None if entry.chunks else made.id.get_offset())
+def _make_field(file: Any, entry: DatasetInfo, compression: Mapping[str, Any]) -> Any:
+    made = make_chunked(file, entry, compression) if entry.chunks else reserve(file, entry)
+    made.attrs[RESERVED + "components"] = entry.components
+    made.attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
+    made.attrs[RESERVED + "periodic"] = np.array(entry.periodic, np.int8)
+    if entry.boundary:  # netCDF has no attributes of 2-D
+        made.attrs[RESERVED + "boundary"] = np.ravel(entry.boundary)
+    return made
 
 
 def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> DatasetInfo:
@@ -237,10 +250,7 @@ def label(file: Any, dataset: Any, scales: Sequence[str]) -> None:
 
 
 def reserve(file: Any, entry: DatasetInfo, chunk: Sequence[int] = (), *, early: bool = True) -> Any:
-    """Make a dataset of one piece, or one of chunks that can be extended along its first axis.
-
-    HDF5 allocates its bytes at once if `early`, and never fills them.
-    """
+    """Make a dataset of one piece, or of chunks, which can grow; if `early`, with its bytes."""
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_obj_track_times(False)
     if chunk:
@@ -267,19 +277,16 @@ def file_type(entry: DatasetInfo) -> Any:
     try:
         kind = h5py.h5t.py_create(entry.dtype, logical=True)
         if kind.get_size() == entry.dtype.itemsize and kind.dtype == entry.dtype:
-            return _as_text(kind) if entry.kind and entry.dtype.kind == "S" else kind
+            if entry.kind and entry.dtype.kind == "S":
+                kind = kind.copy()
+                kind.set_cset(h5py.h5t.CSET_UTF8)
+            return kind
     except TypeError as error:
         reason = str(error)
     raise TypeError(
         f"fields[{entry.name!r}] has dtype {entry.dtype}, which HDF5 cannot store ({reason}); "
         "convert the field with astype"
     ) from None
-
-
-def _as_text(kind: Any) -> Any:
-    text = kind.copy()
-    text.set_cset(h5py.h5t.CSET_UTF8)
-    return text
 
 
 def store_attribute(file: Any, name: str, value: Any) -> None:

@@ -1,6 +1,6 @@
-"""Read HDF5 files: the functions of `pencils.io.readers.Format`. No communication.
+"""Describe HDF5 files, and read of them what is no plain bytes, by serial h5py. No communication.
 
-Serial h5py is all that is used of HDF5. Most bytes are read without it, by all ranks.
+CheckpointError: a file is damaged or of another format; OSError: the system cannot read it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from pencils.array.allocation import Array, as_dtype
 from pencils.distribute.placement import ArrayLike
 from pencils.errors import CheckpointError
-from pencils.io.checksum import checksum
+from pencils.io.direct import checksum
 from pencils.io.file_access import number_of, open_to_read, reading, system
 from pencils.io.file_info import (
     CONVENTIONS,
@@ -42,6 +42,9 @@ from pencils.io.objects import Objects, open_unlocked, read_part
 
 # Names of datasets in an error text.
 _MOST_NAMES = 20
+# The first bytes of HDF5, at the start of a file or behind a user block of 512, 1024, ... bytes.
+_SIGNATURE, _USER_BLOCK = b"\x89HDF\r\n\x1a\n", 512
+_ORDINARY = Access()
 
 
 class HDF5File(NamedTuple):
@@ -58,17 +61,13 @@ class HDF5File(NamedTuple):
         """The datasets in its manifest, by name; None if it has none."""
         return None if self.record is None else self.record.manifest.datasets
 
-    @property
-    def _objects(self) -> Objects:
-        return Objects(self.path, self.file, self.external)
-
     def names(self) -> list[str]:
         """Return the names of all datasets."""
         found, others = _walk(self.file)
         if self.listed is not None:
             return found
         if others and not self.external:
-            raise self._objects.outside(others[0], "a link to")
+            raise Objects(self.path, self.file, external=False).outside(others[0], "a link to")
         for name in others:
             thing = self.file.get(name)
             found += [name] if isinstance(thing, h5py.Dataset) else []
@@ -77,10 +76,7 @@ class HDF5File(NamedTuple):
         return found
 
     def everything(self, among: Collection[str] | None) -> list[str]:
-        """Return the names of all values, and of the fields in `among`; None means all fields.
-
-        Coordinates, and what other tools have added to a file of pencils, are neither.
-        """
+        """Return the names of all values, and of the fields in `among`; None means all fields."""
         if self.listed is not None:
             self.compare()
             found = {name: listed.kind for name, listed in self.listed.items()}
@@ -105,32 +101,9 @@ class HDF5File(NamedTuple):
                 raise broken(self.path, f"{name!r}, which is not in its list of contents, is")
         return found
 
-    def is_array(self, name: str) -> bool:
-        """Whether a dataset has a shape, and elements of a type that fields can have."""
-        dataset = self.dataset(name)
-        try:
-            as_dtype(dataset.dtype)
-        except TypeError:
-            return False
-        return dataset.shape is not None
-
-    def is_summed(self, name: str) -> bool:
-        """Whether a dataset has a checksum."""
-        listed = (self.listed or {}).get(name)
-        in_manifest = listed is not None and listed.checksum is not None
-        return in_manifest or RESERVED + "checksum" in self.file[name].attrs
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether the sum in the manifest covers all data, those of other files left out."""
-        listed = None if self.listed is None else self.listed.items()
-        return listed is not None and all(
-            one.kind or self.file[name].is_virtual for name, one in listed
-        )
-
     def dataset(self, name: str) -> Any:
         """Return a dataset; CheckpointError if there is none, or it may not be read."""
-        found = self.found.get(name) or self._objects.find(name)
+        found = self.found.get(name) or Objects(self.path, self.file, self.external).find(name)
         if isinstance(found, h5py.Dataset):
             self.found[name] = found
             return found
@@ -142,14 +115,41 @@ class HDF5File(NamedTuple):
         )
 
     def describe(self, name: str) -> DatasetInfo:
-        """Describe a dataset; CheckpointError if that is impossible, or the manifest differs."""
+        """Describe a dataset; CheckpointError if no field can hold it, or the manifest differs."""
         path, dataset = self.path, self.dataset(name)
-        info = _describe(path, name, dataset)
-        offset = _plain_offset(path, dataset)
-        if offset is not None and offset + info.nbytes > Path(path).stat().st_size:
-            raise CheckpointError(f"{path} is damaged: it ends before {name!r} does")
-        if not (info.kind and self.file.driver == "fileobj"):  # patches may change its bytes
-            info = replace(info, offset=offset)
+        if dataset.shape is None:
+            raise CheckpointError(f"{name!r} in {path} is empty: it has neither shape nor points")
+        try:
+            dtype = as_dtype(dataset.dtype)
+        except TypeError as error:
+            raise CheckpointError(
+                f"{name!r} in {path} has elements that no field can hold: {error}"
+            ) from None
+        attrs = dataset.attrs
+        components, total = (attrs.get(RESERVED + key) for key in ("components", "checksum"))
+        widths = map(int, attrs.get(RESERVED + "boundary", ()))
+        info = DatasetInfo(
+            name,
+            dataset.shape,
+            dtype if dtype.names else np.dtype(dtype.str),  # without metadata of h5py
+            components=None if components is None else int(components),
+            singletons=tuple(map(bool, attrs.get(RESERVED + "singleton", ()))),
+            periodic=tuple(map(bool, attrs.get(RESERVED + "periodic", ()))),
+            boundary=tuple(zip(widths, widths, strict=True)),
+            kind=attrs.get(RESERVED + "value", "" if dataset.shape else "numpy"),
+            checksum=None if total is None else int(total),
+            chunks=dataset.chunks or (),
+        )
+        layout = dataset.id.get_create_plist()
+        plain = layout.get_layout() == h5py.h5d.CONTIGUOUS and layout.get_external_count() == 0
+        here = Path(path).samefile(dataset.file.filename)  # false behind an external link
+        native = h5py.h5t.py_create(dataset.dtype, logical=True)
+        offset = dataset.id.get_offset()
+        if plain and here and native.equal(dataset.id.get_type()) and offset is not None:
+            if offset + info.nbytes > Path(path).stat().st_size:
+                raise CheckpointError(f"{path} is damaged: it ends before {name!r} does")
+            if not (info.kind and self.file.driver == "fileobj"):  # patches may change its bytes
+                info = replace(info, offset=offset)
         listed = (self.listed or {}).get(name)
         if listed is None:
             return info
@@ -159,38 +159,32 @@ class HDF5File(NamedTuple):
 
     def info(self, identity: Identity, datasets: Iterable[DatasetInfo]) -> FileInfo:
         """Read the values among some datasets, and the attributes."""
-        infos, attrs = list(datasets), self.file.attrs
-        values = {one.name: self._read_value(one) for one in infos if one.kind}
-        fields = [one for one in infos if not one.kind]
-        step, time = (attrs.get(RESERVED + name) for name in ("step", "time"))
+        values = {}
+        fields = []
+        for info in datasets:
+            if not info.kind:
+                fields.append(info)
+                continue
+            data, stored = np.empty(info.shape, info.dtype), self.file[info.name].id
+            if info.chunks and info.checksum is None:
+                data = read_part(self.file[info.name], ...)
+            elif data.size:  # the bytes as they are, gaps included, as `store_value` writes them
+                stored.read(h5py.h5s.ALL, h5py.h5s.ALL, data, stored.get_type())
+            if info.checksum not in (None, checksum(data)):
+                raise damaged(self.path, [info.name])
+            values[info.name] = Stored(info.kind, data)
+        step, time = (self.file.attrs.get(RESERVED + name) for name in ("step", "time"))
         numbers = None if step is None else int(step), None if time is None else float(time)
-        return FileInfo(self.path, identity, fields, values, _user_attrs(attrs), *numbers)
-
-    def _read_value(self, info: DatasetInfo) -> Stored:
-        data, stored = np.empty(info.shape, info.dtype), self.file[info.name].id
-        if info.chunks and info.checksum is None:
-            data = read_part(self.file[info.name], ...)
-        elif data.size:  # the bytes as they are, gaps included, as `store_value` writes them
-            stored.read(h5py.h5s.ALL, h5py.h5s.ALL, data, stored.get_type())
-        if info.checksum not in (None, checksum(data)):
-            raise damaged(self.path, [info.name])
-        return Stored(info.kind, data)
+        return FileInfo(self.path, identity, fields, values, _user_attrs(self.file.attrs), *numbers)
 
 
 def list_datasets(file: Any) -> list[str]:
-    """Return the names of all datasets of a file or group.
-
-    Of a file of pencils, without those that only show others to VTK.
-    """
+    """Return the names of all datasets of a file or group, but not of those in the view for VTK."""
     return _walk(file)[0]
 
 
 def _walk(top: Any) -> tuple[list[str], list[str]]:
-    """Return the names of all datasets of a file or group, and of all links to other files.
-
-    Soft links are not followed, and objects with several names have the first. Raises
-    CheckpointError if groups are nested too deep.
-    """
+    """Return the names of all datasets, the first of each, and of all links to other files."""
     datasets: list[str] = []
     others: list[str] = []
     hidden = VIEW if RESERVED + "format" in top.attrs else None
@@ -236,55 +230,15 @@ def _kind_of(dataset: Any) -> str:
     return kind
 
 
-def _describe(path: str, name: str, dataset: Any) -> DatasetInfo:
-    """Describe a dataset, but for its offset; CheckpointError if no field can hold it."""
-    if dataset.shape is None:
-        raise CheckpointError(f"{name!r} in {path} is empty: it has neither shape nor points")
-    try:
-        dtype = as_dtype(dataset.dtype)
-    except TypeError as error:
-        raise CheckpointError(
-            f"{name!r} in {path} has elements that no field can hold: {error}"
-        ) from None
-    attrs = dataset.attrs
-    components, total = (attrs.get(RESERVED + key) for key in ("components", "checksum"))
-    widths = map(int, attrs.get(RESERVED + "boundary", ()))
-    return DatasetInfo(
-        name,
-        dataset.shape,
-        dtype if dtype.names else np.dtype(dtype.str),  # without metadata of h5py
-        components=None if components is None else int(components),
-        singletons=tuple(map(bool, attrs.get(RESERVED + "singleton", ()))),
-        periodic=tuple(map(bool, attrs.get(RESERVED + "periodic", ()))),
-        boundary=tuple(zip(widths, widths, strict=True)),
-        kind=attrs.get(RESERVED + "value", "" if dataset.shape else "numpy"),
-        checksum=None if total is None else int(total),
-        chunks=dataset.chunks or (),
-    )
-
-
-def _plain_offset(path: str, dataset: Any) -> int | None:
-    """Return where the elements are as plain bytes in this file; None if they are not."""
-    layout = dataset.id.get_create_plist()
-    plain = layout.get_layout() == h5py.h5d.CONTIGUOUS and layout.get_external_count() == 0
-    here = Path(path).samefile(dataset.file.filename)  # false behind an external link
-    native = h5py.h5t.py_create(dataset.dtype, logical=True)
-    if not (plain and here and native.equal(dataset.id.get_type())):
-        return None
-    offset: int | None = dataset.id.get_offset()
-    return offset
-
-
 def _user_attrs(attrs: Any) -> dict[str, Any]:
     """Return the attributes of the user, without types that other ranks cannot receive."""
     found: dict[str, Any] = {}
     for name in attrs:
-        if name.startswith(RESERVED):
-            continue
         with contextlib.suppress(TypeError, OSError):  # of a type that h5py does not know
-            value = attrs[name]
-            pickle.dumps(value)  # fails for references, at any depth
-            found[name] = value
+            if not name.startswith(RESERVED):
+                value = attrs[name]
+                pickle.dumps(value)  # fails for references, at any depth
+                found[name] = value
     if has_own_conventions(attrs):
         del found["Conventions"]
     return found
@@ -296,12 +250,6 @@ def has_own_conventions(attrs: Any) -> bool:
         return False
     written = attrs.get("Conventions")
     return isinstance(written, str) and written == CONVENTIONS
-
-
-# The first bytes of HDF5, at the start of a file or behind a user block of 512, 1024, ... bytes.
-_SIGNATURE, _USER_BLOCK = b"\x89HDF\r\n\x1a\n", 512
-
-_ORDINARY = Access()
 
 
 def describe(
@@ -327,26 +275,34 @@ def describe(
 
 def describe_fields(path: str, access: Access) -> FileInfo:
     """Describe all fields and values that pencils can read."""
-    identity = Identity.of(path)
+    identity, arrays = Identity.of(path), []
     with open_whole(path, access) as file:
-        names = filter(file.is_array, file.everything(None))
-        return file.info(identity, [file.describe(name) for name in names])
+        for name in file.everything(None):
+            dataset = file.dataset(name)
+            with contextlib.suppress(TypeError):  # of elements that no field can have
+                as_dtype(dataset.dtype)
+                arrays += [] if dataset.shape is None else [name]
+        return file.info(identity, [file.describe(name) for name in arrays])
 
 
 def describe_summed(path: str, access: Access) -> FileInfo:
     """Describe all datasets that have a checksum; read no values."""
     identity = Identity.of(path)
     with open_whole(path, access) as file:
-        summed = [file.describe(name) for name in file.compare() if file.is_summed(name)]
-        is_covered = bool(summed) or file.is_listed
+        listed = file.listed or {}
+        summed = []
+        for name in file.compare():
+            in_manifest = name in listed and listed[name].checksum is not None
+            if in_manifest or RESERVED + "checksum" in file.file[name].attrs:
+                summed.append(file.describe(name))
+        # The sum in the manifest may cover all data, those of other files left out.
+        others = (one.kind or file.file[name].is_virtual for name, one in listed.items())
+        is_covered = bool(summed) or (file.listed is not None and all(others))
     return FileInfo(path, identity, summed, {}, {}, None, None, is_covered)
 
 
 def read_box(file: Any, name: str, key: tuple[Any, ...], *, summed: bool) -> Array:
-    """Read a box of a dataset; raise CheckpointError if HDF5 cannot decode the data.
-
-    Unless it is summed, chunks that unpack to a wrong size are found here.
-    """
+    """Read a box; unless the caller sums it up, chunks that unpack to a wrong size are found."""
     try:
         return np.asarray(file[name][key]) if summed else read_part(file[name], key)
     except (KeyError, OSError, RuntimeError) as error:
@@ -356,10 +312,7 @@ def read_box(file: Any, name: str, key: tuple[Any, ...], *, summed: bool) -> Arr
 
 
 def open_dataset(path: str, name: str) -> ArrayLike:
-    """Open a dataset, to be read piece by piece; the name is optional if there is only one.
-
-    The file is open as long as the dataset is in use.
-    """
+    """Open a dataset, to be read piece by piece; the name is optional if there is only one."""
     with open_whole(path) as file:
         names = file.names()
         if name not in names and len(names) == 1:
@@ -385,16 +338,29 @@ def open_whole(path: str, access: Access = _ORDINARY) -> Iterator[HDF5File]:
     """
     record = check_manifest(path, edited=access.edited) if access.verify else None
     with reading(path), opened(path) as file:
-        _check_state(path, file)
-        marked = RESERVED + "format" in file.attrs
-        if access.verify and record is None and not access.edited and marked:
+        attrs = file.attrs
+        if (newest := attrs.get(RESERVED + "format", FORMAT)) > FORMAT:
+            raise CheckpointError(
+                f"{path} has checkpoint format {newest}, written by pencils "
+                f"{attrs.get(RESERVED + 'version')}; this version reads up to format "
+                f"{FORMAT}: install a newer pencils"
+            )
+        if not attrs.get(RESERVED + "complete", 1):
+            raise CheckpointError(
+                f"{path} is being written, or its writer died; load a file that save() has finished"
+            )
+        if access.verify and record is None and not access.edited and RESERVED + "format" in attrs:
             raise lost(path)
         yield HDF5File(path, file, record, access.external, {})
 
 
 def _open_file(path: str) -> Any:
     """Open for reading; raise CheckpointError or OSError with the reason if that fails."""
-    if not _is_hdf5(path):
+    with open_to_read(path) as handle:
+        size, at = os.fstat(handle).st_size, 0
+        while at < size and os.pread(handle, len(_SIGNATURE), at) != _SIGNATURE:
+            at = max(_USER_BLOCK, 2 * at)
+    if at >= size:
         raise CheckpointError(
             f"{path} is not an HDF5 file; load() reads those that save() or other tools wrote"
         )
@@ -409,28 +375,3 @@ def _open_file(path: str) -> Any:
         raise CheckpointError(
             f"{path} is a damaged HDF5 file, cut short or not written to its end: {error}"
         ) from None
-
-
-def _is_hdf5(path: str) -> bool:
-    """Whether a file begins with the signature of HDF5, or has it behind a user block."""
-    with open_to_read(path) as handle:
-        size, at = os.fstat(handle).st_size, 0
-        while at < size:
-            if os.pread(handle, len(_SIGNATURE), at) == _SIGNATURE:
-                return True
-            at = max(_USER_BLOCK, 2 * at)
-    return False
-
-
-def _check_state(path: str, file: Any) -> None:
-    newest = file.attrs.get(RESERVED + "format", FORMAT)
-    if newest > FORMAT:
-        raise CheckpointError(
-            f"{path} has checkpoint format {newest}, written by pencils "
-            f"{file.attrs.get(RESERVED + 'version')}; this version reads up to format "
-            f"{FORMAT}: install a newer pencils"
-        )
-    if not file.attrs.get(RESERVED + "complete", 1):
-        raise CheckpointError(
-            f"{path} is being written, or its writer died; load a file that save() has finished"
-        )

@@ -1,7 +1,4 @@
-"""Read fields from a file onto any pencil, all ranks together; compare data with their checksums.
-
-Rank 0 describes the file (`Format.describe`); all ranks read it (`read_contents`).
-"""
+"""Read fields from a file that rank 0 describes; compare data with their checksums."""
 
 from __future__ import annotations
 
@@ -23,14 +20,15 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, topology_of
+from pencils.distribute.placement import ArrayLike
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.checksum import checksum, checksum_box
-from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.commit import describe_seen
-from pencils.io.file_info import Access, DatasetInfo, FileInfo
+from pencils.io.direct import checksum, checksum_box
+from pencils.io.file_access import on_root, open_regular
+from pencils.io.file_info import Access, FileInfo
 from pencils.io.options import as_path, read_names
-from pencils.io.readers import default_targets, format_of, read_targets
-from pencils.io.reading import compare, read_contents
+from pencils.io.reading import compare, default_targets, read_contents, read_targets
+from pencils.io.slabs import chunk_box, count_chunks, enlarge
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -195,13 +193,14 @@ def load(
             targets = read_targets(template, into, wanted, halo, private.size)
             if comm is not None:
                 raise ArgumentError("leave out comm: template and into have their own processes")
-        agree(template=targets, halo=halo if targets is None else None)
+        agree(template=repr(targets), halo=halo if targets is None else None)
+    # Fields that have a target; None if all have.
+    among = None if targets is None or None in targets else list(targets)
     file = describe_seen(
-        topology,
-        given,
-        lambda real: format_of(given).describe(real, wanted, targets and targets.names, access),
+        topology, given, lambda real: _hdf5().describe(real, wanted, among, access)
     )
-    targets = targets or default_targets(file, halo, comm)
+    if targets is None:
+        targets = default_targets(file, halo, comm)
     contents = read_contents(private, file, targets, new_dtype)
     return Checkpoint(given, contents, file.attrs, step=file.step, time=file.time)
 
@@ -274,9 +273,7 @@ def find_matches(
         given = as_path(path)
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, edited=access.edited, external=access.external)
-    file = describe_seen(
-        topology, given, lambda real: format_of(given).describe_summed(real, access)
-    )
+    file = describe_seen(topology, given, lambda real: _hdf5().describe_summed(real, access))
     compare(topology.comm, "verify", file, partial(_sum_shares, topology.comm, file))
     return [dataset.name for dataset in file.datasets] if file.is_covered else None
 
@@ -293,43 +290,57 @@ def _sum_shares(comm: MPI.Intracomm, file: FileInfo) -> dict[str, int]:
     sums = {}
     with closing(SharedFile(file.path)) as shared:
         shared.raise_error()
-        for number, dataset in enumerate(file.datasets):
-            if dataset.offset is not None:
-                sums[dataset.name] = _sum_bytes(shared, dataset, comm.rank, comm.size)
-            elif dataset.nbytes:
+        for number, one in enumerate(file.datasets):
+            most, total = max(1, _PIECE_BYTES // one.dtype.itemsize), 0
+            if one.offset is not None:
+                first, last = (prod(one.shape) * (comm.rank + n) // comm.size for n in (0, 1))
+                for at in range(first, last, most):
+                    piece = np.empty(min(most, last - at), one.dtype)
+                    shared.read(one.offset + at * one.dtype.itemsize, piece)
+                    total += checksum(piece, at)
+            elif one.nbytes:
                 turn = (comm.rank + number) % comm.size
-                sums[dataset.name] = _sum_boxes(file.path, dataset, turn, comm.size)
+                extents = enlarge(one.chunks or (1,) * len(one.shape), one.shape, most)
+                counts = count_chunks(one.shape, extents)
+                first, last = (prod(counts) * (turn + n) // comm.size for n in (0, 1))
+                with _hdf5().opened(file.path) as opened:
+                    for index in islice(np.ndindex(*counts), first, last):
+                        box = chunk_box(index, extents, one.shape)
+                        key = (*box.slices(), ...)
+                        data = _hdf5().read_box(opened, one.name, key, summed=True)
+                        total += checksum_box(data, box.start, one.shape)
+            sums[one.name] = total % 2**64
         shared.raise_error()
     return sums
 
 
-def _sum_bytes(file: SharedFile, dataset: DatasetInfo, rank: int, size: int) -> int:
-    """Compute the checksum of one rank's share of a dataset of plain bytes."""
-    itemsize = dataset.dtype.itemsize
-    first, last = (prod(dataset.shape) * part // size for part in (rank, rank + 1))
-    most = max(1, _PIECE_BYTES // itemsize)
-    total = 0
-    for at in range(first, last, most):
-        piece = np.empty(min(most, last - at), dataset.dtype)
-        file.read((dataset.offset or 0) + at * itemsize, piece)
-        total += checksum(piece, at)
-    return total % 2**64
+def _hdf5() -> Any:
+    from pencils.io import hdf5  # most ranks never need h5py
+
+    return hdf5
 
 
-def _sum_boxes(path: str, dataset: DatasetInfo, turn: int, size: int) -> int:
-    """Compute the checksum of share number `turn` of a dataset that is no plain bytes."""
-    reader = format_of(path)
-    most = max(1, _PIECE_BYTES // dataset.dtype.itemsize)
-    extents = enlarge(dataset.chunks or (1,) * len(dataset.shape), dataset.shape, most)
-    counts = count_chunks(dataset.shape, extents)
-    first, last = (prod(counts) * part // size for part in (turn, turn + 1))
-    total = 0
-    with reader.opened(path) as file:
-        for index in islice(np.ndindex(*counts), first, last):
-            box = chunk_box(index, extents, dataset.shape)
-            data = reader.read_box(file, dataset.name, (*box.slices(), ...), summed=True)
-            total += checksum_box(data, box.start, dataset.shape)
-    return total % 2**64
+def open_on_root(path: str, name: str) -> tuple[ArrayLike | None, tuple[int, ...], np.dtype[Any]]:
+    """Open an array on rank 0, for `partition`; return it, its shape and dtype. *Collective*.
+
+    The file is an .npy file, or an HDF5 file with one dataset or the dataset `name`. The array is
+    None on other ranks. CheckpointError or OSError are raised on every rank.
+    """
+    opened: list[ArrayLike] = []
+
+    def work() -> tuple[tuple[int, ...], np.dtype[Any]]:
+        if path.endswith(".npy"):
+            os.close(open_regular(path))
+            try:
+                opened.append(np.lib.format.open_memmap(path, mode="r"))
+            except ValueError as error:
+                raise CheckpointError(f"cannot read {path}: {error}") from None
+        else:
+            opened.append(_hdf5().open_dataset(path, name))
+        return opened[0].shape, opened[0].dtype
+
+    shape, dtype = on_root(Pencil(1).comm, "open_on_root", work)
+    return (opened[0] if opened else None), shape, dtype
 
 
 def _describe(thing: object) -> str:

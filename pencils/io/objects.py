@@ -1,12 +1,9 @@
 """Find objects of an open HDF5 file by name, check where their data are, and read them.
 
-A file may refer to any other file of the system as the place of its data: by external links,
-external storage and virtual datasets. Unless the user allows that, it is refused before HDF5 opens
-the other file. A virtual dataset that shows itself is always refused: HDF5 would end the process.
-
-HDF5 does not compare the number of bytes that a filter returns with the size of the chunk. If a
-chunk unpacks to fewer bytes, the rest of its points has whatever is in memory. So each chunk is
-unpacked here, in a file in memory whose first filter compares the number. No communication.
+Data may be in any other file: unless the user allows that, they are refused before HDF5 opens it.
+A virtual dataset that shows itself is always refused: HDF5 would end the process. HDF5 does not
+compare what a filter returns with the size of a chunk: if that is less, points have whatever is in
+memory. So chunks are unpacked here, in a file in memory whose first filter compares the number.
 """
 
 from __future__ import annotations
@@ -14,9 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from itertools import count, product
 from math import prod
 from pathlib import Path
@@ -28,9 +23,9 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.errors import CheckpointError
-from pencils.io.chunks import chunk_box
 from pencils.io.file_access import open_to_read
 from pencils.io.file_info import MOST_GROUPS
+from pencils.io.slabs import chunk_box
 from pencils.layout import Box, Selection
 from pencils.plans import Freeable
 
@@ -52,11 +47,7 @@ class Objects(NamedTuple):
     external: bool  # whether data may be in other files
 
     def find(self, name: str) -> Any:
-        """Return the object with a name; None if there is none.
-
-        Raises CheckpointError if it, or data that it shows, are in another file, unless that is
-        allowed.
-        """
+        """Return the object with a name, or None; CheckpointError if data are elsewhere."""
         return self.look_up(name, {})[0]
 
     def outside(self, name: str, how: str) -> CheckpointError:
@@ -88,9 +79,12 @@ class Objects(NamedTuple):
             seen[key] = 0
             if list(seen.values()).count(0) <= _MOST_LINKS:
                 here = self._replace(path=str(path), file=found.file)
-                seen[key] = 1 + sum(
-                    here.count_source(name, pair, seen) for pair in _sources(layout)
+                numbers = range(layout.get_virtual_count())
+                pairs = (
+                    (layout.get_virtual_filename(number), layout.get_virtual_dsetname(number))
+                    for number in numbers
                 )
+                seen[key] = 1 + sum(here.count_source(name, pair, seen) for pair in pairs)
         if not 0 < seen[key] <= _MOST_SOURCES:
             raise CheckpointError(
                 f"{name!r} in {self.path} is a virtual dataset that shows itself, or others over "
@@ -100,22 +94,22 @@ class Objects(NamedTuple):
 
     def count_source(self, name: str, pair: tuple[str, str], seen: dict[object, int]) -> int:
         """Count the datasets that HDF5 reads for the source of a virtual dataset: file and name."""
-        other, source = pair
         is_pattern = any(_NUMBER in text for text in pair)
-        if not self.external:
-            if other != _SAME_FILE:
-                raise self.outside(name, f"a view of {other!r},")
-            if is_pattern:
-                raise self.outside(name, "a view of what may be in")
-        if not is_pattern:
-            return self._count_in(other, source, seen)
+        if not self.external and pair[0] != _SAME_FILE:
+            raise self.outside(name, f"a view of {pair[0]!r},")
+        if not self.external and is_pattern:
+            raise self.outside(name, "a view of what may be in")
         total = 0
         for number in count():
-            other, source = (_MARK.sub(partial(_fill, str(number)), text) for text in pair)
+
+            def fill(mark: re.Match[str], text: str = str(number)) -> str:
+                return text if mark[0] == _NUMBER else "%"
+
+            other, source = (_MARK.sub(fill, text) for text in pair) if is_pattern else pair
             added = self._count_in(other, source, seen)
-            if not added:
-                break
             total += added
+            if not added or not is_pattern:
+                return total
         return total
 
     def _count_in(self, other: str, source: str, seen: dict[object, int]) -> int:
@@ -127,8 +121,6 @@ class Objects(NamedTuple):
         names = [other, Path(other).name] if Path(other).is_absolute() else [other]
         folders = *map(Path, first), folder, Path()
         for path in dict.fromkeys(place / name for name in names for place in folders):
-            if not path.exists():
-                continue
             # A FIFO is an error: HDF5 would wait for it.
             with suppress(OSError), open_to_read(str(path)), open_unlocked(path) as file:
                 total += self._replace(path=str(path.resolve()), file=file).look_up(source, seen)[1]
@@ -136,14 +128,22 @@ class Objects(NamedTuple):
 
     def _check_links(self, name: str) -> None:
         """Follow a name link by link, as HDF5 does, but not into other files."""
-        here, parts = "", _split(name)
+        here, parts, links = "", _split(name), self.file.id.links
         for _ in range(_MOST_LINKS):
             if here.count("/") + len(parts) > MOST_GROUPS + 1:
                 break
-            target = None
+            target: str | None = None
             while parts and target is None:
                 parent, here = here, f"{here}/{parts.pop(0)}"
-                target = self._read_link(name, here)
+                raw = here.encode("utf8", "surrogateescape")
+                try:
+                    kind = links.get_info(raw).type if links.exists(raw) else h5py.h5l.TYPE_HARD
+                except (KeyError, RuntimeError, ValueError):  # as of a name below a dataset
+                    kind = h5py.h5l.TYPE_HARD
+                if kind == h5py.h5l.TYPE_SOFT:
+                    target = links.get_val(raw).decode("utf8", "surrogateescape")
+                elif kind != h5py.h5l.TYPE_HARD:
+                    raise self.outside(name, "a link to")
             if target is None:
                 return
             here = "" if target.startswith("/") else parent
@@ -153,19 +153,9 @@ class Objects(NamedTuple):
             f"{_MOST_LINKS} links or {MOST_GROUPS} groups; load that dataset itself"
         )
 
-    def _read_link(self, name: str, here: str) -> str | None:
-        """Return the target of a soft link; None if `here` is not one."""
-        links, raw = self.file.id.links, here.encode("utf8", "surrogateescape")
-        try:
-            kind = links.get_info(raw).type if links.exists(raw) else None
-        except (KeyError, RuntimeError, ValueError):  # as of a name below a dataset
-            return None
-        if kind in (None, h5py.h5l.TYPE_HARD):
-            return None
-        if kind != h5py.h5l.TYPE_SOFT:
-            raise self.outside(name, "a link to")
-        target: str = links.get_val(raw).decode("utf8", "surrogateescape")
-        return target
+
+def _split(name: str) -> list[str]:
+    return [part for part in name.split("/") if part not in ("", ".")]
 
 
 def open_unlocked(source: Any) -> Any:
@@ -173,20 +163,6 @@ def open_unlocked(source: Any) -> Any:
     with suppress(OSError):  # for example, this process has it open with locks
         return h5py.File(source, "r", locking=False)
     return h5py.File(source, "r")
-
-
-def _split(name: str) -> list[str]:
-    return [part for part in name.split("/") if part not in ("", ".")]
-
-
-def _fill(number: str, mark: re.Match[str]) -> str:
-    return number if mark[0] == _NUMBER else "%"
-
-
-def _sources(layout: Any) -> Iterator[tuple[str, str]]:
-    """Yield file and name of each source of a virtual dataset."""
-    for number in range(layout.get_virtual_count()):
-        yield layout.get_virtual_filename(number), layout.get_virtual_dsetname(number)
 
 
 # Of the numbers that HDF5 reserves for tests and private filters.
@@ -213,10 +189,7 @@ class _Filter(ctypes.Structure):
 
 
 def read_part(dataset: Any, key: Any) -> Array:
-    """Read what a key selects of a dataset of h5py.
-
-    Raises CheckpointError for a chunk that does not unpack to its size.
-    """
+    """Read what a key selects; raise CheckpointError for a chunk that unpacks to a wrong size."""
     layout = dataset.id.get_create_plist()
     is_filtered = layout.get_layout() == h5py.h5d.CHUNKED and layout.get_nfilters()
     if not is_filtered or not dataset.id.get_storage_size():
@@ -237,10 +210,7 @@ def read_part(dataset: Any, key: Any) -> Array:
 
 
 def read_checked(dataset: Any, key: Any = ...) -> Array:
-    """Read what a key selects of a dataset that nothing is known of, in whatever file.
-
-    Raises CheckpointError as `read_part` does, and for one that shows itself.
-    """
+    """Do what `read_part` does with any dataset; CheckpointError if one shows itself."""
     if dataset.is_virtual:
         path = os.path.realpath(dataset.file.filename)
         Objects(path, dataset.file, external=True).find(dataset.name)

@@ -20,13 +20,13 @@ from pencils.comm.fault import CollectiveBlock
 from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.checksum import add_sums, carry_sums, checksum
 from pencils.io.commit import WriterLock, describe_seen
+from pencils.io.direct import add_sums, carry_sums, checksum, longest_runs
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.manifest import reseal
 from pencils.io.options import as_path
-from pencils.io.readers import Target, format_of
-from pencils.io.slabs import ReadyMoves, Slabs, consecutive, moving
+from pencils.io.reading import Target
+from pencils.io.slabs import FileMoves
 from pencils.layout import Selection
 from pencils.pencil import Pencil
 
@@ -94,9 +94,11 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     lock = WriterLock()
 
     def describe(real: str) -> FileInfo:
+        from pencils.io import hdf5  # most ranks never need h5py
+
         if mode == "r+":
             lock.take(Path(real))
-        return format_of(given).describe_fields(real, access)
+        return hdf5.describe_fields(real, access)
 
     try:
         file = describe_seen(topology, given, describe)
@@ -200,8 +202,9 @@ class StoredField:
             selection = self._check(u, key)
             writer = self._file.writer()
             agree(name=self.dataset.name, key=selection, pencil=u.pencil, dtype=u.dtype)
-            ready = ReadyMoves.within(agree, moving([u]))
-        with closing(Slabs(ready=ready)) as slabs:
+            slabs = FileMoves()
+            slabs.prepare(agree, [(u, ())])
+        with closing(slabs):
             slab = slabs.of(u)
             self.written = True
             with agreed(self._file.comm, "write"):  # one rank may have no memory for it
@@ -235,24 +238,22 @@ class StoredField:
         return selection
 
     def _read_box(self, selection: Selection, u: PencilArray) -> Array:
-        path = self._file.path
-        reader = format_of(path)
+        from pencils.io import hdf5
+
         ranges = own_ranges(selection, u.local_slices)
         rising = [kept if kept.step > 0 else kept[::-1] for kept in ranges]
         box = tuple(slice(kept.start, kept.stop, kept.step) for kept in rising)
-        with reader.opened(path) as file:
-            found = reader.read_box(file, self.dataset.name, box, summed=False)
+        with hdf5.opened(self._file.path) as file:
+            found = hdf5.read_box(file, self.dataset.name, box, summed=False)
         turned = tuple(slice(None, None, 1 if kept.step > 0 else -1) for kept in ranges)
         return found[turned].reshape(u.local_shape)
 
     def _write_box(self, writer: SharedFile, selection: Selection, slab: PencilArray) -> None:
         ranges = own_ranges(selection, slab.local_slices)
-        box = slab.local.reshape([len(kept) for kept in ranges])
-        offset = self.dataset.offset or 0
-        for first, index in consecutive(ranges, self.shape):
-            part: tuple[Any, ...] = (*index, ...)  # an array even of a single element
-            new = np.ascontiguousarray(box[part])
-            at = offset + first * self.dtype.itemsize
+        box = slab.local.reshape([*map(len, ranges), 1])
+        for first, key in longest_runs(ranges, self.shape):
+            new = np.ascontiguousarray(box[key])
+            at = (self.dataset.offset or 0) + first * self.dtype.itemsize
             if self.dataset.checksum is not None:
                 old = np.empty_like(new)
                 writer.read(at, old)
@@ -335,17 +336,18 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
 
     def _correct(self) -> None:
         """Correct the checksums of what was written. *Collective*."""
-        fields = [one for one in self.values() if one.written and one.dataset.checksum is not None]
-        changes = {one.dataset.name: one.change for one in fields}
+        written = [one for one in self.values() if one.written]
+        old = {one.dataset.name: one.dataset.checksum for one in written}
+        known = {name: total for name, total in old.items() if total is not None}
+        changes = {name: self[name].change for name in known}
         with agreed(self.comm, "close") as agree:
             self._shared.raise_error()
             carry_sums(agree, changes)
         changes = add_sums(self.comm, changes, agree)
-        old = {one.dataset.name: one.dataset.checksum or 0 for one in fields}
-        sums = {name: (old[name] + changes[name]) % 2**64 for name in old}
         with agreed(self.comm, "close"):
-            if fields and self.comm.rank == 0:
+            if known and self.comm.rank == 0:
                 self.info.identity.check_in_place(self.path)
+                sums = {name: (known[name] + changes[name]) % 2**64 for name in known}
                 reseal(self.path, sums)
 
     def _block_comm(self) -> MPI.Intracomm | None:
@@ -354,8 +356,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
     def _end_block(self) -> None:
         self.close()
 
-    def _give_up(self, _error: BaseException, /) -> None:
-        """Leave the file open and locked, so that `close` can be called."""
+    def _give_up(self, _error: BaseException, /) -> None: ...  # `close` can still be called
 
     def __getitem__(self, name: str) -> StoredField:
         if name not in self._fields:
@@ -376,10 +377,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
 
 
 def own_ranges(selection: Selection, part: Sequence[slice]) -> list[range]:
-    """Return the indices along every axis of the array that a part of a selection takes.
-
-    The part is one slice for each axis that the selection keeps.
-    """
+    """Return the indices along every axis of the array that a part of a selection takes."""
     left = iter(part)
     pairs = zip(selection.ranges, selection.dropped, strict=True)
     return [kept if drop else kept[next(left)] for kept, drop in pairs]

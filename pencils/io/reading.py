@@ -1,106 +1,307 @@
-"""Read the fields of a file that rank 0 has described, all ranks together.
+"""Read the fields of a file that rank 0 has described onto pencils, all ranks together.
 
-1. Each field gets memory, and each rank reads its own points: plain bytes by `read_points`, other
-   datasets box by box. It sums them up at the same time. Then all ranks agree.
-2. Plain bytes of which a rank would have to read too many are read as slabs, which are exchanged;
-   boundary points are read into pencils that have room for them.
-3. All ranks compare the checksums, and rank 0 looks whether the file is still the same one.
-4. Points and elements are converted.
+Each rank reads and sums up its own points; slabs are exchanged where that would be too many bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pencils.array.allocation import HaloLike, Widths, as_halo
 from pencils.array.base import checks
 from pencils.array.pencil_array import PencilArray
 from pencils.bars import BYTES, OnProgress, ignore, shown
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.recording import timed
-from pencils.io.checksum import add_sums, carry_sums, checksum_box
-from pencils.io.direct import Place, is_direct, read_points
-from pencils.io.file_info import DatasetInfo, FileInfo, damaged, decode
-from pencils.io.readers import Format, Targets, format_of
-from pencils.io.slabs import Slabs, copy_common, has_room, widened, with_boundary
+from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
+from pencils.io.direct import add_sums, carry_sums, checksum_box, is_direct, read_points
+from pencils.io.file_info import DatasetInfo, FileInfo, damaged, decode, encode
+from pencils.io.options import read_name
+from pencils.io.slabs import (
+    FileMoves,
+    boundary_widths,
+    copy_common,
+    has_room,
+    widened,
+    with_boundary,
+)
+from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+
+_NUMBERS = "biufc"  # `kind` of dtypes that can be converted into each other
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where one field goes."""
+
+    pencil: Pencil
+    halo: Widths  # of a new field
+    like: PencilArray | None = None  # a field whose components, dtype and so on it must have
+    filled: bool = False  # whether to fill `like` instead of a new field
+
+    def make(self, dataset: DatasetInfo, dtype: np.dtype[Any] | None, path: str) -> PencilArray:
+        """Return the field that a dataset is read into; CheckpointError if it does not fit."""
+        singletons = _match(self.pencil, dataset, path)
+        dtype = dataset.dtype if dtype is None else dtype
+        numbers = dataset.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS
+        same_kind = numbers and np.can_cast(dataset.dtype, dtype, "same_kind")
+        if dataset.dtype != dtype and not same_kind:
+            raise CheckpointError(
+                f"{dataset.name!r} in {path} has dtype {dataset.dtype}, which {dtype} cannot hold; "
+                "leave out dtype, or pass a wider one"
+            )
+        components = dataset.shape[: len(dataset.shape) - self.pencil.ndim]
+        if (u := self.like) is not None:
+            periodic = dataset.periodic or self.pencil.periodic
+            found = components, sorted(singletons), dtype, periodic
+            wanted = u.components, sorted(u.singletons), u.dtype, u.pencil.periodic
+            names = "components", "singleton dimensions", "dtype", "periodic dimensions"
+            for name, have, want in zip(names, found, wanted, strict=True):
+                if have != want:
+                    hint = f"; dtype={str(want)!r} would convert it" if name == "dtype" else ""
+                    raise CheckpointError(
+                        f"{dataset.name!r} in {path} has {name} {have}, the field to be like has "
+                        f"{want}{hint}"
+                    )
+            if self.filled:
+                return u
+        widths = enumerate(self.halo)
+        halo = tuple((0, 0) if dim in singletons else width for dim, width in widths)
+        return PencilArray.allocated(
+            self.pencil, dtype, components, singletons, halo, zero=any(map(any, halo))
+        )
+
+    def __repr__(self) -> str:
+        text = f"{self.pencil!r} halo={self.halo}"
+        if self.like is None:
+            return text
+        kind = f"{self.like.dtype}{self.like.shape} {sorted(self.like.singletons)}"
+        return f"{text} like {kind} {boundary_widths(self.like)} into={self.filled}"
+
+
+# By name of the field, sorted, and by None for all other fields.
+Targets = dict[str | None, Target]
+
+
+def find_target(targets: Targets, name: str) -> Target:
+    """Return the target of a field; raise ArgumentError if it has none."""
+    target = targets.get(name) or targets.get(None)
+    if target is None:
+        raise ArgumentError(
+            f"there is no place for {name!r}: it is neither in template nor in into; add it"
+        )
+    return target
+
+
+def read_targets(
+    template: object, into: object, names: list[str] | None, halo: HaloLike | None, size: int
+) -> Targets:
+    """Make targets of arguments of `load`, on `size` processes; raise an error for wrong ones."""
+
+    def onto(pencil: Pencil) -> Target:
+        return Target(pencil, as_halo(0 if halo is None else halo, pencil.ndim))
+
+    named: dict[str, Target] = {}
+    default: Targets = {None: onto(template)} if isinstance(template, Pencil) else {}
+    if isinstance(template, Mapping):
+        for name, thing in template.items():
+            read_name(name)
+            if isinstance(thing, Pencil):
+                named[name] = onto(thing)
+            elif isinstance(thing, PencilArray):
+                widths = thing.halo if halo is None else as_halo(halo, thing.pencil.ndim)
+                named[name] = Target(thing.pencil, widths, thing)
+            else:
+                encode(thing)  # raises TypeError unless it is a value, which needs no target
+    elif not default and (template is not None or into is None):
+        raise TypeError(
+            "template must be a Pencil, or a mapping like {'u': u} of fields like those to load, "
+            f"not {type(template).__name__}"
+        )
+    for name, u in _read_into(into, names).items():
+        named[name] = Target(u.pencil, u.halo, u, filled=True)
+    targets: Targets = {name: named[name] for name in sorted(named)}
+    targets |= default
+    pencils = [target.pencil for target in targets.values()]
+    for pencil in pencils:
+        if pencil.size != size or not pencil.same_ranks(pencils[0]):
+            raise PencilMismatchError(
+                f"template and into are on different processes:\n{pencil!r}\n{pencils[0]!r}\n"
+                "load them in calls of their own"
+            )
+    return targets
+
+
+def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:
+    if into is None:
+        return {}
+    if isinstance(into, PencilArray):
+        if names is None or len(names) != 1:
+            raise ArgumentError("to load into one field, name it: load(path, names='u', into=u)")
+        into = {names[0]: into}
+    fields = into.values() if isinstance(into, Mapping) else [into]
+    if not isinstance(into, Mapping) or not all(isinstance(u, PencilArray) for u in fields):
+        raise TypeError(
+            f"into must be a PencilArray or a mapping like {{'u': u}}, not {into!r:.80}"
+        )
+    for name, u in into.items():
+        read_name(name)
+        if not u.local.flags.writeable:
+            raise ArgumentError(f"into[{name!r}] is read-only, like the data it views; pass a copy")
+    return dict(into)
+
+
+def default_targets(file: FileInfo, halo: HaloLike | None, comm: MPI.Intracomm | None) -> Targets:
+    """Make pencils of the stored shapes; singletons are on that of fitting fields. *Collective*."""
+    grids = {one.name: (one.points[one.components or 0 :], one.periodic) for one in file.datasets}
+    whole = {grids[one.name] for one in file.datasets if not any(one.singletons)}
+    pencils: dict[object, Pencil] = {}
+    targets: Targets = {}
+    for one in file.datasets:
+        shape, periodic = grids[one.name]
+        if any(one.singletons):
+            fits = [
+                other
+                for other, same in whole
+                if len(other) == len(shape) and same == periodic
+                if all(map(lambda n, m, flat: n == m or flat, other, shape, one.singletons))
+            ]
+            shape = fits[0] if len(fits) == 1 else shape
+        if (shape, periodic) not in pencils:
+            pencils[shape, periodic] = Pencil(shape, comm, periodic=periodic or False)
+        pencil = pencils[shape, periodic]
+        widths = as_halo(one.boundary or 0 if halo is None else halo, pencil.ndim)
+        targets[one.name] = Target(pencil, widths)
+    return targets
+
+
+def _match(pencil: Pencil, dataset: DatasetInfo, path: str) -> frozenset[int]:
+    """Return the singleton dimensions of a dataset; raise CheckpointError if it does not fit."""
+    points = dataset.points
+    lead = len(points) - pencil.ndim
+    if lead < 0 or lead != (dataset.components if dataset.components is not None else lead):
+        axes = len(points) - (dataset.components or 0)
+        how = f"load it onto one with {axes} dimensions"
+        if not axes:  # numbers, perhaps one at each time
+            reader = f"pencils.open(path)[{dataset.name!r}].read(pencil)"
+            how = f"{reader} takes one of shape {points}" if points else "read it by h5py"
+        raise CheckpointError(
+            f"{dataset.name!r} in {path} has shape {points}, {axes} dimensions without "
+            f"components; the pencil has {pencil.ndim}: {how}"
+        )
+    flags = dataset.singletons or (False,) * pencil.ndim
+    singletons = set()
+    for dim, (extent, wanted) in enumerate(zip(points[lead:], pencil.shape, strict=True)):
+        if extent == 1 and (wanted != 1 or flags[dim]):
+            singletons.add(dim)
+        elif extent != wanted:
+            raise CheckpointError(
+                f"{dataset.name!r} in {path} has shape {points}; on a pencil of shape "
+                f"{pencil.shape} dimension {dim} must have extent {wanted}, or 1 for a singleton"
+            )
+    return frozenset(singletons)
 
 
 def read_contents(
     comm: MPI.Intracomm, file: FileInfo, targets: Targets, dtype: np.dtype[Any] | None
 ) -> dict[str, Any]:
-    """Read the fields and values of a file by name. *Collective*.
-
-    Elements of fields are converted to `dtype`, unless it is None. Raises CheckpointError on every
-    rank, if a field does not fit or is damaged, and OSError.
-    """
+    """Read the fields, converted to `dtype` if there is one, and values of a file. *Collective*."""
 
     def make() -> list[PencilArray]:
-        return [targets.find(one.name).make(one, dtype, file.path) for one in file.datasets]
+        pairs = [(find_target(targets, one.name), one) for one in file.datasets]
+        return [target.make(one, dtype, file.path) for target, one in pairs]
 
-    fields = None
-    if targets.filled:  # they keep their values if anything else does not fit
-        with agreed(comm, "load"):
+    fields: list[PencilArray] = []
+    wide: list[Pencil] = []
+    if any(one.filled for one in targets.values()) or any(one.boundary for one in file.datasets):
+        with agreed(comm, "load"):  # they keep their values if anything else does not fit
             fields = make()
+        pairs = zip(file.datasets, fields, strict=True)
+        wide = [widened(u.pencil, one.boundary) if one.boundary else u.pencil for one, u in pairs]
+    raws: list[PencilArray] = []
+    values: dict[str, Any] = {}
     with ExitStack() as stack:
-        reading = _Reading(comm, file, stack)
-        with agreed(comm, "load") as agree:
-            try:
-                fields = make() if fields is None else fields
-                reading.read(fields)
-                values = {name: decode(value) for name, value in file.values.items()}
-            finally:  # a replaced file can be the reason of an error, too
-                if comm.rank == 0:
-                    file.identity.check_unchanged(file.path)
-            carry_sums(agree, _wanted_parts(file, reading.sums))
-        reading.read_rest()
-    if reading.is_summed:  # checksums show if the file changes later, too
-        _check_sums(comm, "load", file, reading.sums, agree)
-    else:
-        compare(comm, "load", file, lambda: reading.sums)
-    for one in reading.done:
-        one.convert()
+        reader = _Reader(comm, file, stack)
+
+        def read() -> dict[str, int]:
+            nonlocal fields
+            fields = fields or make()
+            pencils = wide or [u.pencil for u in fields]
+            raws.extend(map(_raw_of, file.datasets, fields, pencils))
+            reader.read(raws)
+            values.update({name: decode(value) for name, value in file.values.items()})
+            return reader.sums
+
+        agree, sums = _sum_together(comm, "load", file, read)
+        with closing(FileMoves()) as slabs:
+            for one, raw in reader.rest:
+                slabs.fill(raw, partial(reader.read_bytes, one))
+    if reader.rest or any(one.checksum is None for one in file.datasets):
+        agree, sums = _sum_together(comm, "load", file, lambda: reader.sums)
+    # Else all was summed up before that agreement: checksums show if the file changes later, too.
+    _check_sums(comm, "load", file, sums, agree)
+    for one, raw, u in zip(file.datasets, raws, fields, strict=True):
+        if raw is not u and not np.may_share_memory(raw.local, u.padded):
+            if one.boundary:
+                copy_common(raw, u, one.boundary)
+            else:
+                np.copyto(u.local, raw.local, casting="same_kind")
+        if checks.on:
+            u.mark_written()
     names = (one.name for one in file.datasets)
     return dict(zip(names, fields, strict=True)) | values
+
+
+def _raw_of(one: DatasetInfo, u: PencilArray, pencil: Pencil) -> PencilArray:
+    """Return the field that is read: `u`, or one with the points and dtype of the file."""
+    if one.dtype == u.dtype and not one.boundary:
+        return u
+    if one.dtype == u.dtype and has_room(u, one.boundary):
+        return with_boundary(u, pencil, one.boundary)
+    return PencilArray.allocated(pencil, one.dtype, u.components, u.singletons)
 
 
 def compare(
     comm: MPI.Intracomm, call: str, file: FileInfo, read: Callable[[], Mapping[str, int]]
 ) -> None:
-    """Compare checksums with those in the file, which must be the same still. *Collective*.
-
-    `read` returns those of the points that this rank reads; it does not communicate. Raises
-    CheckpointError on every rank.
-    """
-    sums: Mapping[str, int] = {}
-    with agreed(comm, call) as agree:
-        try:
-            sums = read()
-        finally:  # a replaced file can be the reason of an error, too
-            if comm.rank == 0:
-                file.identity.check_unchanged(file.path)
-        carry_sums(agree, _wanted_parts(file, sums))
+    """Compare checksums that ranks `read` locally with those in the file. *Collective*."""
+    agree, sums = _sum_together(comm, call, file, read)
     _check_sums(comm, call, file, sums, agree)
 
 
-def _wanted_parts(file: FileInfo, sums: Mapping[str, int]) -> dict[str, int]:
-    """Return this rank's part of each checksum that is known."""
-    return {one.name: sums.get(one.name, 0) for one in file.datasets if one.checksum is not None}
+def _sum_together(
+    comm: MPI.Intracomm, call: str, file: FileInfo, read: Callable[[], Mapping[str, int]]
+) -> tuple[agreed, dict[str, int]]:
+    """Read, and agree that this went well; return this rank's part of each known checksum."""
+    with agreed(comm, call) as agree:
+        found: Mapping[str, int] = {}
+        try:
+            found = read()
+        finally:  # a replaced file can be the reason of an error, too
+            if comm.rank == 0:
+                file.identity.check_unchanged(file.path)
+        known = (one.name for one in file.datasets if one.checksum is not None)
+        sums = {name: found.get(name, 0) for name in known}
+        carry_sums(agree, sums)
+    return agree, sums
 
 
 def _check_sums(
     comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, int], agree: agreed
 ) -> None:
     """Compare checksums, of which an agreement has carried the parts if there was room."""
-    totals = add_sums(comm, _wanted_parts(file, sums), agree)
+    totals = add_sums(comm, sums, agree)
     bad = [one.name for one in file.datasets if totals.get(one.name, one.checksum) != one.checksum]
     if bad:
         with agreed(comm, call):  # a replaced file can be the reason
@@ -109,147 +310,61 @@ def _check_sums(
         raise damaged(file.path, bad)
 
 
-class _Reading:
-    """The part of one rank: the open file, what was read, and the checksums of that."""
+class _Reader:
+    """The part of one rank: the open file, the checksums of what was read, and the rest."""
 
     def __init__(self, comm: MPI.Intracomm, file: FileInfo, stack: ExitStack) -> None:
-        self._comm, self._info, self._stack = comm, file, stack
-        self._rest: list[tuple[DatasetInfo, PencilArray]] = []
+        self._info = file
         self._moved: OnProgress = ignore
-        self._file: SharedFile | None = None
-        self.done: list[ReadTarget] = []
+        self.rest: list[tuple[DatasetInfo, PencilArray]] = []  # what ranks have to exchange
         self.sums: dict[str, int] = {}
-
-    def read(self, fields: Iterable[PencilArray]) -> None:
-        """Read what needs no other rank. Local, as are its errors."""
-        info, comm, boxes = self._info, self._comm, []
-        if any(one.offset is not None for one in info.datasets):
-            share = sum(one.nbytes for one in info.datasets) // comm.size
-            title = f"load {Path(info.path).name}"
+        if any(one.offset is not None for one in file.datasets):
+            share = sum(one.nbytes for one in file.datasets) // comm.size
+            title = f"load {Path(file.path).name}"
             bar = shown(title, share, rank=comm.rank, unit=BYTES)
-            self._moved = self._stack.enter_context(bar)
-            self._file = SharedFile(info.path)
-            self._stack.callback(self._file.close)
-            self._file.raise_error()
-        for one, u in zip(info.datasets, fields, strict=True):
-            layout = u.extent.layout
-            direct = one.offset is None or is_direct(layout, u.components, one.dtype.itemsize)
-            if one.boundary or not direct:
-                self._rest.append((one, u))
-                continue
-            target = ReadTarget.prepare(one, u)
-            self.done.append(target)
+            self._moved = stack.enter_context(bar)
+            self._file = SharedFile(file.path)
+            stack.callback(self._file.close)
+
+    def read(self, raws: Sequence[PencilArray]) -> None:
+        """Read what needs no other rank. Local, as are its errors."""
+        boxes = []
+        for one, raw in zip(self._info.datasets, raws, strict=True):
             if one.offset is None:
-                boxes.append(target)
+                boxes.append((one, raw))
+            elif is_direct(raw.extent.layout, raw.components, one.dtype.itemsize):
+                self.read_bytes(one, raw)
             else:
-                self._read_bytes(target)
-        self._read_boxes(boxes)
+                self.rest.append((one, raw))
+        if any(one.nbytes for one, _ in boxes):
+            self._read_boxes(boxes)
 
-    @property
-    def is_summed(self) -> bool:
-        """Whether all was read without other ranks, and has checksums; the same on all ranks."""
-        return not self._rest and all(one.checksum is not None for one in self._info.datasets)
-
-    def read_rest(self) -> None:
-        """Read what ranks have to exchange. *Collective*."""
-        if not self._rest:
-            return
-        with closing(Slabs()) as slabs:
-            for one, u in self._rest:
-                target = ReadTarget.prepare_wide(one, u)
-                self.done.append(target)
-                raw, size = target.raw, one.dtype.itemsize
-                if one.offset is None:
-                    with agreed(self._comm, "load"):  # one rank may have no memory for it
-                        self._read_boxes([target])
-                elif is_direct(raw.extent.layout, raw.components, size):
-                    with agreed(self._comm, "load"):
-                        self._read_bytes(target)
-                else:
-                    slabs.fill(raw, partial(self._read_slab, target))
-
-    def _read_slab(self, target: ReadTarget, slab: PencilArray) -> None:
-        self._read_bytes(target._replace(raw=slab))
-
-    def _read_bytes(self, target: ReadTarget) -> None:
-        file = self._file
-        if file is not None:
-            self.sums[target.dataset.name] = target.read_bytes(file, self._moved)
-            file.raise_error()
-
-    def _read_boxes(self, targets: Sequence[ReadTarget]) -> None:
-        path = self._info.path
-        if any(target.dataset.nbytes for target in targets):
-            reader = format_of(path)
-            with reader.opened(path) as opened:
-                for target in targets:
-                    self.sums[target.dataset.name] = target.read_box(reader, opened)
-
-
-class ReadTarget(NamedTuple):
-    """Where one field is read to: `raw` has the points and dtype of the file, `u` is the user's.
-
-    Both are the same array, unless points or elements have to be converted.
-    """
-
-    dataset: DatasetInfo
-    raw: PencilArray
-    u: PencilArray
-
-    @classmethod
-    def prepare(cls, dataset: DatasetInfo, u: PencilArray) -> ReadTarget:
-        """Allocate memory for a field without boundary, unless its bytes need no conversion."""
-        if dataset.dtype == u.dtype:
-            return cls(dataset, u, u)
-        raw = PencilArray.allocated(u.pencil, dataset.dtype, u.components, u.singletons)
-        return cls(dataset, raw, u)
-
-    @classmethod
-    def prepare_wide(cls, dataset: DatasetInfo, u: PencilArray) -> ReadTarget:
-        """Do the same for a field that may have boundary points. *Collective*."""
-        pencil = widened(u.pencil, dataset.boundary) if dataset.boundary else u.pencil
-        if dataset.boundary and dataset.dtype == u.dtype and has_room(u, dataset.boundary):
-            return cls(dataset, with_boundary(u, pencil, dataset.boundary), u)
-        with agreed(pencil.topology.comm, "load"):  # one rank may have no memory for it
-            if not dataset.boundary:
-                return cls.prepare(dataset, u)
-            raw = PencilArray.allocated(pencil, dataset.dtype, u.components, u.singletons)
-        return cls(dataset, raw, u)
-
-    @property
-    def is_summed(self) -> bool:
-        """Whether the part that this rank reads counts in the checksum."""
-        layout = self.raw.extent.layout
-        return self.dataset.checksum is not None and layout.is_first_replica(self.raw.pencil.rank)
-
-    def read_bytes(self, file: SharedFile, moved: OnProgress) -> int:
-        """Read this rank's points; return their part of the checksum."""
-        dataset, raw = self.dataset, self.raw
+    def read_bytes(self, one: DatasetInfo, raw: PencilArray) -> None:
+        """Read this rank's points of plain bytes, and add up their checksum."""
         start = (0,) * len(raw.components) + raw.extent.box.start
-        place = Place(dataset.offset or 0, dataset.shape, start)
-        return read_points(file, place, raw.local, summed=self.is_summed, moved=moved)
+        place = one.offset or 0, one.shape, start
+        self.sums[one.name] = read_points(
+            self._file, *place, raw.local, summed=_is_summed(one, raw), moved=self._moved
+        )
+        self._file.raise_error()
 
-    def read_box(self, reader: Format, file: Any) -> int:
-        """Read this rank's box of an open file; return its part of the checksum."""
-        raw, where = self.raw, self.raw.local_slices
-        if not raw.local.size:
-            return 0
-        name, nbytes = self.dataset.name, raw.local.nbytes
-        read = partial(reader.read_box, summed=self.dataset.checksum is not None)
-        box = timed("I/O", read, file, name, where, nbytes=nbytes)
-        raw.local[...] = box
-        if not self.is_summed:
-            return 0
-        # Not of `raw.local`: gaps between members of records were not copied.
-        return checksum_box(box, [part.start for part in where], self.dataset.shape)
+    def _read_boxes(self, boxes: Sequence[tuple[DatasetInfo, PencilArray]]) -> None:
+        """Read this rank's box of datasets that have no plain bytes."""
+        from pencils.io import hdf5  # most ranks never need h5py
 
-    def convert(self) -> None:
-        """Convert points and elements, if they were not read into place."""
-        dataset, raw, u = self
-        if raw is not u and not np.may_share_memory(raw.local, u.padded):
-            if dataset.boundary:
-                copy_common(raw, u, dataset.boundary)
-            else:
-                np.copyto(u.local, raw.local, casting="same_kind")
-        if checks.on:
-            u.mark_written()
+        with hdf5.opened(self._info.path) as opened:
+            for one, raw in boxes:
+                where, is_known = raw.local_slices, one.checksum is not None
+                if raw.local.size:
+                    read = partial(hdf5.read_box, summed=is_known)
+                    box = timed("I/O", read, opened, one.name, where, nbytes=raw.local.nbytes)
+                    raw.local[...] = box
+                    if _is_summed(one, raw):
+                        # Not of `raw.local`: gaps between members of records were not copied.
+                        start = [part.start for part in where]
+                        self.sums[one.name] = checksum_box(box, start, one.shape)
+
+
+def _is_summed(one: DatasetInfo, raw: PencilArray) -> bool:
+    """Whether the part that this rank reads counts in the checksum."""
+    return one.checksum is not None and raw.extent.layout.is_first_replica(raw.pencil.rank)

@@ -1,10 +1,4 @@
-"""Write fields to one HDF5 file, all ranks together.
-
-`save` checks its arguments on all ranks. `HDF5Writer` lets rank 0 lay the file out under a
-temporary name (`create`). All ranks write their points (`HDF5Writer.write`). Rank 0 adds the
-checksums and the list of contents and gives the file its name (`HDF5Writer.end`, `seal`,
-`commit`). With ``wait=False`` the last two steps are those of `Saving`.
-"""
+"""Write fields to one HDF5 file, all ranks together: at once, or in the background (`Saving`)."""
 
 from __future__ import annotations
 
@@ -13,7 +7,6 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -24,22 +17,21 @@ from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
-from pencils.io.chunked import check_filters
-from pencils.io.chunks import read_chunking
 from pencils.io.commit import check_folder, discard, make_temporary
-from pencils.io.contents import gather_contents, whole_grid
 from pencils.io.file_access import on_root
 from pencils.io.file_info import RESERVED
 from pencils.io.options import (
     as_attrs,
     as_path,
     check_notes,
+    gather_contents,
     read_facts,
     read_grid,
     split_attrs,
+    whole_grid,
 )
-from pencils.io.slabs import ReadyMoves, SlabCopies
-from pencils.io.writers import HDF5Writer, Part, ready_fields
+from pencils.io.slabs import FileMoves, read_chunks, read_compression
+from pencils.io.writers import HDF5Writer, Part
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
@@ -174,7 +166,7 @@ def save(
     """
     things: Any = fields  # before it is checked
     topology = topology_among(*(things.values() if isinstance(things, Mapping) else ()))
-    comm = topology.comm
+    comm, slabs = topology.comm, FileMoves(direct=True)
     grid = whole_grid(comm, "save", grid)
     with agreed(comm, "save") as agree:
         target = as_path(path)
@@ -182,40 +174,45 @@ def save(
         given, facts = as_attrs(attrs, RESERVED), read_facts(step, time)
         room = 1 if align is None else as_int("align", align, least=1)
         agree(attrs=sorted(given), **facts, align=room, halo=bool(halo), checksum=bool(checksum))
-        agree(wait=bool(wait))
-        chunking = read_chunking(compression, chunks)
-        agree(compression=chunking.compression)
-        contents = gather_contents(fields, read_grid(grid), comm.size, chunking)
-        check_filters(contents.entries, chunking.compression)
-        agree(**contents.agreed_values)
+        filters = read_compression(compression)
+        agree(wait=bool(wait), compression=filters)
         of_file, notes = split_attrs(given)
+        contents = gather_contents(
+            fields,
+            read_grid(grid),
+            comm.size,
+            compression=filters,
+            chunks=read_chunks(chunks),
+            attrs=of_file,
+            dataset_attrs=notes,
+            step_and_time=facts,
+            align=room,
+            summed=bool(checksum),
+        )
+        entries = [entry for entry in contents.entries if entry.nbytes]
+        if any(entry.chunks for entry in entries):
+            from pencils.io.create import check_filters  # most ranks never need h5py
+
+            check_filters(entries, filters)
+        agree(**contents.agreed_values)
         check_notes(notes, [*contents.fields, *contents.values])
-        ready = ready_fields(agree, contents) if wait and not halo else ReadyMoves()
-    contents = replace(
-        contents,
-        attrs=of_file,
-        dataset_attrs=notes,
-        step_and_time=facts,
-        align=room,
-        summed=bool(checksum),
-    )
+        if wait and not halo:
+            moving = ((contents.fields[one.name], one.chunks[one.components :]) for one in entries)
+            slabs.prepare(agree, moving)
     if halo:
         contents = contents.with_boundary()
     writer = HDF5Writer(topology, target, contents)
     if not wait:
         return Saving(comm, writer, contents.fields)
-    writer.write(contents.fields, ready)
+    writer.write(contents.fields, slabs)
     return None
 
 
 def check_target(path: str) -> None:
     """Raise OSError on every rank if `save` cannot create a file. *Collective*."""
     topology = Pencil(1).topology
-
-    def work() -> None:
-        discard(make_temporary(Path(os.path.realpath(path))))
-
-    on_root(topology.comm, "check_target", work)
+    target = Path(os.path.realpath(path))
+    on_root(topology.comm, "check_target", lambda: discard(make_temporary(target)))
     check_folder(topology, path)
 
 
@@ -249,10 +246,10 @@ class Saving(CollectiveBlock):
         self._written.set_result(None)  # as long as there is no thread
         stop = Event()
         try:
-            with closing(SlabCopies()) as slabs:
+            with closing(FileMoves(copies=True)) as slabs:
                 for entry in writer.entries:
                     if entry.nbytes:
-                        self._parts[entry.name] = writer.take(fields[entry.name], entry, slabs)
+                        self._parts[entry.name] = Part(writer, fields[entry.name], entry, slabs)
             with agreed(comm, "save"):  # one rank may have no thread for it
                 writer.file.raise_error()
                 worker = ThreadPoolExecutor(1, "pencils-save")
@@ -294,7 +291,10 @@ class Saving(CollectiveBlock):
         with agreed(self._comm, "wait") as agree:
             agree(path=self.path, temporary=self._writer.temporary)
         try:
-            self._finish()
+            self._writer.file.attempt(self._written.result)
+            self._writer.end({name: part.finish() for name, part in self._parts.items()})
+            self._writer.close()
+            self._parts.clear()
         except BaseException as error:
             self._error = error
             self._end()
@@ -302,10 +302,7 @@ class Saving(CollectiveBlock):
         self._end.detach()
 
     def give_up(self, error: BaseException) -> None:
-        """Remove what was written, because of an error somewhere else. Local.
-
-        Other ranks may never get to a `wait`, and must not.
-        """
+        """Remove what was written, because of an error on a rank that may never `wait`. Local."""
         if self._end() is not None:
             msg = f"the saving of {self.path} was given up, because of {error!r}"
             self._error = ArgumentError(msg)
@@ -327,13 +324,6 @@ class Saving(CollectiveBlock):
         else:
             state = "written, to be waited for" if self.done else "being written"
         return f"<Saving {self.path}: {state}>"
-
-    def _finish(self) -> None:
-        self._writer.file.attempt(self._written.result)
-        sums = {name: part.finish() for name, part in self._parts.items()}
-        self._writer.end(sums)
-        self._writer.close()
-        self._parts.clear()
 
 
 def _write(parts: Iterable[Part], writer: HDF5Writer, stop: Event) -> None:

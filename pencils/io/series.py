@@ -26,22 +26,23 @@ from pencils.comm.file import SharedFile
 from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.checksum import add_sums, carry_sums
 from pencils.io.commit import check_folder
-from pencils.io.contents import are_fields, check_groups, whole_grid
+from pencils.io.direct import FileBlocks, add_sums, carry_sums, write_part
 from pencils.io.file_access import from_root
 from pencils.io.file_info import RESERVED, TIME, Stored, encode
 from pencils.io.options import (
+    are_fields,
     as_attrs,
     as_path,
+    check_groups,
     read_facts,
     read_fields,
     read_grid,
     read_mode,
     split_attrs,
+    whole_grid,
 )
-from pencils.io.slabs import FileBlocks, ReadyMoves, Slabs, moving
-from pencils.io.writers import write_part
+from pencils.io.slabs import FileMoves
 from pencils.layout import Selection
 from pencils.layout.box import as_slice
 from pencils.pencil import Pencil
@@ -229,7 +230,8 @@ class TimeSeries(CollectiveBlock):
             taken = {name: _take(*pair) for name, pair in selected.items()}
             if self._file is not None:
                 self._file.compare(selected, taken, values, self._grid)
-            ready = ReadyMoves.within(agree, moving(taken[name] for name in sorted(taken)))
+            slabs = FileMoves()
+            slabs.prepare(agree, ((taken[name], ()) for name in sorted(taken)))
 
         def find_places() -> tuple[str, dict[str, FileBlocks]]:
             assert self._file is not None
@@ -238,7 +240,7 @@ class TimeSeries(CollectiveBlock):
         self._failed = True
         path, places = from_root(self._comm, find_places)
         targets = {name: (taken[name], places[name]) for name in sorted(places)}
-        sums = _write(self._comm, path, len(self._times), targets, ready)
+        sums = _write(self._comm, path, len(self._times), targets, slabs)
         with agreed(self._comm, "append"):
             if self._file is not None:
                 self._file.commit(now, values, sums, places)
@@ -348,13 +350,13 @@ def _write(
     path: str,
     step: int,
     targets: Mapping[str, tuple[PencilArray, FileBlocks]],
-    ready: ReadyMoves,
+    slabs: FileMoves,
 ) -> dict[str, int]:
     """Write fields at new places; return their checksums, as part of all snapshots."""
     file, sums = SharedFile(path, write=True), dict.fromkeys(targets, 0)
-    with closing(file), closing(Slabs(file.raise_error, ready=ready)) as slabs:
+    with closing(file), closing(slabs):
         for name, (u, place) in targets.items():
-            slab = slabs.of(u)
+            slab = slabs.of(u, check=file.raise_error)
             write = partial(write_part, file, slab, place, first=step * slab.size)
             sums[name] = file.attempt(write) or 0
         file.sync()

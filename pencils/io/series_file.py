@@ -27,10 +27,9 @@ from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io import hdf5
 from pencils.io.captured_file import changing
-from pencils.io.chunks import chunk_in_order, count_chunks
 from pencils.io.commit import WriterLock, clean, commit, discard, make_temporary, set_aside
-from pencils.io.contents import known_extents
 from pencils.io.create import describe_all, label, reserve, store_attribute, store_value
+from pencils.io.direct import FileBlocks
 from pencils.io.file_access import system
 from pencils.io.file_info import (
     COORDINATE,
@@ -44,8 +43,8 @@ from pencils.io.file_info import (
 )
 from pencils.io.manifest import Extent, Listed, Record, check_manifest, repair, seal_new
 from pencils.io.objects import read_checked
-from pencils.io.options import already_there, check_notes
-from pencils.io.slabs import FileBlocks
+from pencils.io.options import already_there, check_notes, known_extents
+from pencils.io.slabs import chunk_in_order, count_chunks
 from pencils.io.vtkhdf import update_view
 from pencils.layout import Selection
 

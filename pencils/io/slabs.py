@@ -1,107 +1,183 @@
-"""Fields as files hold them: as slabs, in which every rank has one run of bytes; with boundaries.
+"""Fields as the ranks have them that write or read files: in slabs, in chunks, with boundaries.
 
-Files hold fields in C order. A slab is cut along its slowest dimension only, so that each rank's
-part of a component is contiguous there: one long write instead of many short ones, or of strided
-file views of MPI, which are slow and, in some MPIs, wrong.
+A slab is cut along its slowest dimension only, so that each rank's part of a component is one run
+of the file: one long write instead of many, or of strided views of MPI, which are slow. Chunks are
+filtered as a whole, so each is on one rank. `FilePlan` is the one plan from fields to both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
-from math import prod
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isqrt, prod
+from typing import TYPE_CHECKING, Any
 
-from pencils.array.allocation import Array, Widths, padded_slices
+from numpy.lib.recfunctions import repack_fields
+
+from pencils.array.allocation import Widths, padded_slices
 from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
 from pencils.comm.pack import no_op
-from pencils.layout import Extent, Layout, Split
+from pencils.errors import ArgumentError
+from pencils.io.direct import DIRECT_BYTES
+from pencils.io.file_info import DatasetInfo
+from pencils.layout import Box, Extent, Layout, Split
+from pencils.layout.integers import as_ints, to_int
 from pencils.pencil import Pencil
-from pencils.plans import kept_plan, kept_plans, plan_buffers
+from pencils.plans import Freeable, kept_plan, kept_plans, plan_buffers
 from pencils.transposition.plan import Transposition
 
 if TYPE_CHECKING:
     from pencils.transposition.moves import Move
 
+Extents = tuple[int, ...]
 
-class ReadyMoves:
-    """The first fields of a call that move by one plan, one after the other, to one block.
-
-    A call that finds the plan, because an earlier one has made it, needs no agreement of its own
-    about the memory for these fields.
-    """
-
-    def __init__(self) -> None:
-        self._agree: agreed | None = None
-        self._plan: Transposition | None = None
-        self._block: PencilArray | None = None
-        self._moves: dict[int, Move] = {}  # by identity of the field
-
-    @classmethod
-    def within(
-        cls, agree: agreed, moving: Iterable[tuple[PencilArray, Transposition | None]]
-    ) -> ReadyMoves:
-        """Allocate memory within an agreement about the fields that move, in this order; local.
-
-        Each has its plan, if there is one. The agreement is deferred if the first plan is missing
-        on a rank: no field is ready then.
-        """
-        ready, pairs = cls(), list(moving)
-        first = pairs[0][1] if pairs else None
-        ready._agree = agree
-        agree.defer(up=bool(pairs) and first is None)
-        if first is None or first.target is None:
-            return ready
-        ready._plan = first
-        ready._block = PencilArray.allocated(first.target, *FieldSpec.of(pairs[0][0]))
-        for u, plan in pairs:
-            if plan is not first:
-                break
-            ready._moves[id(u)] = first.prepared_one(u, ready._block)
-        return ready
-
-    def move(self, u: PencilArray, plan: Transposition) -> PencilArray | None:
-        """Return the block, with the values of a field; None if that is not ready. *Collective*.
-
-        It is ready for one plan: the same field may also be stored in other chunks. After a field
-        that is not ready, no other one is: the memory is released.
-        """
-        is_ready = plan is self._plan and id(u) in self._moves
-        if self._agree is None or self._agree.deferred or not is_ready:
-            self.close()
-            return None
-        self._moves[id(u)].run()
-        return self._block
-
-    def close(self) -> None:
-        """Release the memory."""
-        self._block = None
-        self._moves.clear()
-
-
+# Of a chunk by default: HDF5 finds, and filters, each as a whole.
+GOOD_BYTES = 2**20
+# HDF5 keeps the size of a chunk in 32 bits.
+MOST_BYTES = 2**32 - 1
+_KEYWORDS = ("compression", "compression_opts", "shuffle", "fletcher32", "scaleoffset")
 # Memory for packing, besides the field and the slab.
 STAGING_BYTES = 2**26
+# Runs that several nodes write side by side: as long as the stripes of parallel file systems.
+_STRIPE_BYTES = 2**22
 
 
-class FileBlocks(NamedTuple):
-    """Where a field is in a file: blocks of `nbytes` bytes, in C order, begin at `starts`."""
+def count_chunks(shape: Sequence[int], chunk: Sequence[int]) -> Extents:
+    """Count chunks along each axis; the last one may be partly outside."""
+    return tuple(-(-n // extent) for n, extent in zip(shape, chunk, strict=True))
 
-    starts: tuple[int, ...]
-    nbytes: int
 
-    def pieces(self, at: int, data: Array) -> Iterator[tuple[int, Array]]:
-        """Cut bytes that begin at position `at` of the field at the ends of blocks.
+def chunk_box(index: Sequence[int], chunk: Sequence[int], shape: Sequence[int]) -> Box:
+    """Find the points of an array that are in one chunk."""
+    start = tuple(i * extent for i, extent in zip(index, chunk, strict=True))
+    return Box(start, tuple(map(sum, zip(start, chunk, strict=True)))) & Box.of_shape(shape)
 
-        Yields the position in the file of each piece, and the piece.
-        """
-        while data.size:
-            number, rest = divmod(at, self.nbytes)
-            count = min(data.size, self.nbytes - rest)
-            yield self.starts[number] + rest, data[:count]
-            at, data = at + count, data[count:]
+
+def choose_chunk(shape: Sequence[int], itemsize: int) -> Extents:
+    """Choose extents of about `GOOD_BYTES`, as nearly cubes as halving of dimensions gives."""
+    chunk, parts = list(shape), [1] * len(shape)
+    while prod(chunk) * itemsize > GOOD_BYTES and max(chunk) > 1:
+        dim = chunk.index(max(chunk))
+        parts[dim] *= 2
+        chunk[dim] = -(-shape[dim] // parts[dim])
+    return tuple(chunk)
+
+
+def enlarge(chunk: Sequence[int], shape: Sequence[int], most: int) -> Extents:
+    """Join chunks, along the last axes first, to blocks of at most `most` points."""
+    block = list(chunk)
+    for axis in reversed(range(len(block))):
+        block[axis] = min(block[axis] * max(1, most // prod(block)), shape[axis])
+    return tuple(block)
+
+
+def whole_chunks(split: Split, chunk: int) -> tuple[int, ...] | None:
+    """Cut the chunks of a dimension as its points are; None if that would cut through chunks."""
+    bounds = [*(split.bounds(part)[0] for part in range(split.parts)), split.points]
+    if any(bound % chunk for bound in bounds if bound < split.points):
+        return None
+    return count_chunks(bounds, [chunk] * len(bounds))
+
+
+def cut_points(split: Split, chunk: int, points: int) -> tuple[int, ...]:
+    """Cut the points of a dimension as its chunks are."""
+    starts = (split.bounds(part)[0] for part in range(split.parts))
+    return (*(min(start * chunk, points) for start in starts), points)
+
+
+def chunk_in_order(shape: Sequence[int], itemsize: int, limit: int) -> Extents:
+    """Cut an array into chunks that are, one after the other, the array in C order.
+
+    No chunk has more than `limit` bytes. Along the first axis the last chunk may reach beyond the
+    array; along other axes that would leave gaps, so only divisors of their length are taken.
+
+    Examples
+    --------
+    >>> chunk_in_order((4, 6), 8, 100), chunk_in_order((3, 4, 6), 8, 47)
+    ((2, 6), (1, 1, 3))
+    >>> chunk_in_order((7, 6), 8, 200), chunk_in_order((2, 7), 8, 40)
+    ((4, 6), (1, 1))
+    """
+    for axis, n in enumerate(shape):
+        inner = prod(shape[axis + 1 :]) * itemsize
+        if inner <= limit:
+            points = max(1, n)
+            most = min(points, limit // max(1, inner))
+            rows = -(-points // -(-points // most))
+            if prod(shape[:axis]) > 1:
+                small = [d for d in range(1, isqrt(points) + 1) if points % d == 0]
+                rows = max(d for one in small for d in (one, points // one) if d <= most)
+            return (*(1 for _ in shape[:axis]), rows, *(max(1, m) for m in shape[axis + 1 :]))
+    return tuple(1 for _ in shape)
+
+
+def read_compression(compression: object) -> dict[str, Any]:
+    """Return filters as keywords of h5py's ``create_dataset``; HDF5 has to check their values."""
+    if compression is None:
+        return {}
+    options: dict[str, Any] = {"compression": compression}
+    if isinstance(compression, Mapping):
+        options = dict(compression)
+    if isinstance(inner := options.get("compression"), Mapping):  # an object of hdf5plugin
+        options |= inner
+    unknown = [name for name in options if name not in _KEYWORDS]
+    if unknown:
+        raise ArgumentError(
+            f"compression has an entry {unknown[0]!r}; it takes {', '.join(_KEYWORDS)}, as h5py's "
+            "create_dataset, for all fields alike"
+        )
+    kind = options.get("compression", "")
+    if (level := to_int(kind)) is not None:
+        options["compression"] = level
+    elif not isinstance(kind, str):
+        raise TypeError(
+            f"compression={compression!r} must be a name like 'gzip', a level of gzip, or a "
+            "mapping of keywords of h5py's create_dataset, such as the objects of hdf5plugin are"
+        )
+    return options
+
+
+def read_chunks(chunks: object) -> Extents | dict[str, Extents]:
+    """Return extents of chunks: for all fields, empty for none, or by name of the field."""
+    if chunks is None:
+        return ()
+    if isinstance(chunks, Mapping):
+        return {name: _read_extents(own) for name, own in chunks.items()}
+    return _read_extents(chunks)
+
+
+def _read_extents(chunks: object) -> Extents:
+    extents = as_ints("chunks", chunks)
+    if not extents or min(extents) < 1:
+        raise ArgumentError(f"chunks={extents} must be one positive extent for each dimension")
+    return extents
+
+
+def chunks_of(entry: DatasetInfo, extents: Extents, *, filtered: bool) -> Extents:
+    """Extents of a field's chunks, components included, of those given; empty if it has none."""
+    lead = entry.components or 0
+    points = entry.shape[lead:]
+    if extents and len(extents) != len(points):
+        raise ArgumentError(
+            f"chunks={extents} do not fit fields[{entry.name!r}], which has {len(points)} "
+            "dimensions; give one extent for each, or a mapping of names of fields to them"
+        )
+    if not entry.nbytes or not (extents or filtered):
+        return ()
+    if repack_fields(entry.dtype, recurse=True) != entry.dtype:
+        raise TypeError(
+            f"fields[{entry.name!r}] has records with gaps, {entry.dtype}, whose bytes filters "
+            "and checksums do not agree on; save it without compression and chunks, or packed"
+        )
+    extents = tuple(map(min, extents or choose_chunk(points, entry.dtype.itemsize), points))
+    if prod(extents) * entry.dtype.itemsize > MOST_BYTES:
+        raise ArgumentError(
+            f"chunks of {extents} points of fields[{entry.name!r}] would have 4 GiB or more, "
+            "which HDF5 cannot store; make them smaller"
+        )
+    return (1,) * lead + extents
 
 
 def slab_dimension(shape: tuple[int, ...]) -> int:
@@ -125,177 +201,187 @@ def run_bytes(layout: Layout, itemsize: int) -> int:
     return prod(layout.shape[first:]) * itemsize // layout.process_shape[first]
 
 
-def consecutive(
-    ranges: Sequence[range], shape: Sequence[int]
-) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Cut a box of an array, which may have strides, into runs that are consecutive in C order.
+def tile(u: PencilArray, extents: Extents) -> Pencil:
+    """Make the pencil whose points are the chunks of a field. *Collective*.
 
-    Yields the position of the first element of each run in the array, and its index in the box.
+    Chunks stay where they are if no rank has a part of one and no rank is a mere replica of
+    others; else they are distributed so that as many ranks as possible have some.
     """
-    if not all(map(len, ranges)):
-        return
-    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    inner = len(ranges)
-    while inner and (ranges[inner - 1].step == 1 or len(ranges[inner - 1]) == 1):
-        inner -= 1
-        if len(ranges[inner]) < shape[inner]:
-            break
-    start = sum(kept[0] * s for kept, s in zip(ranges[inner:], strides[inner:], strict=True))
-    for index in product(*(range(len(kept)) for kept in ranges[:inner])):
-        lead = zip(ranges, index, strides, strict=False)
-        yield start + sum(kept[i] * stride for kept, i, stride in lead), index
+    pencil, layout = u.pencil, u.extent.layout
+    dims, shape = range(pencil.ndim), count_chunks(u.extent.shape, extents)
+    whole: dict[str, Any] = {"shape": shape, "periodic": False, "order": dims}
+    found = [whole_chunks(*pair) for pair in zip(layout.splits, extents, strict=True)]
+    cuts = [cut for cut in found if cut is not None]
+    if len(cuts) == len(found) and not layout.replicated_axes:
+        return pencil.with_(**whole, decomp=pencil.decomp, grid=pencil.grid, splits=cuts)
+    return pencil.with_(**whole, decomp=dims, grid=[0] * pencil.ndim, splits="first")
 
 
-class Slabs:
-    """Brings fields to slabs and back, one after the other. All but `close` is *Collective*.
+class FilePlan(Freeable):
+    """Moves fields like `u` to the ranks that write them, or `back`. Making it is *Collective*.
 
-    A slab is kept for the next field, if that has the same type: of a checkpoint, one field at a
-    time exists twice. Plans are kept for later calls, and pack in memory that all transposes share.
-    All ranks agree once on each field that moves and is not ready, when they have memory for it.
-
-    Parameters
-    ----------
-    check : callable, optional
-        Called before a field moves that is not ready; what it raises on one rank, all raise.
-    stays : callable, optional
-        Whether `of` leaves a field as it is. Default: if it is in slabs.
-    ready : ReadyMoves, optional
-        Fields that are prepared to move to slabs, by plans of `kept_plan_of`, or to chunks.
+    They are in slabs there, or with `extents` in whole chunks, which are the points of `tiles`.
     """
 
-    def __init__(
-        self,
-        check: Callable[[], object] = no_op,
-        stays: Callable[[PencilArray], bool] = lambda u: is_slab(u.extent.layout),
-        ready: ReadyMoves | None = None,
-    ) -> None:
-        self._check = check
-        self._stays = stays
-        self.ready = ready or ReadyMoves()
-        self._spec: object = None
-        self._slab: PencilArray | None = None
+    def __init__(self, u: PencilArray, extents: Extents, *, back: bool) -> None:
+        pencil, order = u.pencil, range(u.pencil.ndim)
+        self.tiles = pencil
+        if extents:
+            self.tiles = tiles = tile(u, extents)
+            along = enumerate(zip(tiles.layout.splits, extents, pencil.shape, strict=True))
+            cuts = ["first" if dim in u.singletons else cut_points(*cut) for dim, cut in along]
+            options: dict[str, Any] = {"grid": tiles.grid, "splits": cuts}
+            self.there = pencil.with_(decomp=tiles.decomp, order=order, **options)
+        else:
+            self.there = pencil.with_(decomp=slab_dimension(u.extent.shape), order=order)
+        self.plan = Transposition.for_spec(
+            *((self.there, pencil) if back else (pencil, self.there)),
+            FieldSpec.of(u),
+            AUTO,  # prepared by the caller, together with what else needs memory
+            buffers=plan_buffers(pencil.topology),
+            max_buffer_bytes=STAGING_BYTES,
+        )
 
-    def of(self, u: PencilArray) -> PencilArray:
-        """Return `u` in slabs: itself if it stays."""
-        if self._stays(u):
-            return u
-        plan = _find_plan(u, back=False)
-        block = self.ready.move(u, plan)
-        if block is not None:
-            return block
-        with agreed(u.pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
-            self._check()
-            slab = self._find_slab(plan.target, u)
-            move = plan.prepared_one(u, slab)
-        move.run()
-        return slab
-
-    def fill(self, u: PencilArray, read: Callable[[PencilArray], object]) -> None:
-        """Let `read` fill a slab, which may fail on one rank, and move it to `u`."""
-        plan = None if is_slab(u.extent.layout) else _find_plan(u, back=True)
-        with agreed(u.pencil.topology.comm, "Slabs"):
-            self._check()
-            slab = u if plan is None else self._find_slab(plan.source, u)
-            read(slab)
-            move = None if plan is None else plan.prepared_one(slab, u)
-        if move is not None:
-            move.run()
-
-    def close(self) -> None:
-        """Give back the slab."""
-        self._spec = self._slab = None
-        self.ready.close()
-
-    def _find_slab(self, end: Pencil | None, u: PencilArray) -> PencilArray:
-        pencil = cast("Pencil", end)  # no rank is left out
-        spec = FieldSpec.of(u)
-        if self._slab is None or self._spec != (pencil, spec):
-            self.close()
-            self._slab = PencilArray.allocated(pencil, *spec)
-            self._spec = pencil, spec
-        return self._slab
+    def free(self) -> None:
+        """Free the plan."""
+        self.plan.free()
 
 
-class SlabCopies(Slabs):
-    """Copies fields to slabs of their own, which keep the values. *Collective*."""
-
-    def of(self, u: PencilArray) -> PencilArray:
-        """Return a new field in slabs, with the values of `u`."""
-        slab = super().of(u)
-        if slab is not u:
-            self.close()  # the next field gets another one
-            return slab
-        with agreed(u.pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
-            block = u.local.copy()
-        return PencilArray.from_block(u.pencil, block, u.singletons)
-
-
-def _find_plan(u: PencilArray, *, back: bool) -> Transposition:
-    """Find the plan from a field to slabs, or ``back``; later saves find it again."""
-
-    def make() -> Transposition:
-        along = slab_dimension(u.extent.shape)
-        flat = u.pencil.with_(decomp=along, order=range(u.pencil.ndim))
-        return file_plan(*((flat, u.pencil) if back else (u.pencil, flat)), FieldSpec.of(u))
-
-    plan: Transposition = kept_plan(u.pencil.topology, _key(u, back=back), make)
-    return plan
-
-
-def kept_plan_of(u: PencilArray) -> Transposition | None:
-    """Return the plan by which `Slabs.of` moves a field, if it is there; local."""
-    found: Transposition | None = kept_plans(u.pencil.topology).get(_key(u, back=False))
+def find_plan(u: PencilArray, extents: Extents = (), *, back: bool = False) -> FilePlan:
+    """Find the plan that was used before, or make it. *Collective*."""
+    key = _key(u, extents, back=back)
+    found: FilePlan = kept_plan(u.pencil.topology, key, lambda: FilePlan(u, extents, back=back))
     return found
 
 
-def moving(fields: Iterable[PencilArray]) -> Iterator[tuple[PencilArray, Transposition | None]]:
-    """Yield the fields that are not in slabs, and the plans that move them, if they are there."""
-    return ((u, kept_plan_of(u)) for u in fields if not is_slab(u.extent.layout))
+def _key(u: PencilArray, extents: Extents, *, back: bool = False) -> object:
+    return "file", u.pencil, FieldSpec.of(u), extents, back
 
 
-def _key(u: PencilArray, *, back: bool) -> object:
-    return "slabs", u.pencil, FieldSpec.of(u), back
+class FileMoves:
+    """Brings fields to slabs or chunks, and back. All but `prepare` and `close` is *Collective*.
 
+    The block is kept for the next field, if that has the same type: of a checkpoint, one field at a
+    time exists twice. Plans are kept for later calls, and pack in memory that all transposes share.
 
-def file_plan(source: Pencil, target: Pencil, spec: FieldSpec) -> Transposition:
-    """Make a plan that moves fields from or to the ranks that write or read them. *Collective*.
-
-    Its calls are prepared by the caller, together with what else needs memory.
+    Parameters
+    ----------
+    direct : bool, optional
+        Whether fields stay if ranks have long runs of the file.
+    copies : bool, optional
+        Whether each field gets a block of its own, which keeps the values.
     """
-    buffers = plan_buffers(source.topology)
-    return Transposition.for_spec(
-        source, target, spec, AUTO, buffers=buffers, max_buffer_bytes=STAGING_BYTES
-    )
+
+    def __init__(self, *, direct: bool = False, copies: bool = False) -> None:
+        self._direct, self._copies = direct, copies
+        self._block: PencilArray | None = None
+        self._agree: agreed | None = None
+        self._ready: dict[int, tuple[FilePlan, Move]] = {}  # by identity of the field
+
+    def prepare(self, agree: agreed, fields: Iterable[tuple[PencilArray, Extents]]) -> None:
+        """Allocate memory within an agreement about fields that `of` will get in this order; local.
+
+        The first ones that move by one plan are then ready: a call that finds the plan, because an
+        earlier one has made it, needs no agreement of its own about the memory for these fields.
+        The agreement is deferred if the plan is missing on a rank: no field is ready then.
+        """
+        self._agree, first = agree, None
+        for u, extents in fields:
+            if not extents and self._stays(u, local=True):
+                continue
+            found: FilePlan | None = kept_plans(u.pencil.topology).get(_key(u, extents))
+            if first is None:
+                agree.defer(up=found is None)
+                first = found
+            if found is None or found is not first:
+                break
+            block = self._allocate(found.there, u)
+            self._ready[id(u)] = found, found.plan.prepared_one(u, block)
+
+    def of(
+        self, u: PencilArray, extents: Extents = (), check: Callable[[], object] = no_op
+    ) -> PencilArray:
+        """Return `u` in slabs, or in chunks of these extents: itself if it may stay.
+
+        All ranks agree once on a field that moves and is not ready, when they have memory for it;
+        what `check` raises on one rank then, all raise. After such a field no other one is ready.
+        """
+        comm = u.pencil.topology.comm
+        if not extents and self._stays(u):
+            if not self._copies:
+                return u
+            with agreed(comm, "FileMoves"):  # one rank may have no memory for it
+                copy = u.local.copy()
+            return PencilArray.from_block(u.pencil, copy, u.singletons)
+        found, block = find_plan(u, extents), self._block
+        plan, move = self._ready.get(id(u), (None, None))
+        is_ready = plan is found and self._agree is not None and not self._agree.deferred
+        if move is None or block is None or not is_ready:
+            self._ready.clear()
+            with agreed(comm, "FileMoves"):
+                check()
+                block = self._allocate(found.there, u)
+                move = found.plan.prepared_one(u, block)
+        move.run()
+        if self._copies:
+            self.close()  # the next field gets another one
+        return block
+
+    def fill(self, u: PencilArray, read: Callable[[PencilArray], object]) -> None:
+        """Let `read` fill a slab, which may fail on one rank, and move it to `u`."""
+        found = find_plan(u, back=True)
+        with agreed(u.pencil.topology.comm, "FileMoves"):
+            slab = self._allocate(found.there, u)
+            read(slab)
+            move = found.plan.prepared_one(slab, u)
+        move.run()
+
+    def close(self) -> None:
+        """Give back the block."""
+        self._block = None
+        self._ready.clear()
+
+    def _stays(self, u: PencilArray, *, local: bool = False) -> bool:
+        """Whether ranks write their own points: each has one run, or long ones.
+
+        Several nodes that write into each other's pages or stripes wait for each other, so that
+        their runs must be longer. *Collective*, unless `local`, and the same on all ranks.
+        """
+        layout, topology = u.extent.layout, u.pencil.topology
+        if is_slab(layout):
+            return True
+        if not self._direct:
+            return False
+        nodes = topology.known_nodes if local else topology.nodes
+        least = DIRECT_BYTES if nodes == 1 else _STRIPE_BYTES
+        return nodes is not None and run_bytes(layout, u.dtype.itemsize) >= least
+
+    def _allocate(self, pencil: Pencil, u: PencilArray) -> PencilArray:
+        spec, block = FieldSpec.of(u), self._block
+        if block is None or block.pencil != pencil or FieldSpec.of(block) != spec:
+            self._block = block = None  # first: there is memory for one
+            self._block = block = PencilArray.allocated(pencil, *spec)
+        return block
 
 
 def boundary_widths(u: PencilArray) -> Widths:
     """Numbers of boundary points of a field: halo points beyond non-periodic dimensions."""
+    none = u.singletons | u.trimmed | {dim for dim, one in enumerate(u.pencil.periodic) if one}
     along = enumerate(zip(u.halo, u.extent.shape, strict=True))
-    periodic, none = u.pencil.periodic, u.singletons | u.trimmed
-    return tuple(
-        (0, 0) if periodic[dim] or points == 0 or dim in none else halo
-        for dim, (halo, points) in along
-    )
+    return tuple((0, 0) if points == 0 or dim in none else halo for dim, (halo, points) in along)
 
 
 def widened(pencil: Pencil, widths: Widths) -> Pencil:
-    """Make a pencil that has these boundary points, too. *Collective*.
-
-    They belong to the ranks with the first and the last points.
-    """
-    layout = pencil.layout
-    specs = layout.split_specs
+    """Make a pencil that has boundary points, too, on the first and last ranks. *Collective*."""
+    specs = pencil.layout.split_specs
     points = [n + lo + hi for n, (lo, hi) in zip(pencil.shape, widths, strict=True)]
     for dim, (lo, hi) in enumerate(widths):
         if lo or hi:
-            specs[dim] = _widened_bounds(layout.splits[dim], lo, points[dim])
+            split = pencil.layout.splits[dim]
+            bounds = [split.bounds(part)[0] for part in range(split.parts)] + [split.points]
+            outer = {0: 0, split.points: points[dim]}
+            specs[dim] = tuple(outer.get(bound, bound + lo) for bound in bounds)
     return pencil.with_(shape=points, splits=specs)
-
-
-def _widened_bounds(split: Split, lo: int, points: int) -> tuple[int, ...]:
-    bounds = [split.bounds(part)[0] for part in range(split.parts)] + [split.points]
-    outer = {0: 0, split.points: points}
-    return tuple(outer.get(bound, bound + lo) for bound in bounds)
 
 
 def with_boundary(u: PencilArray, pencil: Pencil, widths: Widths) -> PencilArray:
@@ -315,10 +401,9 @@ def copy_common(wide: PencilArray, u: PencilArray, widths: Widths) -> None:
     """Fill a field from one that also has boundary points, as far as it has room for these."""
     pairs = zip(boundary_widths(u), widths, strict=True)
     common = tuple((min(a, lo), min(b, hi)) for (a, b), (lo, hi) in pairs)
-    there, here = _here(u.extent, widths), _here(u.extent, common)
     local = u.extent.local_shape
-    target = u.padded[padded_slices(local, u.halo_room, here)]
-    target[...] = wide.local[padded_slices(local, there, here)]
+    target = u.padded[padded_slices(local, u.halo_room, _here(u.extent, common))]
+    target[...] = wide.local[padded_slices(local, _here(u.extent, widths), _here(u.extent, common))]
 
 
 def _here(extent: Extent, widths: Widths) -> Widths:

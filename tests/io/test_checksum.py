@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pencils.comm import pack
-from pencils.io import checksum as module
-from pencils.io.checksum import checksum, checksum_box
+from pencils.io import direct as module
+from pencils.io.direct import checksum, checksum_box
 
 DTYPES = ["?", "i1", "u2", "f4", "f8", "c16", ">f8", "g", "S3", "S5", "f8,i1,?", "V12"]
 

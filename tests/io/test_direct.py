@@ -1,4 +1,4 @@
-"""Reading blocks from the bytes of a file: every box of every array, in one process."""
+"""Blocks in the bytes of a file, and selections cut into runs, against NumPy, in one process."""
 
 from math import prod
 from types import SimpleNamespace
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pencils.comm import pack
 from pencils.io import direct
-from pencils.io.checksum import checksum, checksum_box
-from pencils.io.direct import Place, is_direct, read_points
-from pencils.layout import build_layout
+from pencils.io.direct import checksum, checksum_box, is_direct, longest_runs, read_points
+from pencils.io.open_file import own_ranges
+from pencils.layout import Selection, build_layout
 
 
 class File:
@@ -57,7 +57,7 @@ def test_every_block_is_read_and_summed_up(kernels, case, dtype, gap, limits):
             patch.setattr(direct, "_PIECE_BYTES", piece)
             moved = []
             options = {"summed": True, "moved": moved.append}
-            total = read_points(File(data), Place(7, shape, start), block, **options)
+            total = read_points(File(data), 7, shape, start, block, **options)
         assert block.tobytes() == wanted.tobytes()
         assert sum(moved) == wanted.nbytes
         assert total == (checksum_box(wanted, start, shape) if wanted.size else 0)
@@ -67,7 +67,7 @@ def test_every_block_is_read_and_summed_up(kernels, case, dtype, gap, limits):
 
 def test_what_need_not_be_summed_up_is_not():
     data, target = np.ones(48, np.uint8), np.zeros((2, 3))
-    assert read_points(File(data), Place(0, (2, 3), (0, 0)), target, summed=False) == 0
+    assert read_points(File(data), 0, (2, 3), (0, 0), target, summed=False) == 0
     assert target.tobytes() == data.tobytes()
 
 
@@ -85,7 +85,7 @@ def test_how_often_and_how_much_is_read(monkeypatch, start, extents, calls, fact
     read = []
     monkeypatch.setattr(direct, "copy", lambda *_: None)
     target = np.empty(extents)
-    read_points(file, Place(0, (256,) * 3, start), target, summed=False)
+    read_points(file, 0, (256,) * 3, start, target, summed=False)
     assert len(read) == calls
     assert sum(read) <= factor * target.nbytes
 
@@ -106,3 +106,46 @@ def test_when_ranks_exchange_what_they_read(shape, ranks, decomp, answer):
     layout = build_layout(shape, ranks, decomp=decomp)
     assert is_direct(layout, (), 8) == answer
     assert is_direct(layout, (3,), 8) == answer
+
+
+@st.composite
+def selections(draw):
+    shape = draw(st.lists(st.integers(0, 5), min_size=0, max_size=4).map(tuple))
+    key = tuple(draw(st.slices(extent)) for extent in shape)
+    return shape, [range(extent)[part] for extent, part in zip(shape, key, strict=True)]
+
+
+@given(selections())
+def test_runs_cover_the_box_in_order(case):
+    shape, ranges = case
+    numbers = np.arange(prod(shape)).reshape(shape)
+    box = numbers[np.ix_(*map(list, ranges))] if shape else numbers
+    found = np.full((*box.shape, 1), -1)
+    runs = list(longest_runs(ranges, shape))
+    for first, index in runs:
+        length = found[index].size
+        found[index] = np.arange(first, first + length).reshape(found[index].shape)
+    assert np.array_equal(found[..., 0], box)
+
+
+@pytest.mark.parametrize(
+    ("key", "count"),
+    [(np.s_[...], 1), (np.s_[2], 1), (np.s_[1:3], 1), (np.s_[:, 1:], 4), (np.s_[..., ::2], 60)],
+)
+def test_runs_are_as_long_as_can_be(key, count):
+    selection = Selection.from_key(key, (4, 5, 6))
+    whole = [slice(0, extent) for extent in selection.shape]
+    assert len(list(longest_runs(own_ranges(selection, whole), (4, 5, 6)))) == count
+
+
+@given(st.data())
+def test_a_part_of_a_selection(data):
+    shape = (4, 5, 6)
+    key = tuple(data.draw(st.one_of(st.integers(0, n - 1), st.slices(n))) for n in shape)
+    numbers = np.arange(120).reshape(shape)
+    selection = Selection.from_key(key, shape)
+    part = [slice(*sorted((data.draw(st.integers(0, n)), n))) for n in selection.shape]
+    ranges = own_ranges(selection, part)
+    found = numbers[np.ix_(*map(list, ranges))]
+    wanted = np.asarray(numbers[key])[tuple(part)]
+    assert np.array_equal(found.reshape(wanted.shape), wanted)

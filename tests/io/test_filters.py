@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.chunked import Packer, check_filters
-from pencils.io.create import lay_out, place_chunks
+from pencils.io.create import Packer, check_filters, lay_out, place_chunks
 from pencils.io.file_info import DatasetInfo
 from pencils.io.objects import read_part
 
@@ -21,7 +20,6 @@ def entry(dtype="f8", chunks=(4, 3)):
 
 def contents(filters, **options):
     """Describe a file that holds one field."""
-    chunking = SimpleNamespace(compression=filters)
     given = {
         "values": {},
         "scales": {},
@@ -33,7 +31,7 @@ def contents(filters, **options):
         "summed": False,
     }
     return SimpleNamespace(
-        entries=[entry()], fields=["g/u"], chunking=chunking, **(given | options)
+        entries=[entry()], fields=["g/u"], compression=filters, **(given | options)
     )
 
 

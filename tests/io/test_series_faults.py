@@ -14,8 +14,8 @@ from pencils.comm.file import SharedFile
 from pencils.errors import CheckpointError
 from pencils.io import manifest, series_file, writers
 from pencils.io import series as appending
-from pencils.io.chunks import chunk_in_order
 from pencils.io.commit import WriterLock
+from pencils.io.slabs import chunk_in_order
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -94,7 +94,7 @@ def test_one_rank_without_memory(lab, mpi_tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         if lab.comm.rank == 0:
-            patch.setattr(writers, "write_points", fail)
+            patch.setattr(appending, "write_part", fail)
         assert lab.raised(series.append, 1, {"u": u})[0] is MemoryError
     assert len(series) == 1
     series.append(1, {"u": u})

@@ -1,13 +1,117 @@
-"""Slabs: one run of bytes per rank, played for all ranks in one process."""
+"""Slabs and chunks: where they begin and end, and how ranks share them, in one process."""
 
 from itertools import product
 from math import prod
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pencils.io.slabs import is_slab, run_bytes, slab_dimension
-from pencils.layout import build_layout
+from pencils.io.slabs import (
+    GOOD_BYTES,
+    MOST_BYTES,
+    choose_chunk,
+    chunk_box,
+    count_chunks,
+    cut_points,
+    enlarge,
+    is_slab,
+    run_bytes,
+    slab_dimension,
+    whole_chunks,
+)
+from pencils.layout import Split, build_layout
+
+SHAPES = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
+
+
+@st.composite
+def grids(draw):
+    shape = draw(SHAPES)
+    return shape, tuple(draw(st.integers(1, n)) for n in shape)
+
+
+@given(grids())
+def test_chunks_cover_every_point_once(case):
+    shape, chunk = case
+    hits = np.zeros(shape, int)
+    for index in np.ndindex(*count_chunks(shape, chunk)):
+        box = chunk_box(index, chunk, shape)
+        assert box.volume > 0
+        hits[box.slices()] += 1
+    assert (hits == 1).all()
+
+
+@given(
+    st.lists(st.integers(1, 3000), min_size=1, max_size=4),
+    st.sampled_from([1, 2, 4, 8, 16, 100, 2**21]),
+)
+def test_the_choice_is_about_as_large_as_is_good(shape, itemsize):
+    chunk = choose_chunk(shape, itemsize)
+    assert all(1 <= extent <= n for extent, n in zip(chunk, shape, strict=True))
+    size = prod(chunk) * itemsize
+    assert size <= max(GOOD_BYTES, itemsize)
+    assert size <= MOST_BYTES
+    if prod(shape) * itemsize > GOOD_BYTES and prod(chunk) > 100:
+        assert size > GOOD_BYTES / 2.1
+    counts = count_chunks(shape, chunk)
+    for n, extent, count in zip(shape, chunk, counts, strict=True):
+        assert count * extent - n < extent  # no chunk lies outside
+
+
+@pytest.mark.parametrize(
+    ("shape", "itemsize", "chunk"),
+    [
+        ((1024, 1024, 1024), 8, (32, 64, 64)),
+        ((100, 100, 100), 4, (50, 50, 100)),
+        ((7, 5, 3), 8, (7, 5, 3)),
+        ((10**9,), 8, (122071,)),
+        ((3, 1), 2**30, (1, 1)),
+    ],
+)
+def test_the_choice_for_some_shapes(shape, itemsize, chunk):
+    assert choose_chunk(shape, itemsize) == chunk
+
+
+@given(grids(), st.integers(0, 10_000))
+def test_blocks_are_whole_chunks(case, most):
+    shape, chunk = case
+    block = enlarge(chunk, shape, most)
+    assert prod(block) <= max(most, prod(chunk))
+    for n, extent, joined in zip(shape, chunk, block, strict=True):
+        assert joined % extent == 0 or joined == n
+        assert joined >= extent
+
+
+@given(
+    st.integers(1, 40), st.integers(1, 12), st.integers(1, 7), st.sampled_from(["first", "ceil"])
+)
+def test_ranks_with_whole_chunks(points, chunk, parts, rule):
+    tiles = Split(-(-points // chunk), parts, rule)
+    table = cut_points(tiles, chunk, points)
+    split = Split.from_bounds(table)
+    assert (split.points, split.parts) == (points, parts)
+    for part in range(parts):
+        lo, hi = tiles.bounds(part)
+        owned = {point // chunk for point in range(*split.bounds(part))}
+        assert owned == set(range(lo, hi))
+    cuts = whole_chunks(split, chunk)
+    assert cuts is not None
+    assert Split.from_bounds(cuts) == tiles
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 7))
+def test_a_cut_through_a_chunk_is_seen(points, chunk, parts):
+    split = Split(points, parts)
+    owners = {}
+    for point in range(points):
+        owners.setdefault(point // chunk, set()).add(split.owner(point))
+    assert (whole_chunks(split, chunk) is None) == any(len(ranks) > 1 for ranks in owners.values())
+
+
+def test_singletons_have_one_chunk_on_the_first_replica():
+    assert whole_chunks(Split(1, 3, "replicated"), 1) == (0, 0, 0, 1)
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (1, 4, 3), (3, 1, 2), (1, 1), (2, 0, 3), (0,), (6,)])
