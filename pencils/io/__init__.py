@@ -2,8 +2,7 @@
 
 May import all folders up to `array`, `distribute` and `transposition`. Only this folder imports
 h5py, and only where it is used, because most ranks never need it. Begin with `save` and `load`;
-`file_info` describes what a file holds, `manifest` how damage is found. Another file format has its
-place in `readers.Format`.
+`file_info` describes what a file holds, `manifest` how damage is found.
 """
 
 from pencils.io.checkpoint_series import CheckpointSeries

@@ -68,7 +68,13 @@ def lay_out(
             values = [store_value(file, *pair, summed=summed) for pair in pairs]
             fields = []
             for entry in contents.entries:
-                made = _make_field(file, entry, contents.compression)
+                filters = contents.compression
+                made = make_chunked(file, entry, filters) if entry.chunks else reserve(file, entry)
+                made.attrs[RESERVED + "components"] = entry.components
+                made.attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
+                made.attrs[RESERVED + "periodic"] = np.array(entry.periodic, np.int8)
+                if entry.boundary:  # netCDF has no attributes of 2-D
+                    made.attrs[RESERVED + "boundary"] = np.ravel(entry.boundary)
                 if summed:
                     mark = np.frombuffer(marks[entry.name], np.uint64)[0]
                     made.attrs[RESERVED + "checksum"] = mark
@@ -198,16 +204,6 @@ def check_filters(entries: Iterable[DatasetInfo], compression: Mapping[str, Any]
 
 def _aligned(align: int) -> dict[str, Any]:
     return {"alignment_threshold": align, "alignment_interval": align}
-
-
-def _make_field(file: Any, entry: DatasetInfo, compression: Mapping[str, Any]) -> Any:
-    made = make_chunked(file, entry, compression) if entry.chunks else reserve(file, entry)
-    made.attrs[RESERVED + "components"] = entry.components
-    made.attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
-    made.attrs[RESERVED + "periodic"] = np.array(entry.periodic, np.int8)
-    if entry.boundary:  # netCDF has no attributes of 2-D
-        made.attrs[RESERVED + "boundary"] = np.ravel(entry.boundary)
-    return made
 
 
 def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> DatasetInfo:
