@@ -398,18 +398,7 @@ def known_extents(grid: Pencil, pencil: Pencil) -> tuple[int, ...]:
 
 
 def label_axes(entry: DatasetInfo, names: Sequence[str], extents: Sequence[int]) -> tuple[str, ...]:
-    """Name the axes of a field for a grid with these coordinates.
-
-    An axis has the name of the coordinates along it, if `extents` has the same number of them.
-    Components, singletons and dimensions of other extents have names of their own.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> velocity = DatasetInfo("u", (3, 8, 1), np.dtype(float), components=1)
-    >>> label_axes(velocity, ("x", "y"), (8, 6))
-    ('component0_3', 'x', 'y_1')
-    """
+    """Name the axes of a field by the coordinates along them, if these have as many `extents`."""
     lead = entry.components or 0
     points = entry.shape[lead:]
     on_grid = entry.components is not None and len(points) == len(names)

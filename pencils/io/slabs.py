@@ -88,17 +88,9 @@ def cut_points(split: Split, chunk: int, points: int) -> tuple[int, ...]:
 
 
 def chunk_in_order(shape: Sequence[int], itemsize: int, limit: int) -> Extents:
-    """Cut an array into chunks that are, one after the other, the array in C order.
+    """Cut an array into chunks of at most `limit` bytes, which follow each other in C order.
 
-    No chunk has more than `limit` bytes. Along the first axis the last chunk may reach beyond the
-    array; along other axes that would leave gaps, so only divisors of their length are taken.
-
-    Examples
-    --------
-    >>> chunk_in_order((4, 6), 8, 100), chunk_in_order((3, 4, 6), 8, 47)
-    ((2, 6), (1, 1, 3))
-    >>> chunk_in_order((7, 6), 8, 200), chunk_in_order((2, 7), 8, 40)
-    ((4, 6), (1, 1))
+    Along the first axis the last one may reach beyond the array; along others that leaves gaps.
     """
     for axis, n in enumerate(shape):
         inner = prod(shape[axis + 1 :]) * itemsize
@@ -262,14 +254,8 @@ class FileMoves:
     """Brings fields to slabs or chunks, and back. All but `prepare` and `close` is *Collective*.
 
     The block is kept for the next field, if that has the same type: of a checkpoint, one field at a
-    time exists twice. Plans are kept for later calls, and pack in memory that all transposes share.
-
-    Parameters
-    ----------
-    direct : bool, optional
-        Whether fields stay if ranks have long runs of the file.
-    copies : bool, optional
-        Whether each field gets a block of its own, which keeps the values.
+    time exists twice. With `direct`, fields stay if ranks have long runs of the file; with `copies`
+    each field gets a block of its own, which keeps the values.
     """
 
     def __init__(self, *, direct: bool = False, copies: bool = False) -> None:
