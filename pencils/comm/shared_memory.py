@@ -11,7 +11,7 @@ import tempfile
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain
 from mmap import mmap
@@ -69,8 +69,8 @@ class SharedPool:
         weakref.finalize(own, window.released.append, (start, size)).atexit = False
         return own
 
-    def allocate_each(self, nbytes: int) -> list[Bytes] | None:
-        """Allocate `nbytes` of this rank, and view those of all, in order. *Collective*.
+    def allocate_each(self, nbytes: int) -> NodeBlocks | None:
+        """Allocate `nbytes` of this rank, and find those of all, in order. *Collective*.
 
         Each rank keeps its block as long as others use it. None on every rank without room.
         """
@@ -79,12 +79,7 @@ class SharedPool:
             return None
         places = np.empty((self._node.size, 3), np.int64)
         self._node.Allgather(np.array([*(self.find(own) or ()), nbytes], np.int64), places)
-        blocks = [
-            np.frombuffer(self.memory(rank, window)[start : start + size], np.uint8)
-            for rank, (window, start, size) in enumerate(places.tolist())
-        ]
-        blocks[self._node.rank] = own  # it holds the memory
-        return blocks
+        return NodeBlocks(self, places.tolist(), {self._node.rank: own})
 
     def allocate_common(self, nbytes: int) -> tuple[Bytes, Bytes] | None:
         """Allocate `nbytes` that all ranks view, in the memory of the first one. *Collective*.
@@ -161,6 +156,27 @@ class SharedPool:
             return None
         self._windows.append(_SharedWindow(memory, node, capacity))
         return len(self._windows) - 1
+
+
+class NodeBlocks(Sequence[Bytes]):
+    """A block of memory of each rank of a node, viewed when it is needed; `views` has known ones.
+
+    The view of the block of this rank holds the memory.
+    """
+
+    def __init__(self, pool: SharedPool, places: list[list[int]], views: dict[int, Bytes]) -> None:
+        self._pool, self._places, self._views = pool, places, views
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, rank: Any) -> Any:
+        found = self._views.get(rank)
+        if found is None:
+            window, start, size = self._places[rank]
+            memory = self._pool.memory(rank, window)[start : start + size]
+            found = self._views[rank] = np.frombuffer(memory, np.uint8)
+        return found
 
 
 class _SharedWindow:

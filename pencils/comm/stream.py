@@ -8,6 +8,7 @@ these are contiguous.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -148,7 +149,7 @@ class _StagingSlots:
 
 
 # Slots in shared memory of every rank on this node, once they were made; None without room.
-_kept_slots = Attribute(list["list[Bytes] | None"])
+_kept_slots = Attribute(list["Sequence[Bytes] | None"])
 
 
 class SlabStream:
@@ -165,7 +166,7 @@ class SlabStream:
     ) -> None:
         self._topology = topology
         self._root = root
-        self._blocks: list[Bytes] | None = None
+        self._blocks: Sequence[Bytes] | None = None
         if through_slots:
             kept = _kept_slots(topology)
             if not kept:

@@ -5,6 +5,8 @@ For exchanges with one message spec whose received blocks are copied, not added.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from pencils.comm import memory
 from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, address, mpi_buffer
@@ -13,7 +15,7 @@ from pencils.comm.mpi import MPI
 from pencils.comm.pack import PackPlan, copy
 
 Strides = tuple[int, ...]
-_Blocks = tuple[list[int], list[int], list[MPI.Datatype]]
+_Blocks: TypeAlias = "tuple[list[int], list[int], list[MPI.Datatype]]"
 
 # Sets of datatypes that a method keeps, one for each set of strides.
 MOST_SETS = 8

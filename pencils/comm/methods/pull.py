@@ -39,7 +39,7 @@ class _StagingBlocks:
     def __init__(self) -> None:
         self.turn = 0  # equal on all ranks between two calls
         self.meet: Callable[[], object] = no_op  # wait for all ranks
-        self.blocks: list[list[Bytes]] = []  # of each rank, by turn; none if there is no room
+        self._blocks: Sequence[Bytes] = ()  # of each rank, for all turns; none without room
         self._made = False
 
     def make(self, topology: Topology) -> bool:
@@ -47,13 +47,16 @@ class _StagingBlocks:
         if not self._made:
             self._made = True
             self.meet = waiting(topology.comm)
-            blocks = topology.shared.allocate_each(TURNS * MOST_STAGED)
-            self.blocks = [np.split(block, TURNS) for block in blocks or ()]
-        return bool(self.blocks)
+            self._blocks = topology.shared.allocate_each(TURNS * MOST_STAGED) or ()
+        return bool(self._blocks)
+
+    def block(self, rank: int, turn: int) -> Bytes:
+        """Return the block of a rank for a turn."""
+        return self._blocks[rank][turn * MOST_STAGED : (turn + 1) * MOST_STAGED]
 
     def clear(self) -> None:
         """Release the blocks."""
-        self.blocks = []
+        self._blocks = ()
 
 
 _staging = Attribute(_StagingBlocks)
@@ -155,7 +158,7 @@ class Pull:
             for block, view in enumerate(plan.views(array)):
                 sender = plan.peers[block] if owner is None else owner
                 start = starts[spec][block] + before * self._ends[sender]
-                pairs.append((plan.window(self.staging.blocks[sender][turn], block, start), view))
+                pairs.append((plan.window(self.staging.block(sender, turn), block, start), view))
         return pairs
 
 
