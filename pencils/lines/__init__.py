@@ -1,4 +1,7 @@
-"""Systems of equations, sums and differences along lines of points, wherever these are cut."""
+"""Systems of equations and differences along lines of points, wherever these are cut.
+
+Begin with `plan`, which chooses between the methods of `methods` and `reduced`.
+"""
 
 from pencils.lines.derivative import CompactDerivative
 from pencils.lines.midpoints import midpoints

@@ -160,7 +160,7 @@ def transposed(lines: Lines, whole: Lines, solver: Solver) -> LineMethod:
     return LineMethod(TRANSPOSED, bind, free)
 
 
-class Shared:
+class SharedLines:
     """Each rank of a node solves some of the lines in the memory of all: nothing is moved.
 
     Its lines are those that it has on a pencil on which lines are whole. Making it is
@@ -284,7 +284,7 @@ class SharedSolve(Bound):
 
     ready = False
 
-    def __init__(self, method: Shared, blocks: Sequence[Array]) -> None:
+    def __init__(self, method: SharedLines, blocks: Sequence[Array]) -> None:
         super().__init__(self._solve_together)
         self._method = method
         self._mine = method.rows(blocks)

@@ -32,13 +32,13 @@ from pencils.lines.methods import (
     LineMethod,
     Lines,
     Run,
-    Shared,
+    SharedLines,
     Solver,
     local,
     transposed,
 )
 from pencils.lines.reduced import Reduced
-from pencils.lines.reduction import Reduction
+from pencils.lines.reduction import ReducedSystem
 from pencils.lines.system import SingularError, System, WholeLines
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, KeptVerb, Plan, PlanKey, kept_agreement, prepare_together
@@ -123,19 +123,19 @@ class LinePlan(Plan[Bound]):
         source: str = "u",
     ) -> None:
         self._lines, self._equations, self._source = lines, equations, source
-        self._shared: Shared | None = None
+        self._shared: SharedLines | None = None
         self._use_shared = self._only_shared = False
         self._other: LineMethod | Reduced | None = None
         self._make_other: Callable[[], LineMethod | Reduced]
         whole = lines.whole
-        reduction: Reduction | None = None
+        reduction: ReducedSystem | None = None
         moved = {id(u): transpose(u, whole.pencil) for u in equations.fields}
         with agreed(lines.pencil.topology.comm, type(self).__name__) as agree:
             system = equations.system(whole, moved)
             solver = _solver(whole, system, pin=pin)
             if method in {AUTO, REDUCED} and not lines.are_whole:
                 reduction = _reduction(lines, equations, system, solver)
-            agree.flag(up=not Shared.fits(lines, whole))
+            agree.flag(up=not SharedLines.fits(lines, whole))
             agree.defer(up=reduction is None)  # all ranks compute the same; processors may differ
         if lines.are_whole:
             self._other, self.method = local(lines, solver.prepare), LOCAL
@@ -153,12 +153,12 @@ class LinePlan(Plan[Bound]):
         super().__init__(lines.pencil.topology, check=check)
 
     def _choose(
-        self, method: str, solver: Solver, reduction: Reduction | None, *, may_share: bool
+        self, method: str, solver: Solver, reduction: ReducedSystem | None, *, may_share: bool
     ) -> None:
         """Choose between the methods for lines that are cut. *Collective*."""
         lines, whole, wraps = self._lines, self._lines.whole, self._equations.periodic
         if method in {AUTO, SHARED} and may_share:
-            self._shared = Shared(lines, whole, solver)
+            self._shared = SharedLines(lines, whole, solver)
             with agreed(lines.pencil.topology.comm, type(self).__name__) as agree:
                 agree.flag(up=self._shared.table is None)
             if agree.flagged:
@@ -213,7 +213,7 @@ class LinePlan(Plan[Bound]):
                 shared.met = decided and self._use_shared
                 if not decided and are_shared != self._use_shared and b.local.size:
                     return None
-            method: LineMethod | Reduced | Shared | None = self._other
+            method: LineMethod | Reduced | SharedLines | None = self._other
             if self._use_shared:
                 method = None if target is None else shared  # ranks make shared fields together
             if method is None:
@@ -265,7 +265,7 @@ class LinePlan(Plan[Bound]):
         return False
 
     def _bound(
-        self, method: LineMethod | Reduced | Shared, b: PencilArray, out: PencilArray
+        self, method: LineMethod | Reduced | SharedLines, b: PencilArray, out: PencilArray
     ) -> Bound:
         """Find the solve of these fields, or bind it, and allocate what it needs; local."""
         key = id(b), id(out), method.name
@@ -370,7 +370,7 @@ class LineVerb(KeptVerb[LinePlan, Prepared]):
 
 def _reduction(
     lines: Lines, equations: Equations, system: System, solver: WholeLines
-) -> Reduction | None:
+) -> ReducedSystem | None:
     """Reduce a system, if it is the same for all lines and all methods find one solution."""
     split = lines.split
     if equations.fields or solver.left_out not in {None, system.points - 1}:
@@ -379,7 +379,7 @@ def _reduction(
         system = system.pinned()
     cuts = [split.bounds(part)[0] for part in range(split.parts)]
     width = max(1, equations.width)  # blocks of one diagonal, too, have tips
-    return Reduction.of(system, [*cuts, system.points], width, equations.reach)
+    return ReducedSystem.of(system, [*cuts, system.points], width, equations.reach)
 
 
 @np.errstate(all="ignore")

@@ -17,7 +17,7 @@ from pencils.comm.reduce import multiply
 from pencils.comm.shared_memory import Buffers
 from pencils.layout.build import change_layout
 from pencils.lines.methods import REDUCED, Bound, Lines, Run, transposed
-from pencils.lines.reduction import Reduction
+from pencils.lines.reduction import ReducedSystem
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Reduced:
 
     name = REDUCED
 
-    def __init__(self, lines: Lines, reduction: Reduction, *, wraps: bool) -> None:
+    def __init__(self, lines: Lines, reduction: ReducedSystem, *, wraps: bool) -> None:
         self._lines, part, wide = lines, lines.part, 2 * reduction.width
         points = [block.points for block in reduction.blocks]
         topology, buffers = lines.pencil.topology, Buffers()

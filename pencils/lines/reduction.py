@@ -45,7 +45,7 @@ _MOST_UNKNOWNS = 1024
 Known: TypeAlias = "tuple[list[Row], Sequence[Pivot], Array]"
 
 
-class Block(NamedTuple):
+class BlockEquations(NamedTuple):
     """The equations of one block.
 
     Given points are numbered ``0 .. points - 1`` in the block; `reach` points before it follow, and
@@ -64,7 +64,7 @@ class Block(NamedTuple):
         return len(self.pivots)
 
 
-class Reduction:
+class ReducedSystem:
     """A system along lines that are cut, reduced to the tips of its blocks.
 
     `cuts` are the first point of each block, and the end of the last one. Unknowns and given points
@@ -89,7 +89,9 @@ class Reduction:
 
     @classmethod
     @np.errstate(all="ignore")
-    def of(cls, system: System, cuts: Sequence[int], width: int, reach: int) -> Reduction | None:
+    def of(
+        cls, system: System, cuts: Sequence[int], width: int, reach: int
+    ) -> ReducedSystem | None:
         """Return the reduction if it is possible and accurate, else None."""
         blocks = [stop - start for start, stop in pairwise(cuts)]
         # Else a given point beside one end of a block could be taken for one beside the other end.
@@ -226,7 +228,7 @@ class Reduction:
 
 def _block(  # noqa: PLR0917
     system: System, start: int, stop: int, width: int, reach: int, known: list[Known]
-) -> Block:
+) -> BlockEquations:
     """Return the equations of the points ``start .. stop - 1``, and add what is not known yet."""
     points = stop - start
     matrix: list[Row] = [{} for _ in range(points)]
@@ -250,7 +252,7 @@ def _block(  # noqa: PLR0917
     # Equations may be of very different size: what counts is what they contribute.
     sizes = np.abs(found[2]) * scales_of(system.matrix[start:stop])
     tips = np.where(sizes < _NEGLIGIBLE * sizes.max(1, keepdims=True), 0, found[2])
-    return Block(found[1], outside, right, tips)
+    return BlockEquations(found[1], outside, right, tips)
 
 
 def _tips(matrix: Sequence[Row], width: int) -> Array:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
 
-from pencils.lines.reduction import Reduction
+from pencils.lines.reduction import ReducedSystem
 from pencils.lines.system import (
     SingularError,
     System,
@@ -114,7 +114,7 @@ cut_systems = (st.integers(0, 99), st.integers(2, 5), st.integers(1, 2), st.inte
 
 def solve_by_blocks(system, cuts, width, reach, b):
     """Play all ranks: arrays of shape ``(lines, points)``."""
-    reduction = Reduction.of(system, cuts, width, reach)
+    reduction = ReducedSystem.of(system, cuts, width, reach)
     if reduction is None:
         return None
     points, blocks = system.points, len(cuts) - 1
@@ -164,18 +164,18 @@ def test_blocks_solve_what_whole_lines_do(  # noqa: PLR0917
 
 def test_blocks_with_the_same_matrix_are_eliminated_once():
     matrix = matrix_of([1, 4, 1], 30)
-    first, second, third = Reduction.of(plain(matrix), [0, 10, 20, 30], 1, 0).blocks
+    first, second, third = ReducedSystem.of(plain(matrix), [0, 10, 20, 30], 1, 0).blocks
     assert first.pivots is second.pivots is third.pivots
     assert first.outside != second.outside
     matrix[15, 15] = 5
-    first, second, third = Reduction.of(plain(matrix), [0, 10, 20, 30], 1, 0).blocks
+    first, second, third = ReducedSystem.of(plain(matrix), [0, 10, 20, 30], 1, 0).blocks
     assert first.pivots is third.pivots is not second.pivots
 
 
 def test_weights_that_decay_are_left_out():
     points, cuts = 512, [0, 128, 256, 384, 512]
-    decays = Reduction.of(plain(matrix_of([1, 4, 1], points)), cuts, 1, 0)
-    spreads = Reduction.of(plain(matrix_of([1, -2, 1], points)), cuts, 1, 0)
+    decays = ReducedSystem.of(plain(matrix_of([1, 4, 1], points)), cuts, 1, 0)
+    spreads = ReducedSystem.of(plain(matrix_of([1, -2, 1], points)), cuts, 1, 0)
     assert decays.near
     assert not spreads.near
     assert np.count_nonzero(decays.blocks[1].tips) < 80
@@ -191,4 +191,4 @@ def test_weights_that_decay_are_left_out():
     ],
 )
 def test_blocks_that_do_not_suit_are_refused(diagonals, cuts):
-    assert Reduction.of(plain(matrix_of(diagonals, cuts[-1])), cuts, 1, 0) is None
+    assert ReducedSystem.of(plain(matrix_of(diagonals, cuts[-1])), cuts, 1, 0) is None

@@ -22,7 +22,7 @@ from tiers import up_to
 from pencils import Pencil, PencilArray, transpose, zeros
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.lines import LineSolver, plan
-from pencils.lines.methods import Shared
+from pencils.lines.methods import SharedLines
 from pencils.lines.plan import METHODS
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -308,7 +308,7 @@ def test_wrong_fields_raise_and_change_nothing(comm):
 
 @one_node
 def test_a_plan_that_one_rank_cannot_make_leaves_no_shared_memory(comm, monkeypatch):
-    class Failing(Shared):
+    class Failing(SharedLines):
         @property
         def table(self):
             if self._topology.rank == comm.size - 1:
@@ -319,7 +319,7 @@ def test_a_plan_that_one_rank_cannot_make_leaves_no_shared_memory(comm, monkeypa
         def table(self, table):
             self._table = table
 
-    monkeypatch.setattr(plan, "Shared", Failing)
+    monkeypatch.setattr(plan, "SharedLines", Failing)
     private = comm.Dup()
     pencil = Pencil(SHAPE, private, decomp=0)
     error = None
