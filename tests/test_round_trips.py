@@ -115,9 +115,9 @@ def test_calls_meet_as_often_as_the_page_says(counted, call):
         found = [name for name in calls if name.comm == comm]
     bare = found.count(BARE)
     counts = len(found) - bare, bare
-    if ON_ONE_NODE and comm.size > 3:
+    if ON_ONE_NODE and comm.size == 4:
         assert counts == LISTED[call], found
-    elif ON_ONE_NODE:  # few ranks cut fewer dimensions
-        assert all(one <= listed + 1 for one, listed in zip(counts, LISTED[call], strict=True)), (
+    elif ON_ONE_NODE:  # others cut other dimensions, and pull what 4 ranks send, or the reverse
+        assert all(one <= listed + 2 for one, listed in zip(counts, LISTED[call], strict=True)), (
             found
         )
