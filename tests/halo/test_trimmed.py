@@ -236,6 +236,9 @@ def test_arithmetic_indices_and_transposes(comm):
     v, before = spread(u.pencil, data[::-1], halo=1), u.padded.copy()
     assert everywhere(comm, holds(2 * u - v, 2 * data - data[::-1]))
     assert everywhere(comm, holds(np.where(u > v, u, v), np.maximum(data, data[::-1])))
+    rows = np.arange(5.0).reshape(5, 1)
+    assert everywhere(comm, holds(u * rows, data * rows))
+    assert np.allclose(u.norm(), np.linalg.norm(data))
     assert (u.sum(), u.max(), u.argmax()) == (data.sum(), data.max(), data.argmax())
     assert everywhere(comm, holds(u.sum(axis=1), data.sum(axis=1, keepdims=True)))
     u += v

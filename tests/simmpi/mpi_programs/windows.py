@@ -279,8 +279,11 @@ def shared(case):
 
 
 def ask(case):
-    """Ask about windows: attributes, group, name, errors."""
-    kind = case.choose("window", ["Allocate", "Create", "Allocate_shared"])
+    """Ask about windows of all kinds: attributes, group, name, errors."""
+    return [asked(case, kind) for kind in ("Allocate", "Create", "Allocate_shared")]
+
+
+def asked(case, kind):
     count = case.integer("count", 0, 3)
     if kind == "Create":
         window = MPI.Win.Create(np.zeros(count) if count else None, 8, comm=case.comm)
@@ -297,7 +300,7 @@ def ask(case):
     result = [
         group.Get_size(),
         group.Get_rank(),
-        [window.group_size, window.group_rank],
+        [window.group_size, window.group_rank, *window.attrs[1:]],
         [window.Get_attr(MPI.WIN_SIZE), window.Get_attr(MPI.WIN_DISP_UNIT)],
         next(name for name in flavors if getattr(MPI, "WIN_" + name) == window.flavor),
         window.Get_attr(key),
