@@ -582,11 +582,6 @@ def _check_placement(placement: str) -> str:
     return placement
 
 
-def keep(pencil: Pencil, key: tuple[Any, ...], value: object) -> None:
-    """Keep in `pencil.kept` what a verb has prepared."""
-    pencil.kept.add(key, value)
-
-
 def keep_in(kept: dict[Any, Any], key: object, value: object) -> None:
     """Keep a value in a dictionary; if there are too many, drop all before it."""
     if len(kept) >= _MOST_KEPT:

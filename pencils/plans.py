@@ -34,7 +34,7 @@ from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Attribute, Topology
 from pencils.errors import ArgumentError
-from pencils.pencil import Pencil, keep
+from pencils.pencil import Pencil
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -291,7 +291,7 @@ def kept_agreement(
     found: PreparedAgreement | None = pencil.kept.get(name)
     if found is None or pencil.topology.freed:
         found = PreparedAgreement(pencil.topology.comm, verb, pencil=pencil, **values)
-        keep(pencil, name, found)
+        pencil.kept.add(name, found)
     return found
 
 

@@ -33,7 +33,6 @@ from pencils.comm.reduce import (
 )
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dims
-from pencils.pencil import keep
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -235,7 +234,7 @@ def reduce_within(
 
     def complete() -> Any:
         if made is not None:
-            keep(u.pencil, key, made)
+            u.pencil.kept.add(key, made)
         total = combined()
         with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
             if start is not NO_VALUE:

@@ -32,7 +32,6 @@ from pencils.array.operands import common_pencil, local_part, signature, topolog
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import dot
 from pencils.errors import ArgumentError
-from pencils.pencil import keep
 
 
 def vdot(u: Any, other: Any) -> Any:
@@ -88,7 +87,7 @@ def vdot(u: Any, other: Any) -> Any:
             idle = None if task.contributes else part[()]
             made = prepare_whole(u, "vdot", same, np.add, part.dtype, result, products, idle)
     if made is not None:
-        keep(u.pencil, name, made)
+        u.pencil.kept.add(name, made)
     return converted(result, combined())
 
 

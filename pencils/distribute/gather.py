@@ -21,7 +21,6 @@ from pencils.errors import ArgumentError
 from pencils.layout import Selection
 from pencils.layout import gather as gather_messages
 from pencils.layout.integers import as_dims, as_rank
-from pencils.pencil import keep
 
 
 @overload
@@ -96,7 +95,7 @@ def gather(
         collect = plan.prepare(u)
         agree(**plan.facts)
     if key_of_plan is not None:
-        keep(u.pencil, key_of_plan, (plan, PreparedAgreement(comm, "gather", **plan.facts)))
+        u.pencil.kept.add(key_of_plan, (plan, PreparedAgreement(comm, "gather", **plan.facts)))
     return collect()
 
 

@@ -35,7 +35,7 @@ from pencils.errors import ArgumentError
 from pencils.layout import Box
 from pencils.layout import scatter as scatter_messages
 from pencils.layout.integers import as_dims, as_rank
-from pencils.pencil import Pencil, keep
+from pencils.pencil import Pencil
 
 T = TypeVar("T")
 
@@ -166,7 +166,7 @@ def scatter(
         agree.carry(np.array([ready[0].told if ready else b""], _TEXT))
     if kept is None and key:
         first = PreparedAgreement(topology.comm, "partition", **facts, pencil=pencil)
-        keep(pencil, key, (first, second))
+        pencil.kept.add(key, (first, second))
     texts = [] if agree.carried is None else agree.carried[:, 0].tolist()
     told = texts[sender] if texts else _TOO_LONG
     if not texts or texts.count(told) < len(texts):
@@ -409,8 +409,8 @@ def _plan_of(
     if key is None or told == _TOO_LONG:
         return _Scatter(pencil, told, *arguments)
     plan: _Scatter = pencil.kept.get((*key, told)) or _Scatter(pencil, told, *arguments)
-    keep(pencil, (*key, told), plan)
-    keep(pencil, (*key, _LAST), plan)
+    pencil.kept.add((*key, told), plan)
+    pencil.kept.add((*key, _LAST), plan)
     return plan
 
 

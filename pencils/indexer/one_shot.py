@@ -35,7 +35,6 @@ from pencils.comm.topology import Attribute, Topology
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
 from pencils.indexer.points import PointIndexer, check_components
 from pencils.indexer.requests import PointColumns, points_on
-from pencils.pencil import keep
 
 T = TypeVar("T")
 # Flags, and a function that completes the call, given those of all ranks.
@@ -79,7 +78,7 @@ class Once:
             except Exception:
                 with agreement.block():
                     raise
-            keep(u.pencil, (verb, u.kind), kept)
+            u.pencil.kept.add((verb, u.kind), kept)
         self._agreement, self._form, self._staging = kept
         self._coords: list[Ints] = []
         self._plan: PointIndexer | None = None
@@ -191,7 +190,7 @@ class Once:
         if found is None:
             found = self._new_agreement(**values)
             if complex not in map(type, values.values()):  # of which there may be many
-                keep(self._u.pencil, key, found)
+                self._u.pencil.kept.add(key, found)
         self._agreement = found
 
     def _new_agreement(self, **values: object) -> PreparedAgreement:

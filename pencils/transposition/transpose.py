@@ -27,7 +27,7 @@ from pencils.comm.agree import DEFERRED, PreparedAgreement, agreed
 from pencils.comm.exchange import AUTO
 from pencils.comm.topology import Topology
 from pencils.layout.integers import as_dim
-from pencils.pencil import Pencil, keep
+from pencils.pencil import Pencil
 from pencils.plans import (
     Agreement,
     KeptCall,
@@ -131,11 +131,8 @@ class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
         """Keep the plan for other fields of this kind."""
         u, pencil, _ = self._given
         if u.pencil.topology is self.topology and self.key is not None:
-            keep(
-                u.pencil,
-                ("transpose", pencil, u.kind),
-                _TransposeCall(self.topology, pencil, self.key),
-            )
+            call = _TransposeCall(self.topology, pencil, self.key)
+            u.pencil.kept.add(("transpose", pencil, u.kind), call)
 
 
 class _TransposeCall(KeptCall[Transposition]):
