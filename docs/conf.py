@@ -1,10 +1,13 @@
 """Sphinx configuration: MyST pages, numpydoc docstrings."""
 
+import inspect
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pencils
+from pencils.functions import FUNCTIONS
 
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -31,6 +34,13 @@ autodoc_typehints = "none"  # numpydoc's Parameters sections say it better
 autosummary_generate = True
 numpydoc_show_class_members = False
 numpydoc_validation_checks = {"PR02"}  # a documented parameter that does not exist
+
+# NumPy checks the arguments of its functions; ours pass on as `options` what they do not read.
+for known, function in FUNCTIONS.items():
+    named = "options" in inspect.signature(function).parameters
+    if named and "**options" not in (function.__doc__ or ""):
+        with suppress(ValueError):  # some functions of NumPy have no signature
+            function.__signature__ = inspect.signature(known)
 
 if "READTHEDOCS" in os.environ:  # elsewhere the build stays offline
     extensions.append("sphinx.ext.intersphinx")

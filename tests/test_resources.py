@@ -69,7 +69,7 @@ def windows_of(comm):
     pools = [topology.shared, *(pool for _, pool in topology.groups.values())]
     for pool in pools:
         pool._slots.clear()  # what was allocated for the next plans
-    staged = pull._staging(topology).blocks  # of the communicator, for all its plans
+    staged = pull._staging(topology)._blocks  # of the communicator, for all its plans
     windows = [window for pool in pools for window in pool._windows]
     used = 0
     for window in windows:
