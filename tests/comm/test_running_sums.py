@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from test_line_program import DTYPES, random_numbers, strided
 
 from pencils.comm import pack
-from pencils.comm.scan import prepare_running_sums
+from pencils.functions.scans import prepare_running_sums
 
 implementations = pytest.mark.parametrize("name", pack.available())
 SHARED_CACHE = 2**40  # bytes that would not stay in any cache
