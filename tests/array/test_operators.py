@@ -257,7 +257,8 @@ def test_results_of_checked_operands_are_in_the_pool(grid):
     before = pencils.memory().live
     results = [u * wall, wall - u, u + b, u * a, np.hypot(b, u), u / np.float32(3), u > wall]
     taken = pencils.memory().live - before
-    assert taken >= (len(results) - 1) * u.local.nbytes
+    pooled = u.local.nbytes >= pool.LEAST  # NumPy allocates small blocks
+    assert taken >= pooled * (len(results) - 1) * u.local.nbytes
     for result, values in zip(
         results[:5], [a * b, b - a, a + b, a * a, np.hypot(b, a)], strict=True
     ):
