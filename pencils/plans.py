@@ -13,6 +13,10 @@ A call of a plan goes through the same steps everywhere::
 
 A subclass provides `_describe` and `_release`, and passes `Plan._prepare` a function that checks
 its arguments and prepares the call.
+
+These are kept: plans of verbs, for each communicator (`kept_plans`), equal on all ranks, because
+they change after agreements only; `KeptCall`, with the pencil (`Pencil.kept`), where ranks may
+differ; prepared calls of a plan, by the arrays (`Plan._remembered`) or by their addresses.
 """
 
 from __future__ import annotations
@@ -376,7 +380,7 @@ class KeptCall(Generic[F]):
     agreement : PreparedAgreement
         That on these calls.
     waits : bool
-        Whether older exchanges must be complete before.
+        Whether a call may only begin when no older exchange is under way.
     """
 
     __slots__ = ("agreement", "key", "plan", "plans", "topology", "under_way")

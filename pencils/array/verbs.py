@@ -115,7 +115,7 @@ def accumulate_halo(u: Field, *, corners: bool = True) -> None:
     >>> u.sum() / u.pencil.size  # each rank had two ghosts
     np.float64(6.0)
     """
-    provided("prepare_kept")("accumulate_halo", [u], corners=corners).finish()
+    provided("prepare_kept")("accumulate_halo", [u], corners=corners).run_agreed()
 
 
 def fill_boundary(

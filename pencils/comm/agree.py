@@ -1,7 +1,8 @@
 """All ranks agree before a collective starts, or all of them raise the same error.
 
-Every agreement is the same collective with rows of 64 bytes of the same form, so that ranks that
-call different verbs meet in it, too, and find that they differ.
+Every agreement is the same collective with rows of 64 bytes of the same form (of many ranks, with
+digests of them only), so that ranks that call different verbs meet in it, too, and find that they
+differ.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         self.flagged = up
 
     def defer(self, *, up: bool) -> None:
-        """Set a second flag, as that setup is needed; `deferred` has the result after the block."""
+        """Set a second flag, OR-reduced as the first; in `pencils.plans`, that setup is needed."""
         self.deferred = up
 
     def carry(self, value: NDArray[Any]) -> None:

@@ -170,8 +170,8 @@ class Exchange:
 class PreparedExchange:
     """An exchange for given arrays; runs any number of times.
 
-    A call that all ranks agree on reserves and packs before the agreement, and finishes after it;
-    any other call runs, or starts.
+    A call that all ranks agree on reserves and packs before the agreement, and does the rest after
+    it by `run_agreed`; any other call runs, or starts.
 
     `own` are the targets and sources of blocks that stay on this rank, `prepared` has a method for
     each chunk, `times` is the number of arrays of each spec. `aliased`: some target shares memory
@@ -228,7 +228,7 @@ class PreparedExchange:
             self.exchange.topology.complete()
         self.move()
 
-    finish = run
+    run_agreed = run  # a `PreparedPull` packs when it runs, but not here
 
     def move(self) -> None:
         """Move the data; the caller has completed older exchanges if needed. *Collective*."""

@@ -55,7 +55,10 @@ class Attribute(Generic[V]):
 
 
 class Topology:
-    """The private communicators of one communicator of the user; making them is *Collective*."""
+    """The private communicators of one communicator of the user, and what is kept with them.
+
+    No topology in the sense of MPI. Making one is *Collective*.
+    """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         # Split, unlike Dup, leaves Cartesian structure, info and attributes of the user behind.

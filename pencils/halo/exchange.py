@@ -195,7 +195,7 @@ class HaloExchange(Plan[PreparedHalo]):
             if flags:  # some ranks have to make something
                 self.set_up(FILL)
                 found = self._prepare_fields("__call__", fields, FILL)
-        found.finish()
+        found.run_agreed()
 
     def start(self, *fields: PencilArray) -> Handle[None]:
         """Start filling the ghosts, and return before it is done. *Collective*.
@@ -229,7 +229,7 @@ class HaloExchange(Plan[PreparedHalo]):
         PencilMismatchError, ArgumentError, TypeError
             As a call.
         """
-        self._prepare_fields("accumulate", fields, ADD).finish()
+        self._prepare_fields("accumulate", fields, ADD).run_agreed()
 
     def off_node(self) -> Traffic:
         """Count what all ranks send to other nodes in a call. *Collective*.

@@ -133,7 +133,7 @@ class _HaloCall(KeptCall[_KeptPlans]):
         if pulled is None or current.recorder is not None:
             found = self.prepare(fields, corners)
             if found is not None:
-                found.finish()
+                found.run_agreed()
             return found is not None
         if not self._fits(corners):
             return False
@@ -145,7 +145,7 @@ class _HaloCall(KeptCall[_KeptPlans]):
             raise
         flags = self._meet(None, self._flags)
         if flags & DEFERRED:
-            _Halos(self._verb, fields, corners=corners).prepared(flags).finish()
+            _Halos(self._verb, fields, corners=corners).prepared(flags).run_agreed()
             return True
         pulled.staging.turn = 1 - turn
         pulled.pulls[turn]()
@@ -219,7 +219,7 @@ def exchange_halo(u: PencilArray, *, corners: bool) -> None:
     if call is not None:
         setattr(u, _SLOT, call)
     if call is None or not call.run(u, call.corners):
-        _Halos("exchange_halo", [u], corners=corners).prepared().finish()
+        _Halos("exchange_halo", [u], corners=corners).prepared().run_agreed()
 
 
 def _find_call(verb: str, given: Any, *, corners: bool) -> _HaloCall | None:
@@ -271,7 +271,7 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     """
     call = _kept_call("exchange_halos", fields, corners=corners)
     if call is None or not call.run(fields, corners):
-        _Halos("exchange_halos", fields, corners=corners).prepared().finish()
+        _Halos("exchange_halos", fields, corners=corners).prepared().run_agreed()
 
 
 def prepare_kept(verb: str, fields: Sequence[PencilArray], *, corners: bool) -> PreparedHalo:

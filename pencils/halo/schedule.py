@@ -77,7 +77,7 @@ class HaloByPhases:
         self._first.move()
         self._after_first()
 
-    finish = run
+    run_agreed = run
 
     def start(self, result: None) -> Handle[None]:
         """Start the first phase; the others follow when it is complete. *Collective*."""

@@ -1,4 +1,4 @@
-"""How a file takes its name: it is locked, made under another name, and renamed when it is whole.
+"""How a file takes its name: made under another one, renamed when it is whole; locks of writers.
 
 A lock is `flock` on a hidden file beside the one that is written. It is not on that file itself,
 because other files take its name, and because HDF5 locks each file that it opens by `flock`, so

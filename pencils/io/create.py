@@ -1,4 +1,4 @@
-"""Make HDF5 files with room for fields, whose bytes come afterwards, from all ranks: on rank 0."""
+"""Make HDF5 files with room for fields, on rank 0; filter chunks, on all ranks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def lay_out(
     Chunks get room later, by `place_chunks`. The offsets are where `note_complete` writes, or None.
     """
     # Random numbers, by which their places in the file are found: h5py does not tell these, and to
-    # open the file again by it in `seal` makes a small save take a seventh longer. By the field of
+    # open the file again by it at the end makes a small save take a seventh longer. By the field of
     # a checksum; the empty name is for the note that the file is complete.
     names = ["", *(contents.fields if contents.summed else ())]
     marks = {name: secrets.token_bytes(8) for name in names}

@@ -14,8 +14,8 @@ The *manifest* lists the fields, values and coordinates with their types, shapes
 also holds the sum of the digests of all other bytes that HDF5 has written. The extents outside this
 sum are data that have checksums, and older records.
 
-A file in use is changed in this order, so that a process that is killed leaves the old state or the
-new one:
+`save` only calls `seal_new`; the rest is for files that grow or are corrected. A file in use is
+changed in this order, so that a process that is killed leaves the old state or the new one:
 
 1. New bytes and the new record are written where the old state has no bytes; then `os.fsync`.
 2. One write of eight bytes makes the superblock refer to the new record; then `os.fsync`.

@@ -226,10 +226,11 @@ class FilePlan(Freeable):
             self.there = pencil.with_(decomp=tiles.decomp, order=order, **options)
         else:
             self.there = pencil.with_(decomp=slab_dimension(u.extent.shape), order=order)
+        # Calls do not check: the caller agrees on the memory, together with what else needs some.
         self.plan = Transposition.for_spec(
             *((self.there, pencil) if back else (pencil, self.there)),
             FieldSpec.of(u),
-            AUTO,  # prepared by the caller, together with what else needs memory
+            AUTO,
             buffers=plan_buffers(pencil.topology),
             max_buffer_bytes=STAGING_BYTES,
         )
@@ -269,7 +270,7 @@ class FileMoves:
 
         The first ones that move by one plan are then ready: a call that finds the plan, because an
         earlier one has made it, needs no agreement of its own about the memory for these fields.
-        The agreement is deferred if the plan is missing on a rank: no field is ready then.
+        The agreement is deferred if the plan is missing: no field is ready then.
         """
         self._agree, first = agree, None
         for u, extents in fields:

@@ -67,7 +67,7 @@ class HDF5Writer:
 
     def _begin(self, path: str, contents: Contents) -> tuple[Any, ...]:
         """Lay out the file under its temporary name, on rank 0; return what others are to know."""
-        from pencils.io import create  # of all ranks, only this one needs h5py
+        from pencils.io import create  # without compression only this rank needs h5py
 
         with system("save", path):
             target = Path(os.path.realpath(path))

@@ -227,7 +227,7 @@ class Transposition(Plan[Move]):
             if found is not None:
                 move, target = found
                 unset_ghosts([target])
-                move.finish()
+                move.run_agreed()
                 return cast("PencilArray", target)
             self.moves.set_up(1)  # other ranks need it
         elif not self._check:
@@ -251,8 +251,8 @@ class Transposition(Plan[Move]):
     ) -> tuple[Move, PencilArray | None] | None:
         """Check and pack one field, and agree on this with all ranks. *Collective*.
 
-        Nothing is missing on this rank. It returns None if that is so on another one. `new` makes
-        the output if there is none.
+        This rank needs no setup; the result is None if another one does. `new` makes the output if
+        there is none.
         """
         error = None
         try:  # as `attempt` does, but without another call
@@ -381,7 +381,7 @@ class Transposition(Plan[Move]):
     def _move(self, call: str, us: Fields, outs: Fields | None) -> list[PencilArray]:
         bound, targets = self._prepare_fields(call, us, outs)
         if self._check:
-            bound.finish()
+            bound.run_agreed()
         else:
             bound.run()
         return cast("list[PencilArray]", targets)

@@ -85,7 +85,7 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
     else:
         move, target = call.prepare(u, out)
     unset_ghosts([target])
-    move.finish()
+    move.run_agreed()
     return target
 
 
@@ -140,6 +140,7 @@ class _TransposeCall(KeptCall[Transposition]):
 
     def __init__(self, topology: Topology, target: Pencil, key: PlanKey) -> None:
         plan: Transposition = kept_plans(topology)[key]
+        # As `_Transpose.signature` records them: ranks that take either way meet.
         values = {"source": plan.source, "target": target, **plan.spec.signature}
         agreement = PreparedAgreement(topology.comm, "transpose", None, **values)
         super().__init__(topology, key, agreement, waits=plan.moves.pull is not None)

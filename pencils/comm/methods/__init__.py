@@ -6,7 +6,8 @@ from pencils.comm.methods.messages import Messages
 from pencils.comm.methods.method import Method
 from pencils.comm.methods.shared import Hybrid, Shared
 
-# The only table of names. "auto" is no method: `pencils.comm.exchange` chooses one.
+# The names that users may pass. "auto" is none of them: `pencils.comm.exchange` chooses one. Nor is
+# "pull", which takes all ranks to meet: transposes and halos try it first.
 METHODS: dict[str, type[Method]] = {
     method.name: method for method in (Shared, Hybrid, Gathered, Messages, Alltoallw)
 }

@@ -206,7 +206,7 @@ class PreparedPull:
             topology.complete()
         self.pack()
         timed("wait", self.staging.meet)
-        self.finish()
+        self.run_agreed()
 
     def run_open(self) -> None:
         """Run; no rank reads the sources afterwards. *Collective*."""
@@ -222,13 +222,13 @@ class PreparedPull:
     ) -> Handle[T]:
         """Move the data: there is nothing to wait for. *Collective*."""
         if agreed:
-            self.finish()
+            self.run_agreed()
         else:
             self.run()
         after()
         return Handle.completed(result)
 
-    def finish(self) -> None:
+    def run_agreed(self) -> None:
         """Copy what this rank receives, after all ranks have packed and met; local."""
         turn = self.staging.turn
         self.staging.turn = 1 - turn
