@@ -20,7 +20,7 @@ from mpi_helpers import (
     spread,
 )
 
-from pencils import Pencil, PencilArray, gather, partition
+from pencils import Pencil, PencilArray, gather, partition, zeros
 from pencils.comm import stream
 from pencils.errors import ArgumentError, RankDisagreementError
 
@@ -269,3 +269,12 @@ def test_no_room_on_root(comm):
 
 def test_what_is_no_field(comm):
     raise_together(comm, TypeError, "PencilArray, not ndarray", call=lambda: gather(np.ones(3)))
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_one_rank_may_name_the_root_in_another_way(comm):
+    pencil = Pencil((4, 3 * comm.size), comm, decomp=1)
+    u = zeros(pencil)
+    for _ in range(2):
+        found = gather(u, 0 if comm.rank else [0])
+        assert (found is None) == (comm.rank > 0)

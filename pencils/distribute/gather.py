@@ -94,7 +94,8 @@ def gather(
         plan = _Gather(u, receiver, selection, axes)
         collect = plan.prepare(u)
         agree(**plan.facts)
-    if key_of_plan is not None:
+    if key_of_plan is not None:  # the root may have been given as a list
+        key_of_plan = "gather", receiver, *key_of_plan[2:]
         u.pencil.kept.add(key_of_plan, (plan, PreparedAgreement(comm, "gather", **plan.facts)))
     return collect()
 

@@ -45,7 +45,8 @@ class RootSlabs:
         itemsize: int,
         contiguous: bool,
     ) -> None:
-        self.topology, self.root, self._ranks = topology, root, ranks
+        self.topology, self.root = topology, root
+        self._takes_part = topology.rank in ranks
         self.others = [rank for rank in ranks if rank != root]
         self._lead, self._layout, self._itemsize = lead, layout, itemsize
         self._shape = shape = lead + layout.shape
@@ -125,8 +126,8 @@ class RootSlabs:
         array = block if whole is None else whole
         found = self._rooms.get(array.strides)
         if found is None:
-            mine = self._ranks if rank in self._ranks else ()
-            place = (array, self.others) if on_root else (array, mine and [rank], self.own.start)
+            mine = [rank] if self._takes_part else []
+            place = (array, self.others) if on_root else (array, mine, self.own.start)
             found = self._rooms[array.strides] = self.room(*place)
         room = SlabRoom.of(*found)
 
@@ -137,7 +138,7 @@ class RootSlabs:
                     slabs.send(peer, array[key])
                 else:
                     slabs.recv(peer, array[key], array.nbytes)
-            if whole is not None and rank in self._ranks:
+            if whole is not None and self._takes_part:
                 here = whole[self.own.slices()]
                 target, source = (here, block) if to_root else (block, here)
                 copy_now(target, source, array.nbytes if to_root else block.nbytes)
@@ -152,7 +153,7 @@ class RootSlabs:
             # The first slabs of all ranks, then the second ones: ranks work at the same time.
             first = sorted(self.others, key=lambda other: (other <= root, other))
             yield from in_turn(self._steps_of(other, other, None) for other in first)
-        elif rank in self._ranks:
+        elif self._takes_part:
             yield from self._steps_of(rank, root, self.own.start)
 
     def _steps_of(self, rank: int, peer: int, origin: tuple[int, ...] | None) -> Iterator[Step]:

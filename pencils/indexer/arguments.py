@@ -61,7 +61,7 @@ class Ragged(NamedTuple):
     def replaced(self, targets: Ints, written: Ragged) -> Ragged:
         """Replace row ``targets[i]`` by row ``i`` of `written`; the last one is kept."""
         origin = np.arange(len(self.counts))
-        rows, writers = last_of_each(targets)
+        rows, writers = last_of_each(targets, len(origin))
         origin[rows] = len(origin) + writers
         return Ragged.joined([self, written], self.values.dtype).pick(origin)
 

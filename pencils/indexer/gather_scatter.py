@@ -247,7 +247,7 @@ class GatherScatter:
     @cached_property
     def last_writers(self) -> tuple[Ints, Ints]:
         """Own rows that are requested, and the number in `requested` of the last one of each."""
-        return last_of_each(self.requested)
+        return last_of_each(self.requested, self.rows)
 
     @property
     def places(self) -> Ints:

@@ -86,12 +86,14 @@ def interpolate(
     if not isinstance(field, PencilArray):
         with agreed(topology_among(u).comm, "interpolate"):
             check_type("u", u, PencilArray)
+    cells: Cells | None = None
     add_up: Callable[[Array], Array]
 
-    def read(agree: Record) -> list[Ints]:
-        nonlocal add_up
-        cells = Cells.read(agree, points, u.extent.layout, u.singletons, fill_value)
-        add_up = cells.adder(u.dtype, u.components, out)
+    def read(agree: Record) -> list[Ints]:  # twice where a plan has to be made
+        nonlocal cells, add_up
+        if cells is None:
+            cells = Cells.read(agree, points, u.extent.layout, u.singletons, fill_value)
+            add_up = cells.adder(u.dtype, u.components, out)
         return cells.coords
 
     corners = Once("interpolate", u).take(read, None)

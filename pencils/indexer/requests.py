@@ -24,6 +24,9 @@ from pencils.errors import ArgumentError
 from pencils.layout import Layout
 from pencils.layout.split import Split
 
+# Rows for each request up to which a table of all rows is faster than sorting.
+_DENSE = 4
+
 
 class Segments(NamedTuple):
     """Rows in a buffer: ``bounds[i] .. bounds[i + 1] - 1`` belong to rank ``peers[i]``."""
@@ -88,8 +91,13 @@ def inverse(order: Ints) -> Ints:
     return places
 
 
-def last_of_each(targets: Ints) -> tuple[Ints, Ints]:
-    """Return the rising targets that are written, and the last write to each."""
+def last_of_each(targets: Ints, size: int) -> tuple[Ints, Ints]:
+    """Return the rising targets that are written, of `size`, and the last write to each."""
+    if size <= _DENSE * len(targets):  # faster than to sort
+        last = np.full(size, -1)
+        np.maximum.at(last, targets, np.arange(len(targets)))
+        written = np.flatnonzero(last >= 0)
+        return written, last[written]
     written, back = np.unique(targets[::-1], return_index=True)
     return written, len(targets) - 1 - back
 

@@ -2,7 +2,7 @@
 
 A *column* is a dataset with an unlimited time axis: of a field or a selection of one, of a value,
 of times, of checksums. A chunk holds one snapshot of a field or a part of it. To append, h5py
-extends the datasets in memory, as `pencils.io.manifest.SealedFile` describes. HDF5 allocates the
+extends the datasets in memory, as `pencils.io.manifest` describes. HDF5 allocates the
 new chunks at once and returns their addresses, where all ranks write the points. Then h5py writes
 the values, the time among them, and the file is brought to its next state.
 """

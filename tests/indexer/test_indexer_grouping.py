@@ -88,7 +88,7 @@ def test_playing_all_ranks_of_a_put(world):
     after = np.zeros(world.size, int)
     for rank in range(len(plans)):
         section = after[world.cuts[rank] : world.cuts[rank + 1]]
-        rows, writers = last_of_each(send(asked, segments, rank))
+        rows, writers = last_of_each(send(asked, segments, rank), len(section))
         section[rows] = send(leaving, segments, rank)[writers]
     assert (after == put(np.zeros(world.size, int), world.written, values)).all()
 

@@ -309,6 +309,7 @@ def _as_rows(path: Path, entry: Any, chains: Sequence[Sequence[Pencil]]) -> list
         rows = [Row(tuple(grid), int(step), method, float(t)) for grid, step, method, t in entry]
     except (TypeError, ValueError) as error:
         raise ArgumentError(_NOT_OURS.format(path)) from error
+    rows = [row for row in rows if row.method != "alltoallv"]  # of older versions
     steps = [(chain[step].grid, step) for chain in chains for step in range(len(chain) - 1)]
     each = len(rows) // len(steps)
     expected = [step for step in steps for _ in range(each)]
