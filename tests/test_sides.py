@@ -285,3 +285,14 @@ def test_another_communicator_on_one_rank(comm, subset):
             call = partial(mine, pencils.ones(fine))
             raise_together(comm, RankDisagreementError, "disagree on plan", call=call)
         other.free()
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_plans_for_more_bytes_than_can_be_counted_are_made_on_all_ranks(comm):
+    """Fields of such plans raise; where one pencil does not include this rank, too."""
+    shape = (2**30, 2**30)
+    part = comm.Split(0 if comm.rank == 0 else MPI.UNDEFINED)
+    target = Pencil(shape, part) if comm.rank == 0 else None
+    Transposition(Pencil(shape, comm), target, comm=comm).free()
+    if comm.rank == 0:
+        part.Free()

@@ -280,20 +280,25 @@ class Field:
 
     def copy(self) -> Self:
         """Copy of the field, halo included; where it is trimmed, the copy has unset points."""
-        return self.astype(self.dtype)
+        new = self.blank()
+        np.copyto(self._room_in(new), self._padded)
+        return new
 
     def astype(self, dtype: DTypeLike) -> Self:
         """Copy converted to another element type, halo included."""
-        new, frame, has_halo = self.blank(dtype), self._frame, self._padded is not self._local
-        if new.dtype != self.dtype or not has_halo:
-            np.copyto(new.local, self._local, casting="unsafe")
-        if has_halo:
-            room = new.padded
-            if frame.trimmed:
-                room = room[padded_slices(frame.extent.local_shape, frame.halo, frame.halo_room)]
+        new = self.blank(dtype)
+        np.copyto(new.local, self._local, casting="unsafe")
+        if self._padded is not self._local:
             with np.errstate(all="ignore"):  # ghosts may not be set yet
-                np.copyto(room, self._padded, casting="unsafe")
+                np.copyto(self._room_in(new), self._padded, casting="unsafe")
         return new
+
+    def _room_in(self, new: Field) -> Array:
+        """View the points of a field like this one that this one has, too."""
+        frame = self._frame
+        if not frame.trimmed:
+            return new.padded
+        return new.padded[padded_slices(frame.extent.local_shape, frame.halo, frame.halo_room)]
 
     def fill(self, value: object) -> None:
         """Set every own point and every halo point to one `value`."""

@@ -410,7 +410,7 @@ class Operators(Field):
     __abs__ = _unary(np.absolute)
     __invert__ = _unary(np.invert)
 
-    _, __rpow__, _power_in_place = _operators("pow", np.power)
+    __rpow__, _power_in_place = _operators("pow", np.power)[1:]
     _power = _checked(operator.pow, np.power)
 
     def __pow__(self, other: Operand) -> Self:

@@ -6,10 +6,10 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from pencils.comm.agree import agreed
 from pencils.comm.failure import Fault
@@ -61,21 +61,40 @@ def from_root(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
 
 
 def through_root(
-    comm: MPI.Intracomm, describe: Callable[[], S], choose: Callable[[list[S]], list[T]]
+    comm: MPI.Intracomm,
+    describe: Callable[[], S],
+    choose: Callable[[list[S]], Sequence[T]],
 ) -> T:
     """Send what `describe` returns to rank 0, which chooses something for each rank. *Collective*.
 
-    An error of any rank is raised on all.
+    As for `from_root`, all ranks have just agreed on the call. Returns what `choose` returns for
+    this rank. An error of any rank is raised on all.
     """
-    chosen: list[T] | None = None
-    with agreed(comm, "save"):
+    mine: S | _Failed
+    cause: Exception | None = None
+    try:
         mine = describe()
+    except Exception as error:  # noqa: BLE001 - raised on all ranks
+        mine, cause = _Failed(comm.rank, Fault.of(error)), error
     found = comm.gather(mine)
-    with agreed(comm, "save"):
-        if found is not None:
-            chosen = choose(found)
-    share: T = comm.scatter(chosen)
-    return share
+    chosen: Sequence[T | _Failed] | None = None
+    if found is not None:
+        failed = next((one for one in found if isinstance(one, _Failed)), None)
+        try:
+            chosen = [failed] * comm.size if failed else choose(found)
+        except Exception as error:  # noqa: BLE001 - raised on all ranks
+            chosen, cause = [_Failed(0, Fault.of(error))] * comm.size, error
+    share = comm.scatter(chosen)
+    if isinstance(share, _Failed):
+        raise cause if cause and comm.size == 1 else share.fault.error(share.rank) from cause
+    return cast("T", share)
+
+
+class _Failed(NamedTuple):
+    """What a rank sends instead of a result: its error."""
+
+    rank: int
+    fault: Fault
 
 
 def open_regular(path: str) -> int:

@@ -379,6 +379,8 @@ class SeriesFile:
             names = hdf5.list_datasets(file)
             for name in sorted(names, key=lambda one: (one != TIME, one.startswith(_SUMS), one)):
                 self._read_dataset(path, name, file[name])
+            if self._sums.keys() != {name for name, one in self._columns.items() if one.is_field}:
+                raise _rewritten(path)
             extents: list[Extent] = []
             for name, column in self._columns.items():
                 _check_layout(path, file[name], column, len(self.times))
@@ -435,9 +437,13 @@ def _check_layout(path: str, dataset: Any, column: SeriesColumn, count: int) -> 
     early = layout.get_alloc_time() == h5py.h5d.ALLOC_TIME_EARLY
     sound = dataset.chunks == column.chunk and not layout.get_nfilters()
     if not sound or early < column.is_field or dataset.shape[0] != count:
-        raise CheckpointError(
-            f"{path} was rewritten by another tool; it can be read, but not be continued"
-        )
+        raise _rewritten(path)
+
+
+def _rewritten(path: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path} was rewritten by another tool; it can be read, but not be continued"
+    )
 
 
 def _describe_field(

@@ -107,9 +107,10 @@ def equations(
     """
     matrix: list[Row] = []
     right: list[RightSide] = []
+    middles = None if np.ndim(grid) == 0 else (np.asarray(grid)[:-1] + np.asarray(grid)[1:]) / 2
     for number in range(points if unknowns is None else unknowns):
         stencil = stencil_at(number)
-        of_unknowns, of_values = _weights(stencil, derivative, grid, number)
+        of_unknowns, of_values = _weights(stencil, derivative, grid, middles, number)
         near, around = (
             [(number + o) % points for o in each] for each in (stencil.unknowns, stencil.values)
         )
@@ -121,14 +122,14 @@ def equations(
     return System(matrix, right)
 
 
-def _weights(stencil: Stencil, derivative: int, grid: Any, number: int) -> Weights:
+def _weights(
+    stencil: Stencil, derivative: int, grid: Any, middles: Array | None, number: int
+) -> Weights:
     """Find the weights of one equation: of unknowns, and of values."""
-    if np.ndim(grid) == 0:
+    if middles is None:
         of_unknowns, of_values = _exact_weights(stencil, derivative)
         return of_unknowns, [weight / grid**derivative for weight in of_values]
-    places = grid
-    if stencil.staggered:
-        places = (grid[:-1] + grid[1:]) / 2
+    places = middles if stencil.staggered else grid
     middle = places[number]
     near = (places[np.add(stencil.unknowns, number)] - middle).tolist()
     around = (grid[np.add(stencil.values, number)] - middle).tolist()

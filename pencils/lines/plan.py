@@ -334,6 +334,7 @@ class LineVerb(KeptVerb[LinePlan, Prepared]):
         """Check the arguments, and record what ranks must agree on."""
         name, source, u, axis, read = self._arguments
         check_type(source, u, PencilArray)
+        self._spec = FieldSpec.of(u)
         number, lead = as_dim("axis", axis, u.ndim), len(self._spec.components)
         if number < lead:
             raise ArgumentError(

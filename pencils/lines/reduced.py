@@ -50,6 +50,8 @@ class Reduced:
                 fields = [PencilArray.allocated(of_tips.pencil, *lines.spec) for _ in range(2)]
                 self._tips, beside = map(of_tips.block, fields)
                 self._beside = [beside]
+                matrix, whole = np.concatenate(reduction.weights), of_tips.whole
+                matrix = matrix.astype(lines.spec.dtype, copy=False)
         for each in neighbors:
             each.connect(buffers)
         self._halo = neighbors[: reduction.reach > 0]
@@ -58,8 +60,7 @@ class Reduced:
         if reduction.near:
             self._between = near.prepare(self._tips)
         else:
-            matrix = np.concatenate(reduction.weights).astype(lines.spec.dtype)
-            method = transposed(of_tips, of_tips.whole, partial(_prepare_product, matrix))
+            method = transposed(of_tips, whole, partial(_prepare_product, matrix))
             self._free.append(method.free)
             self._between = method.bind(*fields)
 

@@ -248,6 +248,9 @@ class System(NamedTuple):
 
     def infinite(self) -> tuple[int, int | None] | None:
         """Return an equation with entries that are not finite, and its line if lines differ."""
+        every: list[Any] = [entry for row in self.matrix for entry in row.values()]
+        if not any(map(_differs, every)) and np.isfinite(every).all():
+            return None
         for number, row in enumerate(self.matrix):
             for entry in row.values():
                 bad = ~np.isfinite(entry)
@@ -258,6 +261,8 @@ class System(NamedTuple):
     def _scales(self) -> Array:
         """Return the largest entry of each equation, of each line if they differ."""
         scales = scales_of(self.matrix)
+        if not any(map(_differs, scales)):
+            return np.reshape(scales, (-1, 1))
         lines = np.broadcast_shapes((1,), *map(np.shape, scales))
         every = [np.broadcast_to(each, lines) for each in scales]
         return np.array(every).reshape(len(scales), *lines)

@@ -179,8 +179,7 @@ class Transposition(Plan[Move]):
         self._buffers = buffers
         self._nothing = np.empty((*spec.components, *(0,) * sides[0].layout.ndim), spec.dtype)
         self._kind: BlockType | None = None  # of the last source that has passed the checks
-        # Makes an output, if the target pencil includes this process.
-        self._new: Allocate = no_op if self.target is None else allocator(self.target, spec)
+        self._maker: Allocate | None = None  # of outputs, made where ranks agree on errors
         self.moves = Moves(sides, spec, options, topology, buffers)
         self.method = self.moves.method
         self._buffer_fields: tuple[PencilArray, PencilArray] | None = None
@@ -429,6 +428,12 @@ class Transposition(Plan[Move]):
         bound = self.moves.bound([self._block(u)], [self._block(out)])
         bound.reserve()
         return bound
+
+    def _new(self) -> PencilArray | None:
+        """Make an output, if the target pencil includes this process."""
+        if self._maker is None:
+            self._maker = no_op if self.target is None else allocator(self.target, self.spec)
+        return self._maker()
 
     def _block(self, u: PencilArray | None) -> Array:
         """Own block, axes in the memory order of the target."""

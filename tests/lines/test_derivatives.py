@@ -19,7 +19,7 @@ from mpi_helpers import (
 from tiers import up_to
 
 import pencils
-from pencils import Pencil, derivative, zeros
+from pencils import Pencil, PencilArray, derivative, zeros
 from pencils.errors import ArgumentError
 from pencils.lines import CompactDerivative
 from pencils.lines.compact import SCHEMES, equations, taylor_weights
@@ -269,3 +269,14 @@ def test_plans_show_what_they_do(comm):
         assert "periodic, derivative=1, order=6, spacing=0.5" in repr(plan)
     with CompactDerivative(pencil, 0, spacing=np.arange(40.0)) as plan:
         assert "spacing=coordinates " in repr(plan)
+
+
+@SIZES
+def test_fields_of_classes_of_the_user(comm):
+    class Own(PencilArray):
+        pass
+
+    pencil = Pencil((12, 6), comm)
+    u = pencils.random.uniform(pencil, rng=1)
+    found = derivative(Own(pencil, u.local), 0)
+    assert everywhere(comm, np.array_equal(found.local, derivative(u, 0).local))

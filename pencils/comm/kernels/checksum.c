@@ -1,4 +1,4 @@
-/* The checksum of pencils/io/checksum.py: the sum over all words of mix(word + STEP * position). */
+/* The checksum of pencils/io/direct.py: the sum over all words of mix(word + STEP * position). */
 #include "arguments.h"
 
 enum { WORTH_UNLOCKING = 8192 /* bytes; summing fewer takes no longer than the lock */ };

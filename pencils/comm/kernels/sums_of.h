@@ -32,16 +32,15 @@ SUM_INLINE REAL NAMED(number_at)(const char *row, ptrdiff_t at)
 
 /* Where the rows of all terms begin. */
 typedef struct {
-    const char *const *rows, *found[MOST_TERMS], *factors[MOST_TERMS];
+    const char *rows[MOST_TERMS], *factors[MOST_TERMS];
     REAL real[MOST_TERMS], imag[MOST_TERMS];
 } NAMED(Terms);
 
 SUM_INLINE void NAMED(find)(NAMED(Terms) *found, const Term *terms, char *const *bases, int count,
                             int factors, int imag)
 {
-    found->rows = found->found;
     UNROLL for (int i = 0; i < count; i++) {
-        found->found[i] = bases[terms[i].row.base] + terms[i].row.offset;
+        found->rows[i] = bases[terms[i].row.base] + terms[i].row.offset;
         found->real[i] = (REAL)terms[i].weight[0];
         if (imag)
             found->imag[i] = (REAL)terms[i].weight[1];
@@ -116,6 +115,19 @@ SUM_INLINE void NAMED(add_numbers)(char *to, const NAMED(Terms) *found, ptrdiff_
 }
 #undef ROW_AT
 
+/* A loop over vectors of its own for each way to store, so that nothing is asked inside it. */
+#define ADD_VECTORS(condition, store)                                                         \
+    for (; (condition) && at + step <= end; at += step) {                                     \
+        if (fetches == NEARBY)                                                                \
+            PREFETCH_NEAR(ahead->rows[0] + at);                                               \
+        else if (fetches)                                                                     \
+            fetch_ahead(ahead, at);                                                           \
+        NAMED(Vector) sum = NAMED(vector_sum)(found, at, count, factors);                     \
+        if (as_complex)                                                                       \
+            sum += NAMED(other_vector)(found, zeros, at, count, as_complex);                  \
+        store;                                                                                \
+    }
+
 SUM_INLINE void NAMED(add_real)(char *to, const NAMED(Terms) *found, ptrdiff_t bytes,
                                 const Ahead *ahead, int count, int factors, int past, int fetches,
                                 int as_complex)
@@ -133,28 +145,20 @@ SUM_INLINE void NAMED(add_real)(char *to, const NAMED(Terms) *found, ptrdiff_t b
         at = at < bytes ? at : bytes;
         NAMED(add_numbers)(to, found, 0, at, count, factors, as_complex);
     }
-    for (; at + step <= end; at += step) {
-        if (fetches == NEARBY)
-            PREFETCH_NEAR(ahead->rows[0] + at);
-        else if (fetches)
-            fetch_ahead(ahead, at);
-        NAMED(Vector) sum = NAMED(vector_sum)(found, at, count, factors);
-        if (as_complex)
-            sum += NAMED(other_vector)(found, zeros, at, count, as_complex);
-        if (stream)
-            STREAM_VECTOR(to + at, sum);
-        else
-            *(NAMED(Vector) *)(to + at) = sum;
-    }
+    ADD_VECTORS(stream, STREAM_VECTOR(to + at, sum))
+    ADD_VECTORS(1, *(NAMED(Vector) *)(to + at) = sum)
     NAMED(add_numbers)(to, found, at, bytes, count, factors, as_complex);
 }
+#undef ADD_VECTORS
 
 /* ---- one sum with real weights, of rows that are given ---- */
 
 #define WEIGH(count)                                                                          \
     case count:                                                                               \
-        UNROLL for (int i = 0; i < count; i++)                                                \
+        UNROLL for (int i = 0; i < count; i++) {                                              \
+            found.rows[i] = sum->rows[i];                                                     \
             found.real[i] = (REAL)sum->weights[i];                                            \
+        }                                                                                     \
         NAMED(add_real)(sum->target, &found, sum->bytes, &ahead, count, 0, sum->stream,       \
                         NEARBY, sum->as_complex);                                             \
         break;
@@ -163,7 +167,6 @@ static TARGET void NAMED(weigh)(const Weighted *sum)
 {
     NAMED(Terms) found;
     Ahead ahead = {{sum->ahead}, 1};
-    found.rows = sum->rows;
     switch (sum->count) { WEIGH(1) WEIGH(2) WEIGH(3) WEIGH(4) WEIGH(5) WEIGH(6) WEIGH(7) WEIGH(8) }
 }
 #undef WEIGH
