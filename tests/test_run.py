@@ -297,7 +297,7 @@ def test_messages_of_exits_are_printed_and_nothing_is_aborted(program, mpirun, t
 def test_ranks_of_other_hosts_connect_and_those_that_cannot_do_without(mpirun, tmp_path):
     text = """
     import socket
-    from pencils.tools.run import connection
+    from pencils.tools.run import coordinator
     from pencils.tools.run.coordinator import join
 
     def leave(channel):
@@ -310,7 +310,7 @@ def test_ranks_of_other_hosts_connect_and_those_that_cannot_do_without(mpirun, t
         raise OSError
 
     socket.create_connection = refuse
-    connection._CONNECT = 0.2
+    coordinator._CONNECT = 0.2
     leave(join(None))
     print("left")
     """
