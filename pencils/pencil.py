@@ -39,10 +39,11 @@ class Kept(dict[Any, Any]):
     """
 
     def add(self, key: tuple[Any, ...], value: object) -> None:
-        """Keep a value."""
-        alike = [each for each in self if each[0] == key[0]]
-        for each in alike if len(alike) >= _MOST_KEPT else ():
-            del self[each]
+        """Keep a value, or another one for a key that is there."""
+        if key not in self:
+            alike = [each for each in self if each[0] == key[0]]
+            for each in alike if len(alike) >= _MOST_KEPT else ():
+                del self[each]
         self[key] = value
 
     def __str__(self) -> str:

@@ -75,11 +75,11 @@ def gather(
     >>> pencils.gather(u, key=np.s_[1, ::2])
     array([10, 12, 14])
     """
-    key_of_plan, kept = None, None
+    kind, kept = None, None
     if key is Ellipsis and dims is None and isinstance(u, PencilArray):
-        key_of_plan = "gather", root, u.dtype, u.components, u.singletons
+        kind = u.dtype, u.components, u.singletons
         known = type(root) in (int, NoneType) and not u.pencil.topology.freed
-        kept = u.pencil.kept.get(key_of_plan) if known else None
+        kept = u.pencil.kept.get(("gather", root, *kind)) if known else None
     if kept is not None:
         plan, row = kept
         collect, _ = row.attempt(lambda: plan.prepare(u))
@@ -94,9 +94,9 @@ def gather(
         plan = _Gather(u, receiver, selection, axes)
         collect = plan.prepare(u)
         agree(**plan.facts)
-    if key_of_plan is not None:  # the root may have been given as a list
-        key_of_plan = "gather", receiver, *key_of_plan[2:]
-        u.pencil.kept.add(key_of_plan, (plan, PreparedAgreement(comm, "gather", **plan.facts)))
+    if kind is not None:  # by the rank: the root may have been given as a list
+        prepared = PreparedAgreement(comm, "gather", **plan.facts)
+        u.pencil.kept.add(("gather", receiver, *kind), (plan, prepared))
     return collect()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from damage import flip
 
 import pencils
 from pencils.errors import CheckpointError
@@ -36,16 +37,6 @@ def path(mpi_tmp_path, pencil):
     return path
 
 
-def flip(path, name, byte=17, bit=3):
-    with h5py.File(path) as file:
-        at = file[name].id.get_offset() + byte
-    with path.open("r+b") as raw:
-        raw.seek(at)
-        (value,) = raw.read(1)
-        raw.seek(at)
-        raw.write(bytes([value ^ 1 << bit]))
-
-
 def test_a_disk_that_cannot_be_read(comm, mpi_tmp_path, lab, monkeypatch):
     """Not even if zeros were written, which fresh memory may hold, too."""
     path = mpi_tmp_path / "zeros.h5"
@@ -64,7 +55,7 @@ def test_a_disk_that_cannot_be_read(comm, mpi_tmp_path, lab, monkeypatch):
 
 
 def test_a_flipped_bit_in_a_field(path, pencil, lab):
-    lab.on_root(flip, path, "v")
+    lab.on_root(flip, path, "v", 17)
     across = pencil.with_(decomp=2)
     for call in (
         lambda: pencils.load(path, pencil),
@@ -78,8 +69,8 @@ def test_a_flipped_bit_in_a_field(path, pencil, lab):
 
 
 def test_a_flipped_bit_in_a_value(path, pencil, lab):
-    lab.on_root(flip, path, "modes")
-    lab.on_root(flip, path, "u")
+    lab.on_root(flip, path, "modes", 17)
+    lab.on_root(flip, path, "u", 17)
     assert "'modes'" in lab.raised(pencils.load, path, pencil)[1]
     assert "damaged: 'modes', 'u' no" in lab.raised(pencils.verify, path)[1]
     assert list(pencils.load(path, pencil, "v")) == ["v"]
@@ -92,7 +83,7 @@ def write_plain(path):
 
 def test_without_checksums_there_is_nothing_to_verify(path, pencil, lab):
     pencils.save(path, {"u": pencils.ones(pencil), "n": 3}, checksum=False)
-    lab.on_root(flip, path, "u")
+    lab.on_root(flip, path, "u", 17)
     assert pencils.load(path, pencil)["u"].sum() != 120
     lab.refuses(
         CheckpointError,
