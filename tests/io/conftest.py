@@ -154,6 +154,16 @@ def lab(comm):
 
 
 @pytest.fixture
+def path(mpi_tmp_path):
+    return mpi_tmp_path / "a.h5"
+
+
+@pytest.fixture
+def u(comm):
+    return pencils.ones(pencils.Pencil((4, 5), comm))
+
+
+@pytest.fixture
 def memory_path():
     """Make a folder of this process where nothing waits for a disk, if there is such a place."""
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None

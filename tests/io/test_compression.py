@@ -33,11 +33,6 @@ GRIDS = [
 DTYPES = ["f4", ">i4", "c8", "?", "S3", "f8,i2", "g"]
 
 
-@pytest.fixture
-def path(mpi_tmp_path):
-    return mpi_tmp_path / "a.h5"
-
-
 def datasets(lab, path, *facts):
     """Read datasets, and what they say about themselves, by plain h5py on rank 0, for all."""
 

@@ -21,11 +21,6 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 forks = pytest.mark.mpiexec("forks a process")
 
 
-@pytest.fixture
-def u(comm):
-    return pencils.ones(pencils.Pencil((4, 5), comm))
-
-
 def append_again_and_again(path, me, journal):
     """Open, append, close, and write down which snapshots were appended."""
     pencil = pencils.Pencil((4, 5), MPI.COMM_SELF)

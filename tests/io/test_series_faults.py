@@ -20,16 +20,6 @@ from pencils.io.slabs import chunk_in_order
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
-@pytest.fixture
-def path(mpi_tmp_path):
-    return mpi_tmp_path / "a.h5"
-
-
-@pytest.fixture
-def u(comm):
-    return pencils.ones(pencils.Pencil((4, 5), comm))
-
-
 class FullDisk:
     """Takes so many bytes more than a file has, the last of them in a short write."""
 

@@ -27,16 +27,6 @@ KEYS = {
 }
 
 
-@pytest.fixture
-def path(mpi_tmp_path):
-    return mpi_tmp_path / "a.h5"
-
-
-@pytest.fixture
-def u(comm):
-    return pencils.ones(pencils.Pencil((4, 5), comm))
-
-
 def append_all(series, pencil, arrays, times, components=()):
     """Append snapshots of a global array per time, whole and in parts."""
     for time, array in zip(times, arrays, strict=True):
