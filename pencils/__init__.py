@@ -24,6 +24,7 @@ _LAZY = {
     "pencils.distribute.gather": "gather",
     "pencils.distribute.localgrid": "localgrid",
     "pencils.distribute.partition": "partition",
+    "pencils.graph.fused": "fused",
     "pencils.halo": "HaloExchange exchange_halos",
     "pencils.indexer": "GlobalIndexer GlobalMultiIndexer",
     "pencils.io": "CheckpointSeries TimeSeries load open save verify",

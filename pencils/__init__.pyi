@@ -31,6 +31,7 @@ from pencils.comm.progress import progress as progress
 from pencils.distribute.gather import gather as gather
 from pencils.distribute.localgrid import localgrid as localgrid
 from pencils.distribute.partition import partition as partition
+from pencils.graph.fused import fused as fused
 from pencils.halo import HaloExchange as HaloExchange
 from pencils.halo import exchange_halos as exchange_halos
 from pencils.indexer import GlobalIndexer as GlobalIndexer

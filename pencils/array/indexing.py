@@ -162,14 +162,9 @@ def set_section(u: Field, key: Indices | Mask, value: Operand) -> None:
     )
     section: Field = u if whole else get_section(u, cast("Indices", key))
     target = section.local
-    if isinstance(value, Field):
-        part = _field_part(value, section)
-        if not whole and target.size and same_view(part, target):
-            return  # the second half of ``u[key] += 1``, which has written
-    elif type(value) in _REAL and target.dtype.kind in "fc":
-        part = cast("Array", value)
-    else:
-        part = _values_part(u, key, section, _converted(value, u.dtype))
+    part = part_of_value(u, key, section, value)
+    if isinstance(value, Field) and not whole and target.size and same_view(part, target):
+        return  # the second half of ``u[key] += 1``, which has written
     try:
         target[...] = part
     except ValueError:
@@ -183,6 +178,15 @@ def _check_writeable(u: Field) -> None:
         raise ArgumentError(
             "the field is read-only, like the data it views; partition(..., copy=True) copies"
         )
+
+
+def part_of_value(u: Field, key: Indices | Mask, section: Field, value: Operand) -> Any:
+    """Check what is assigned to a section, and return the part for the own block."""
+    if isinstance(value, Field):
+        return _field_part(value, section)
+    if type(value) in _REAL and section.dtype.kind in "fc":
+        return value
+    return _values_part(u, key, section, _converted(value, u.dtype))
 
 
 def _field_part(value: Field, section: Field) -> Array:

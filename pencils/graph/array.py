@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -280,8 +280,8 @@ def _like(value: object, a: Array, dtype: DTypeLike | None = None) -> DataWrappe
     return filled(a.shape, np.asarray(value, a.dtype if dtype is None else dtype))
 
 
-def in_order(outputs: Iterable[Array]) -> list[Array]:
-    """List all nodes that outputs need, each after its inputs.
+def in_order(outputs: Iterable[Array], known: Container[Array] = ()) -> list[Array]:
+    """List all nodes that outputs need, each after its inputs; known ones need none.
 
     Depth first, so that values computed in this order are used, and freed, soon after; the order
     follows from the graph alone, and is the same in every run.
@@ -294,7 +294,8 @@ def in_order(outputs: Iterable[Array]) -> list[Array]:
             if node in found:
                 stack.pop()
                 continue
-            missing = [other for other in node.inputs if other not in found]
+            inputs = () if node in known else node.inputs
+            missing = [other for other in inputs if other not in found]
             if missing:
                 stack.extend(reversed(missing))
             else:

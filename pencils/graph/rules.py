@@ -221,10 +221,11 @@ def selection(x: Any, key: Any) -> Operation:
 
 def conversion(x: Any, dtype: DType) -> Operation:
     """Convert a node to another element type."""
-    return _convert, (x,), {"dtype": dtype}, x.shape, dtype
+    return convert, (x,), {"dtype": dtype}, x.shape, dtype
 
 
-def _convert(x: Any, dtype: DType) -> Any:
+def convert(x: Any, dtype: DType) -> Any:
+    """Convert an array to another element type."""
     return np.asarray(x).astype(dtype, copy=False)
 
 
@@ -239,7 +240,7 @@ _OF_ONE_ARRAY: tuple[Function, ...] = (
     *(np.nansum, np.nanmin, np.nanmax, np.nanmean),
     *(np.roll, np.sort, np.argsort, np.cumsum, np.cumprod),
 )
-_VIEWS: tuple[Function, ...] = (
+VIEWS: tuple[Function, ...] = (
     *(np.reshape, np.transpose, np.squeeze, np.expand_dims, np.broadcast_to, np.swapaxes),
     *(np.moveaxis, np.rollaxis, np.flip, np.flipud, np.fliplr, np.rot90, np.diagonal),
     *(np.atleast_1d, np.atleast_2d, np.atleast_3d),
@@ -247,7 +248,7 @@ _VIEWS: tuple[Function, ...] = (
 RULES: dict[Function, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, elementwise),
     **dict.fromkeys(_OF_ONE_ARRAY, of_one_array),
-    **dict.fromkeys(_VIEWS, view),
+    **dict.fromkeys(VIEWS, view),
     **dict.fromkeys((np.take, np.tensordot), _two_arrays),
     np.einsum: _einsum,
     np.ravel: _ravel,

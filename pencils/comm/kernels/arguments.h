@@ -25,10 +25,12 @@ PyObject *mixed_sum(PyObject *module, PyObject *args);  /* checksum.c */
 
 PyObject *copies(PyObject *module, PyObject *args, PyObject *keywords); /* module.c */
 PyObject *lines(PyObject *module, PyObject *args, PyObject *keywords);  /* lines_module.c */
+PyObject *row_program(PyObject *module, PyObject *args); /* row_program_module.c */
 
 /* Make the types; 0 if they are there. */
 int prepared_set_up(PyObject *module);
 int pool_set_up(PyObject *module);
+int row_program_set_up(PyObject *module);
 
 /* Release Python's lock if that is worth the time; the result is for `lock`. */
 static inline PyThreadState *unlock(int worth) { return worth ? PyEval_SaveThread() : NULL; }

@@ -230,6 +230,9 @@ static PyMethodDef functions[] = {
      "Lines(program, sources, targets, axis, coefficients, bytes, fewest, most, besides=0): a "
      "program for all lines along an axis, executed by calling the result. Buffers have about so "
      "many bytes, and strips at least and at most so many lines."},
+    {"RowProgram", row_program, METH_VARARGS,
+     "RowProgram(shape, arrays, slots, instructions, registers, rows, columns, pitch, first_store): "
+     "see pencils/comm/row_program.py, which makes these lists."},
     {"address", address, METH_O, "address(array): where its first element is."},
     {"available", available, METH_NOARGS, "Names of what this processor can run, best first."},
     {"use", use, METH_O, "use(name): copy, add and sum up by these instructions from now on."},
@@ -274,7 +277,9 @@ static int set_up(PyObject *module)
 {
     nlevels = levels_available(levels);
     level = levels[0];
-    return prepared_set_up(module) < 0 ? -1 : pool_set_up(module);
+    if (prepared_set_up(module) < 0 || pool_set_up(module) < 0)
+        return -1;
+    return row_program_set_up(module);
 }
 
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, (void *)set_up}, {0, NULL}};

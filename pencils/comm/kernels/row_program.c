@@ -1,0 +1,317 @@
+#include "row_program.h"
+
+#include <fenv.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { LINE = 64, EXCEPTIONS = FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW | FE_INVALID };
+
+/* ---- tiles ---- */
+
+typedef struct {
+    const RowProgram *program;
+    char **places;          /* of all slots, at the first element of the tile */
+    ptrdiff_t rows, columns, pitch;
+    int *flags;
+} Tile;
+
+/* Find the operands of an instruction, their steps in a row, and those from a row to the next.
+   Returns whether all rows can be treated as one, the elements between them included. */
+static int find_operands(const Tile *tile, const RowInstruction *instruction, char **places,
+                         ptrdiff_t *steps, ptrdiff_t *ups)
+{
+    const RowProgram *program = tile->program;
+    int last = program->ndim - 1, joined = 1;
+    for (int i = 0; i < instruction->count; i++) {
+        const RowSlot *slot = &program->slots[instruction->slots[i]];
+        places[i] = tile->places[instruction->slots[i]];
+        if (slot->reg >= 0) {
+            steps[i] = slot->item;
+            ups[i] = tile->pitch * slot->item;
+            continue;
+        }
+        steps[i] = slot->strides[last];
+        ups[i] = slot->strides[last - 1];
+        /* Nothing may be written between the rows of an array. */
+        int is_result = i == instruction->count - 1;
+        joined &= ups[i] == tile->pitch * steps[i] && (!is_result || tile->pitch == tile->columns);
+    }
+    return joined;
+}
+
+static void execute(const Tile *tile, const RowInstruction *instruction, int apart)
+{
+    char *places[ROW_OPERANDS];
+    ptrdiff_t steps[ROW_OPERANDS], ups[ROW_OPERANDS];
+    int joined = find_operands(tile, instruction, places, steps, ups);
+    if (joined && (!apart || tile->pitch == tile->columns)) {
+        ptrdiff_t count = (tile->rows - 1) * tile->pitch + tile->columns;
+        instruction->loop(places, &count, steps, instruction->data);
+        return;
+    }
+    for (ptrdiff_t row = 0; row < tile->rows; row++) {
+        char *at[ROW_OPERANDS]; /* loops may change it */
+        for (int i = 0; i < instruction->count; i++)
+            at[i] = places[i] + row * ups[i];
+        instruction->loop(at, &tile->columns, steps, instruction->data);
+    }
+}
+
+/* Take the exceptions that were raised, numbered as NumPy does. */
+static int take_exceptions(void)
+{
+    int raised = fetestexcept(EXCEPTIONS);
+    if (!raised)
+        return 0;
+    feclearexcept(FE_ALL_EXCEPT);
+    return (raised & FE_DIVBYZERO ? 1 : 0) | (raised & FE_OVERFLOW ? 2 : 0)
+           | (raised & FE_UNDERFLOW ? 4 : 0) | (raised & FE_INVALID ? 8 : 0);
+}
+
+/* Elements between the rows are no points of the block: if they may have raised an exception, the
+   tile is executed again row by row, before anything is stored where operands were read. */
+static void run_tile(const Tile *tile)
+{
+    const RowProgram *program = tile->program;
+    int apart = 0;
+    for (int i = 0; i < program->ninstructions; i++) {
+        execute(tile, &program->instructions[i], apart);
+        int raised = i < program->first_store ? take_exceptions() : 0;
+        if (!raised)
+            continue;
+        if (tile->pitch == tile->columns || apart) {
+            tile->flags[i] |= raised;
+            continue;
+        }
+        apart = 1;
+        i = -1;
+    }
+}
+
+static void find_places(const RowProgram *program, char *const *arrays, const ptrdiff_t *index,
+                        char **places)
+{
+    for (int i = 0; i < program->nslots; i++) {
+        const RowSlot *slot = &program->slots[i];
+        if (slot->reg >= 0)
+            continue;
+        places[i] = arrays[slot->array] + slot->offset;
+        for (int d = 0; d < program->ndim; d++)
+            places[i] += index[d] * slot->strides[d];
+    }
+}
+
+static size_t round_up(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
+
+size_t row_program_scratch(const RowProgram *program)
+{
+    size_t places = (size_t)program->nslots * sizeof(char *);
+    return program->registers[program->nregisters] + round_up(places) + LINE;
+}
+
+static ptrdiff_t least(ptrdiff_t one, ptrdiff_t other) { return one < other ? one : other; }
+
+void row_program_run(const RowProgram *program, char *scratch, char *const *arrays,
+                     const ptrdiff_t *low, const ptrdiff_t *high, int *flags)
+{
+    int last = program->ndim - 1;
+    ptrdiff_t index[ROW_DIMS];
+    char *first = (char *)round_up((size_t)(uintptr_t)scratch);
+    Tile tile = {.program = program, .flags = flags};
+    tile.places = (char **)(first + program->registers[program->nregisters]);
+    for (int d = 0; d <= last; d++) {
+        index[d] = low[d];
+        if (low[d] >= high[d])
+            return;
+    }
+    for (int i = 0; i < program->nslots; i++)
+        if (program->slots[i].reg >= 0)
+            tile.places[i] = first + program->registers[program->slots[i].reg];
+    feclearexcept(FE_ALL_EXCEPT);
+    for (;;) {
+        for (index[last - 1] = low[last - 1]; index[last - 1] < high[last - 1];
+             index[last - 1] += program->rows)
+            for (index[last] = low[last]; index[last] < high[last];
+                 index[last] += program->columns) {
+                tile.rows = least(program->rows, high[last - 1] - index[last - 1]);
+                tile.columns = least(program->columns, high[last] - index[last]);
+                tile.pitch = tile.columns == program->shape[last] ? program->pitch : tile.columns;
+                find_places(program, arrays, index, tile.places);
+                run_tile(&tile);
+            }
+        int d = last - 2;
+        for (; d >= 0; d--) {
+            if (++index[d] < high[d])
+                break;
+            index[d] = low[d];
+        }
+        if (d < 0)
+            return;
+    }
+}
+
+/* ---- choices and copies, by the size of elements ---- */
+
+typedef struct { uint64_t parts[2]; } Two;
+typedef struct { uint64_t parts[4]; } Four;
+
+#define SIZES(DO) DO(uint8_t) DO(uint16_t) DO(uint32_t) DO(uint64_t) DO(Two) DO(Four)
+
+#define AT(type, i) (*(const type *)(places[i] + k * steps[i]))
+
+/* `step` of a constant is 0; the compiler makes vectors of the contiguous cases. */
+#define DEFINE_WHERE(type) \
+    static void where_##type(char **places, ptrdiff_t n, const ptrdiff_t *steps) \
+    { \
+        type *out = (type *)places[3]; \
+        const ptrdiff_t size = sizeof(type); \
+        if (steps[0] == 1 && steps[3] == size && steps[1] == size && steps[2] == size) { \
+            const char *chosen = places[0]; \
+            const type *one = (const type *)places[1], *other = (const type *)places[2]; \
+            for (ptrdiff_t k = 0; k < n; k++) { \
+                type a = one[k], b = other[k]; \
+                out[k] = chosen[k] ? a : b; \
+            } \
+            return; \
+        } \
+        for (ptrdiff_t k = 0; k < n; k++) { \
+            type a = AT(type, 1), b = AT(type, 2); \
+            *(type *)(places[3] + k * steps[3]) = AT(char, 0) ? a : b; \
+        } \
+    } \
+    static void copy_##type(char **places, ptrdiff_t n, const ptrdiff_t *steps) \
+    { \
+        for (ptrdiff_t k = 0; k < n; k++) \
+            *(type *)(places[1] + k * steps[1]) = AT(type, 0); \
+    }
+SIZES(DEFINE_WHERE)
+
+#define CASE_WHERE(type) case sizeof(type): where_##type(places, *count, steps); break;
+#define CASE_COPY(type) case sizeof(type): copy_##type(places, *count, steps); break;
+
+void row_where(char **places, const ptrdiff_t *count, const ptrdiff_t *steps, void *data)
+{
+    switch ((uintptr_t)data) {
+        SIZES(CASE_WHERE)
+    }
+}
+
+void row_copy(char **places, const ptrdiff_t *count, const ptrdiff_t *steps, void *data)
+{
+    ptrdiff_t size = (ptrdiff_t)(uintptr_t)data;
+    if (steps[0] == size && steps[1] == size) {
+        memmove(places[1], places[0], (size_t)(*count * size));
+        return;
+    }
+    switch (size) {
+        SIZES(CASE_COPY)
+    }
+}
+
+/* ---- conversions that lose at most digits, as C does them, and NumPy ---- */
+
+typedef uint8_t Bool;
+typedef long double LongDouble;
+
+/* Complex numbers are two of these. */
+#define DEFINE_CAST(from, to) \
+    static void from##_to_##to(char **places, const ptrdiff_t *count, const ptrdiff_t *steps, \
+                               void *unused) \
+    { \
+        (void)unused; \
+        to *out = (to *)places[1]; \
+        if (steps[0] == sizeof(from)) \
+            for (ptrdiff_t k = 0; k < *count; k++) \
+                out[k] = (to)((const from *)places[0])[k]; \
+        else \
+            for (ptrdiff_t k = 0; k < *count; k++) \
+                out[k] = (to)AT(from, 0); \
+    }
+#define DEFINE_TO_COMPLEX(from, to) \
+    static void from##_to_complex_##to(char **places, const ptrdiff_t *count, \
+                                       const ptrdiff_t *steps, void *unused) \
+    { \
+        (void)unused; \
+        to *out = (to *)places[1]; \
+        for (ptrdiff_t k = 0; k < *count; k++) { \
+            out[2 * k] = (to)AT(from, 0); \
+            out[2 * k + 1] = 0; \
+        } \
+    }
+#define DEFINE_OF_COMPLEX(from, to) \
+    static void complex_##from##_to_complex_##to(char **places, const ptrdiff_t *count, \
+                                                 const ptrdiff_t *steps, void *unused) \
+    { \
+        (void)unused; \
+        to *out = (to *)places[1]; \
+        for (ptrdiff_t k = 0; k < *count; k++) { \
+            const from *pair = (const from *)(places[0] + k * steps[0]); \
+            out[2 * k] = (to)pair[0]; \
+            out[2 * k + 1] = (to)pair[1]; \
+        } \
+    }
+#define DEFINE_TESTS(from) \
+    static void from##_to_bool(char **places, const ptrdiff_t *count, const ptrdiff_t *steps, \
+                               void *unused) \
+    { \
+        (void)unused; \
+        for (ptrdiff_t k = 0; k < *count; k++) \
+            places[1][k] = AT(from, 0) != 0; \
+    }
+#define DEFINE_TEST_OF_COMPLEX(from) \
+    static void complex_##from##_to_bool(char **places, const ptrdiff_t *count, \
+                                         const ptrdiff_t *steps, void *unused) \
+    { \
+        (void)unused; \
+        for (ptrdiff_t k = 0; k < *count; k++) { \
+            const from *pair = (const from *)(places[0] + k * steps[0]); \
+            places[1][k] = pair[0] != 0 || pair[1] != 0; \
+        } \
+    }
+
+#define WITH_INTEGERS(DO, from) \
+    DO(from, int8_t) DO(from, uint8_t) DO(from, int16_t) DO(from, uint16_t) DO(from, int32_t) \
+    DO(from, uint32_t) DO(from, int64_t) DO(from, uint64_t)
+#define WITH_FLOATS(DO, from) DO(from, float) DO(from, double) DO(from, LongDouble)
+#define EACH_INTEGER(DO) \
+    DO(Bool) DO(int8_t) DO(uint8_t) DO(int16_t) DO(uint16_t) DO(int32_t) DO(uint32_t) DO(int64_t) \
+    DO(uint64_t)
+#define EACH_FLOAT(DO) DO(float) DO(double) DO(LongDouble)
+
+#define DEFINE_OF_INTEGER(from) \
+    WITH_INTEGERS(DEFINE_CAST, from) WITH_FLOATS(DEFINE_CAST, from) \
+    WITH_FLOATS(DEFINE_TO_COMPLEX, from) DEFINE_TESTS(from)
+#define DEFINE_OF_FLOAT(from) \
+    WITH_FLOATS(DEFINE_CAST, from) WITH_FLOATS(DEFINE_TO_COMPLEX, from) \
+    WITH_FLOATS(DEFINE_OF_COMPLEX, from) DEFINE_TESTS(from) DEFINE_TEST_OF_COMPLEX(from)
+
+EACH_INTEGER(DEFINE_OF_INTEGER)
+EACH_FLOAT(DEFINE_OF_FLOAT)
+
+/* Where conversions are in the table. */
+enum {
+    AT_Bool, AT_int8_t, AT_uint8_t, AT_int16_t, AT_uint16_t, AT_int32_t, AT_uint32_t, AT_int64_t,
+    AT_uint64_t, AT_float, AT_double, AT_LongDouble, COMPLEX, TYPES = COMPLEX + 3
+};
+#define ENTRY(from, to) [AT_##from][AT_##to] = from##_to_##to,
+#define ENTRY_TO_COMPLEX(from, to) \
+    [AT_##from][COMPLEX + AT_##to - AT_float] = from##_to_complex_##to,
+#define ENTRY_OF_COMPLEX(from, to) \
+    [COMPLEX + AT_##from - AT_float][COMPLEX + AT_##to - AT_float] = \
+        complex_##from##_to_complex_##to,
+#define ENTRIES_OF_INTEGER(from) \
+    WITH_INTEGERS(ENTRY, from) WITH_FLOATS(ENTRY, from) WITH_FLOATS(ENTRY_TO_COMPLEX, from) \
+    [AT_##from][AT_Bool] = from##_to_bool,
+#define ENTRIES_OF_FLOAT(from) \
+    WITH_FLOATS(ENTRY, from) WITH_FLOATS(ENTRY_TO_COMPLEX, from) \
+    WITH_FLOATS(ENTRY_OF_COMPLEX, from) [AT_##from][AT_Bool] = from##_to_bool, \
+    [COMPLEX + AT_##from - AT_float][AT_Bool] = complex_##from##_to_bool,
+
+static RowLoop *const casts[TYPES][TYPES] = {
+    EACH_INTEGER(ENTRIES_OF_INTEGER) EACH_FLOAT(ENTRIES_OF_FLOAT)
+};
+
+RowLoop *row_cast(int from, int to)
+{
+    return from < 0 || from >= TYPES || to < 0 || to >= TYPES ? NULL : casts[from][to];
+}

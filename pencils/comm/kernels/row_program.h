@@ -1,0 +1,55 @@
+/* Row programs: inner loops of NumPy's ufuncs, executed on tiles of blocks that stay in the cache.
+
+   A block has rows along its last axis. A tile is some rows of a plane of the last two axes, or a
+   part of one row. Each instruction is executed for a whole tile before the next one; results go to
+   registers, which have room for a tile each, or to memory. */
+#ifndef PENCILS_ROW_PROGRAM_H
+#define PENCILS_ROW_PROGRAM_H
+
+#include <stddef.h>
+
+enum { ROW_DIMS = 16, ROW_OPERANDS = 8 };
+
+/* An inner loop of NumPy: `dimensions[0]` elements of all operands, the results being last ones. */
+typedef void RowLoop(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, void *data);
+
+/* An operand: a register, or a view of an array that is passed to each call. */
+typedef struct {
+    int array, reg; /* one of them is -1 */
+    int item;       /* bytes */
+    ptrdiff_t offset, strides[ROW_DIMS];
+} RowSlot;
+
+typedef struct {
+    RowLoop *loop;
+    void *data;
+    int count; /* operands, the result included */
+    int slots[ROW_OPERANDS];
+} RowInstruction;
+
+typedef struct {
+    int ndim, nslots, ninstructions, nregisters;
+    int first_store; /* instructions from here on store values where operands may have been read */
+    ptrdiff_t shape[ROW_DIMS];
+    ptrdiff_t rows, columns; /* most of a tile */
+    ptrdiff_t pitch;         /* elements from one row of a register to the next, for whole rows */
+    RowSlot *slots;
+    RowInstruction *instructions;
+    size_t *registers; /* where they begin in the scratch memory, and how long all are */
+} RowProgram;
+
+/* Bytes of scratch memory of one execution. */
+size_t row_program_scratch(const RowProgram *program);
+
+/* Execute for the points from `low` to `high`; `flags` gets the floating-point exceptions that each
+   instruction has raised, 0 at first. */
+void row_program_run(const RowProgram *program, char *scratch, char *const *arrays,
+                     const ptrdiff_t *low, const ptrdiff_t *high, int *flags);
+
+/* Loops that NumPy has no ufunc for: choices and copies, for which `data` is the number of bytes of
+   an element, and conversions. Those are of bool, int8, uint8, ... uint64, float, double, long double
+   and the complex types of these three, numbered in this order; NULL if C converts otherwise. */
+RowLoop row_where, row_copy;
+RowLoop *row_cast(int from, int to);
+
+#endif

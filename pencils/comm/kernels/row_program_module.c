@@ -1,0 +1,376 @@
+/* Row programs for Python: arrays export the buffer protocol. */
+#include "arguments.h"
+
+#include <string.h>
+#include "row_program.h"
+
+enum { WORTH_UNLOCKING = 16384 /* elements of all instructions */, MOST_ARRAYS = 128 };
+
+/* The first members of NumPy's PyUFuncObject: they belong to its ABI, and extensions read them. */
+typedef struct {
+    PyObject_HEAD
+    int nin, nout, nargs, identity;
+    RowLoop **functions;
+    void *const *data;
+    int ntypes;
+} UFunc;
+
+/* An array that each call passes: how it looks, whether it is written. */
+typedef struct {
+    int ndim, written, type;
+    Py_ssize_t item, alignment, shape[ROW_DIMS], strides[ROW_DIMS];
+} Known;
+
+typedef struct {
+    PyObject_HEAD
+    RowProgram program;
+    PyObject *kept; /* the ufuncs, whose loops are called */
+    Py_ssize_t narrays, elements;
+    Known *arrays;
+    size_t bytes;  /* of scratch memory */
+    char *scratch; /* NULL while a call uses it: another one allocates its own */
+} RowObject;
+
+/* ---- arrays ---- */
+
+/* Number a type as NumPy compares them: C has several integers of one size. */
+static int type_of(const Py_buffer *view)
+{
+    const char *format = view->format;
+    int letter = format[0] == 'Z' ? 'Z' << 8 | format[1] : format[0];
+    if (format[0] && strchr("bhilq", format[0]))
+        letter = 'i';
+    else if (format[0] && strchr("BHILQ", format[0]))
+        letter = 'u';
+    return letter << 8 | (int)view->itemsize;
+}
+
+static int learn(Known *known, PyObject *array)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(array, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT) < 0)
+        return -1;
+    int status = view.ndim <= ROW_DIMS ? 0 : fail("an array has too many axes");
+    if (status == 0) {
+        known->ndim = view.ndim;
+        known->type = type_of(&view);
+        known->item = view.itemsize;
+        known->alignment = view.format[0] == 'Z' ? view.itemsize / 2 : view.itemsize;
+        for (int d = 0; d < view.ndim; d++) {
+            known->shape[d] = view.shape[d];
+            known->strides[d] = view.strides[d];
+        }
+    }
+    PyBuffer_Release(&view);
+    return status;
+}
+
+static int is_known(const Known *known, const Py_buffer *view)
+{
+    if (view->ndim != known->ndim || type_of(view) != known->type)
+        return 0;
+    for (int d = 0; d < known->ndim; d++)
+        if (view->shape[d] != known->shape[d]
+            || (view->shape[d] > 1 && view->strides[d] != known->strides[d]))
+            return 0;
+    return (uintptr_t)view->buf % (size_t)known->alignment == 0;
+}
+
+/* ---- making a program ---- */
+
+/* Whether all elements of a slot belong to its array. */
+static int is_inside(const RowProgram *program, const RowSlot *slot, const Known *known)
+{
+    Py_ssize_t low = 0, high = 0, first = slot->offset, last = slot->offset;
+    for (int d = 0; d < known->ndim; d++)
+        *(known->strides[d] < 0 ? &low : &high) += (known->shape[d] - 1) * known->strides[d];
+    for (int d = 0; d < program->ndim; d++)
+        *(slot->strides[d] < 0 ? &first : &last) += (program->shape[d] - 1) * slot->strides[d];
+    return first >= low && last + slot->item <= high + known->item;
+}
+
+static int read_slots(RowObject *self, PyObject *slots)
+{
+    RowProgram *program = &self->program;
+    for (int i = 0; i < program->nslots; i++) {
+        RowSlot *slot = &program->slots[i];
+        PyObject *strides;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(slots, i), "iiinO!", &slot->array, &slot->reg,
+                              &slot->item, &slot->offset, &PyTuple_Type, &strides))
+            return -1;
+        if (slot->reg >= program->nregisters || slot->array >= self->narrays)
+            return fail("a slot of a register or array that there is not");
+        if (slot->reg >= 0)
+            continue;
+        if (slot->array < 0 || PyTuple_Size(strides) != program->ndim)
+            return fail("a slot needs a register, or an array and strides");
+        for (int d = 0; d < program->ndim; d++)
+            slot->strides[d] = PyLong_AsSsize_t(PyTuple_GetItem(strides, d));
+        if (PyErr_Occurred())
+            return -1;
+        if (self->elements && !is_inside(program, slot, &self->arrays[slot->array]))
+            return fail("a slot leaves its array");
+    }
+    return 0;
+}
+
+enum { WHERE, COPY, CAST }; /* functions that are no ufuncs; the number is that of bytes, or types */
+
+static int read_function(RowInstruction *instruction, PyObject *function, int number, int *wanted)
+{
+    if (!PyLong_Check(function)) {
+        const UFunc *ufunc = (const UFunc *)function;
+        if (number < 0 || number >= ufunc->ntypes)
+            return fail("the ufunc has no such loop");
+        instruction->loop = ufunc->functions[number];
+        instruction->data = ufunc->data ? ufunc->data[number] : NULL;
+        *wanted = ufunc->nargs;
+        return 0;
+    }
+    long kind = PyLong_AsLong(function);
+    *wanted = kind == WHERE ? 4 : 2;
+    instruction->data = (void *)(uintptr_t)number;
+    instruction->loop = kind == WHERE ? row_where : row_copy;
+    if (kind == CAST)
+        instruction->loop = row_cast(number / 16, number % 16);
+    return instruction->loop ? 0 : fail("no such conversion");
+}
+
+static int read_instructions(RowObject *self, PyObject *instructions)
+{
+    RowProgram *program = &self->program;
+    for (int i = 0; i < program->ninstructions; i++) {
+        RowInstruction *instruction = &program->instructions[i];
+        PyObject *function, *slots;
+        int number, wanted;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(instructions, i), "OiO!", &function, &number,
+                              &PyTuple_Type, &slots))
+            return -1;
+        if (read_function(instruction, function, number, &wanted) < 0)
+            return -1;
+        instruction->count = (int)PyTuple_Size(slots);
+        if (instruction->count != wanted || wanted > ROW_OPERANDS)
+            return fail("an instruction has too few or too many operands");
+        for (int j = 0; j < instruction->count; j++) {
+            long slot = PyLong_AsLong(PyTuple_GetItem(slots, j));
+            if (slot < 0 || slot >= program->nslots)
+                return PyErr_Occurred() ? -1 : fail("an instruction has no such operand");
+            instruction->slots[j] = (int)slot;
+        }
+        const RowSlot *result = &program->slots[instruction->slots[wanted - 1]];
+        if (result->reg < 0)
+            self->arrays[result->array].written = 1;
+    }
+    return 0;
+}
+
+static int read_registers(RowObject *self, PyObject *registers)
+{
+    RowProgram *program = &self->program;
+    size_t elements = (size_t)program->rows;
+    elements *= (size_t)(program->pitch > program->columns ? program->pitch : program->columns);
+    for (int i = 0; i < program->nregisters; i++) {
+        size_t item = PyLong_AsSize_t(PyTuple_GetItem(registers, i));
+        if (item == (size_t)-1)
+            return -1;
+        /* One cache line more: registers at the same place of a page would evict each other. */
+        program->registers[i + 1] = program->registers[i] + (elements * item + 63) / 64 * 64 + 64;
+    }
+    self->bytes = row_program_scratch(program);
+    return 0;
+}
+
+static PyTypeObject *rows_type;
+
+static RowObject *rows_new(int ndim, Py_ssize_t narrays, Py_ssize_t nslots, Py_ssize_t ninstructions,
+                      Py_ssize_t nregisters)
+{
+    RowObject *self = (RowObject *)PyType_GenericAlloc(rows_type, 0);
+    if (!self)
+        return NULL;
+    RowProgram *program = &self->program;
+    *program = (RowProgram){.ndim = ndim, .nslots = (int)nslots, .nregisters = (int)nregisters,
+                            .ninstructions = (int)ninstructions};
+    self->narrays = narrays;
+    self->arrays = PyMem_Calloc((size_t)narrays + 1, sizeof(Known));
+    program->slots = PyMem_Calloc((size_t)nslots + 1, sizeof(RowSlot));
+    program->instructions = PyMem_Calloc((size_t)ninstructions + 1, sizeof(RowInstruction));
+    program->registers = PyMem_Calloc((size_t)nregisters + 1, sizeof(size_t));
+    if (self->arrays && program->slots && program->instructions && program->registers)
+        return self;
+    PyErr_NoMemory();
+    Py_DECREF(self);
+    return NULL;
+}
+
+PyObject *row_program(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    PyObject *shape, *arrays, *slots, *instructions, *registers;
+    Py_ssize_t rows, columns, pitch;
+    int first_store;
+    if (!PyArg_ParseTuple(arguments, "O!O!O!O!O!nnni", &PyTuple_Type, &shape, &PyTuple_Type, &arrays,
+                          &PyTuple_Type, &slots, &PyTuple_Type, &instructions, &PyTuple_Type,
+                          &registers, &rows, &columns, &pitch, &first_store))
+        return NULL;
+    Py_ssize_t ndim = PyTuple_Size(shape), narrays = PyTuple_Size(arrays);
+    if (ndim < 2 || ndim > ROW_DIMS || narrays > MOST_ARRAYS || rows < 1 || columns < 1) {
+        fail("row programs have 2 to 16 axes, at most 128 arrays, and tiles of some elements");
+        return NULL;
+    }
+    RowObject *self = rows_new((int)ndim, narrays, PyTuple_Size(slots), PyTuple_Size(instructions),
+                          PyTuple_Size(registers));
+    if (!self)
+        return NULL;
+    RowProgram *program = &self->program;
+    program->rows = rows, program->columns = columns, program->pitch = pitch;
+    program->first_store = first_store;
+    self->kept = Py_NewRef(instructions);
+    self->elements = 1;
+    int status = 0;
+    for (Py_ssize_t d = 0; d < ndim; d++) {
+        program->shape[d] = PyLong_AsSsize_t(PyTuple_GetItem(shape, d));
+        self->elements *= program->shape[d];
+    }
+    if (PyErr_Occurred())
+        status = -1;
+    for (Py_ssize_t i = 0; i < narrays && status == 0; i++)
+        status = learn(&self->arrays[i], PyTuple_GetItem(arrays, i));
+    if (status < 0 || read_slots(self, slots) < 0 || read_instructions(self, instructions) < 0
+        || read_registers(self, registers) < 0)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+/* ---- executing it ---- */
+
+/* Ask arrays for their memory; returns how many were held. */
+static Py_ssize_t open_arrays(const RowObject *self, PyObject *arrays, Py_buffer *views, char **bases)
+{
+    for (Py_ssize_t i = 0; i < self->narrays; i++) {
+        int flags = (self->arrays[i].written ? PyBUF_STRIDED : PyBUF_STRIDED_RO) | PyBUF_FORMAT;
+        if (PyObject_GetBuffer(PyTuple_GetItem(arrays, i), &views[i], flags) < 0)
+            return i;
+        bases[i] = views[i].buf;
+        if (!is_known(&self->arrays[i], &views[i])) {
+            PyErr_Format(PyExc_ValueError, "array %zd differs from that of the program", i);
+            return i + 1;
+        }
+    }
+    return self->narrays;
+}
+
+static int read_box(const RowObject *self, PyObject *const *bounds, Py_ssize_t *low, Py_ssize_t *high)
+{
+    for (int d = 0; d < self->program.ndim; d++) {
+        low[d] = 0;
+        high[d] = self->program.shape[d];
+        if (!bounds)
+            continue;
+        low[d] = PyLong_AsSsize_t(PyTuple_GetItem(bounds[0], d));
+        high[d] = PyLong_AsSsize_t(PyTuple_GetItem(bounds[1], d));
+        if (PyErr_Occurred())
+            return -1;
+        if (low[d] < 0 || high[d] > self->program.shape[d])
+            return fail("a box that leaves the block");
+    }
+    return 0;
+}
+
+/* List the instructions that raised exceptions, with these; None if there is none. */
+static PyObject *report(const int *flags, int count)
+{
+    PyObject *found = NULL;
+    for (int i = 0; i < count; i++) {
+        if (!flags[i])
+            continue;
+        PyObject *pair = found || (found = PyList_New(0)) ? Py_BuildValue("ii", i, flags[i]) : NULL;
+        int status = pair ? PyList_Append(found, pair) : -1;
+        Py_XDECREF(pair);
+        if (status < 0) {
+            Py_XDECREF(found);
+            return NULL;
+        }
+    }
+    return found ? found : Py_NewRef(Py_None);
+}
+
+static PyObject *rows_run(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
+{
+    RowObject *self = (RowObject *)object;
+    Py_buffer views[MOST_ARRAYS];
+    char *bases[MOST_ARRAYS];
+    Py_ssize_t low[ROW_DIMS], high[ROW_DIMS];
+    PyObject *result = NULL;
+    if ((count != 1 && count != 3) || !PyTuple_Check(arguments[0])
+        || PyTuple_Size(arguments[0]) != self->narrays) {
+        PyErr_SetString(PyExc_TypeError, "run takes a tuple of all arrays, and the ends of a box");
+        return NULL;
+    }
+    if (read_box(self, count == 3 ? arguments + 1 : NULL, low, high) < 0)
+        return NULL;
+    size_t nflags = (size_t)self->program.ninstructions * sizeof(int);
+    char *scratch = self->scratch;
+    self->scratch = NULL;
+    if (!scratch)
+        scratch = PyMem_Malloc(self->bytes + nflags);
+    if (!scratch)
+        return PyErr_NoMemory();
+    int *flags = (int *)(scratch + self->bytes);
+    memset(flags, 0, nflags);
+    Py_ssize_t held = open_arrays(self, arguments[0], views, bases);
+    if (!PyErr_Occurred()) {
+        PyThreadState *state = unlock(self->elements >= WORTH_UNLOCKING);
+        row_program_run(&self->program, scratch, bases, low, high, flags);
+        lock(state);
+        result = report(flags, self->program.ninstructions);
+    }
+    while (held > 0)
+        PyBuffer_Release(&views[--held]);
+    if (self->scratch)
+        PyMem_Free(scratch);
+    else
+        self->scratch = scratch;
+    return result;
+}
+
+static void rows_dealloc(PyObject *object)
+{
+    RowObject *self = (RowObject *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(self->kept);
+    PyMem_Free(self->arrays);
+    PyMem_Free(self->program.slots);
+    PyMem_Free(self->program.instructions);
+    PyMem_Free(self->program.registers);
+    PyMem_Free(self->scratch);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef rows_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))rows_run, METH_FASTCALL,
+     "run(arrays, low=None, high=None): execute for the points of a box; returns None, or a list of "
+     "instructions that raised floating-point exceptions, with these."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot rows_slots[] = {
+    {Py_tp_doc, (void *)"A row program, for arrays that look like those it was made of."},
+    {Py_tp_dealloc, (void *)rows_dealloc},
+    {Py_tp_methods, rows_methods},
+    {0, NULL},
+};
+
+static PyType_Spec rows_spec = {
+    .name = "pencils.comm._kernels.RowProgram",
+    .basicsize = sizeof(RowObject),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = rows_slots,
+};
+
+int row_program_set_up(PyObject *module)
+{
+    if (!rows_type)
+        rows_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &rows_spec, NULL);
+    return rows_type ? 0 : -1;
+}

@@ -1,0 +1,475 @@
+"""Row programs: elementwise operations that read and write memory once, compiled or by NumPy.
+
+A program computes values for all points of a block: leaves are views of arrays, instructions are
+inner loops of NumPy's ufuncs, and stores write values to arrays. Compiled, the whole program is
+executed for a tile of some rows before the next one, so that values between stay in the cache, and
+are bit by bit those of NumPy. Without kernels, NumPy executes one instruction after the other.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pencils.comm import pool
+from pencils.comm.memory import address, same_view
+from pencils.comm.pack import compiled
+
+Array = NDArray[Any]
+DType = np.dtype[Any]
+Shape = tuple[int, ...]
+Box = tuple[Sequence[int], Sequence[int]]  # the first point along each axis, and after the last one
+
+TILE_BYTES = 192 * 1024  # of all registers; half of a second-level cache
+_LINE = 64  # elements: shorter parts of a row cost more calls than they save misses
+_MOST_ARRAYS, _MOST_AXES, _MOST_OPERANDS = 120, 16, 8  # of the compiled programs
+
+# Functions that are no ufuncs, as the compiled kernels call them.
+_CODES: dict[Any, int] = {np.where: 0, np.copyto: 1, np.astype: 2}
+# Types that are converted without NumPy, in the order of the compiled kernels.
+_CONVERTED = (
+    "b1",
+    "i1",
+    "u1",
+    "i2",
+    "u2",
+    "i4",
+    "u4",
+    "i8",
+    "u8",
+    "f4",
+    "f8",
+    "g",
+    "c8",
+    "c16",
+    "G",
+)
+_TYPES = {np.dtype(name): number for number, name in enumerate(_CONVERTED)}
+_EXACT = {"b": "biufc", "i": "biufc", "u": "biufc", "f": "bfc", "c": "bc"}  # by kinds
+_EXCEPTIONS = {  # by the flags of the compiled kernels, in the order of NumPy
+    1: ("divide", "divide by zero"),
+    2: ("over", "overflow"),
+    4: ("under", "underflow"),
+    8: ("invalid", "invalid value"),
+}
+
+# Arrays of a program itself have numbers around this one: constants below, temporaries above.
+_OWN = 1 << 20
+
+
+class NoRowProgramError(Exception):
+    """An operation that row programs do not have: NumPy executes it for whole blocks."""
+
+
+class Leaf(NamedTuple):
+    """A view of an array that is passed to each call."""
+
+    array: int
+    view: Array  # of the array that the program was made with
+    derive: Callable[[Array], Array]  # the same of another one
+
+
+class Instruction(NamedTuple):
+    """``values[result] = function(*values[operands])`` for all points."""
+
+    name: str
+    function: Any  # a ufunc, or `numpy.where`, `numpy.copyto`, `numpy.astype`
+    number: int  # the loop of the ufunc, or bytes, or the types of a conversion
+    operands: tuple[int, ...]
+    result: int
+
+
+@lru_cache(maxsize=4096)
+def loop_of(ufunc: np.ufunc, kinds: tuple[Any, ...]) -> tuple[tuple[DType, ...], int]:
+    """Find the types that a ufunc computes with, and the number of its inner loop.
+
+    Operands are given by element types, or the classes of Python's numbers. It raises
+    `NoRowProgramError` if NumPy computes in another way, and what NumPy raises.
+    """
+    dtypes = ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout))
+    text = "".join(dtype.char for dtype in dtypes)
+    name = f"{text[: ufunc.nin]}->{text[ufunc.nin :]}"
+    plain = all(dtype.kind in "biufc" and dtype.isnative for dtype in dtypes)
+    if not plain or ufunc.nout != 1 or ufunc.nargs > _MOST_OPERANDS or name not in ufunc.types:
+        raise NoRowProgramError(f"{ufunc.__name__} {name}")
+    return dtypes, ufunc.types.index(name)
+
+
+def is_exact(given: DType, dtype: DType) -> bool:
+    """Whether row programs convert a type to another one; floats to integers, NumPy does."""
+    known = given in _TYPES and dtype in _TYPES
+    return given == dtype or (known and dtype.kind in _EXACT[given.kind])
+
+
+class RowBuilder:
+    """Collects the instructions of a program for blocks of one shape; values have numbers."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.dtypes: list[DType] = []
+        self.leaves: dict[int, Leaf] = {}
+        self.arrays: list[Array] = []
+        self.constants: list[Array] = []  # arrays that are the same in all calls
+        self.temporaries: list[Array] = []  # that each call allocates
+        self.instructions: list[Instruction] = []
+        self.stores: list[tuple[int, int]] = []  # values, and the leaves that they are written to
+        self._known: dict[object, int] = {}
+
+    def array(self, array: Array) -> int:
+        """Add an array that is passed to each call, by one that looks like it."""
+        self.arrays.append(array)
+        return len(self.arrays) - 1
+
+    def leaf(
+        self, array: int, view: Array, derive: Callable[[Array], Array] = lambda array: array
+    ) -> int:
+        """Add a value that is read from a view of an array, or written to it."""
+        interface = view.__array_interface__
+        key = array, interface["data"][0], view.shape, view.strides, view.dtype
+        if key not in self._known:
+            self._known[key] = self._value(view.dtype)
+            self.leaves[self._known[key]] = Leaf(array, view, derive)
+        return self._known[key]
+
+    def constant(self, value: Any, dtype: DType) -> int:
+        """Add a value that is the same in all calls."""
+        try:
+            array = np.asarray(value, dtype)
+        except OverflowError as error:  # NumPy compares integers that do not fit
+            raise NoRowProgramError(str(error)) from error
+        key = array.tobytes(), dtype, array.shape
+        if key not in self._known:
+            self.constants.append(array)
+            self._known[key] = self.leaf(_OWN - len(self.constants), array)
+        return self._known[key]
+
+    def apply(self, ufunc: np.ufunc, loop: int, dtype: DType, operands: Sequence[int]) -> int:
+        """Add the result of a ufunc for operands of the types of its loop."""
+        return self._add(ufunc.__name__, ufunc, loop, operands, dtype)
+
+    def where(self, condition: int, one: int, other: int) -> int:
+        """Add a choice between values of one type by booleans."""
+        dtype = self.dtypes[one]
+        return self._add("where", np.where, dtype.itemsize, (condition, one, other), dtype)
+
+    def cast(self, value: int, dtype: DType) -> int:
+        """Add a conversion; raise `NoRowProgramError` if only NumPy knows how."""
+        given = self.dtypes[value]
+        if given == dtype:
+            return value
+        key = value, dtype
+        if key not in self._known:
+            if not is_exact(given, dtype):
+                raise NoRowProgramError(f"conversion of {given} to {dtype}")
+            types = 16 * _TYPES[given] + _TYPES[dtype]
+            self._known[key] = self._add("cast", np.astype, types, (value,), dtype)
+        return self._known[key]
+
+    def temporary(self, like: Array) -> int:
+        """Add a leaf of a block that each call allocates, with axes in the same order."""
+        array = empty_like(like)
+        self.temporaries.append(array)
+        return self.leaf(_OWN + len(self.temporaries), array)
+
+    def store(self, value: int, target: int) -> None:
+        """Write a value to a leaf, as if after all points were read."""
+        self.stores.append((self.cast(value, self.dtypes[target]), target))
+
+    def copy(self, value: int, result: int) -> Instruction:
+        """Make an instruction that copies a value."""
+        return Instruction("copy", np.copyto, self.dtypes[value].itemsize, (value,), result)
+
+    def number_of(self, leaf: Leaf) -> int:
+        """Return the number of the array of a leaf, among given ones, constants, temporaries."""
+        given, number = len(self.arrays), leaf.array - _OWN
+        if number > 0:
+            return given + len(self.constants) + number - 1
+        return given - number - 1 if leaf.array >= given else leaf.array
+
+    def _value(self, dtype: DType) -> int:
+        self.dtypes.append(dtype)
+        return len(self.dtypes) - 1
+
+    def _add(
+        self, name: str, function: Any, number: int, operands: Sequence[int], dtype: DType
+    ) -> int:
+        result = self._value(dtype)
+        self.instructions.append(Instruction(name, function, number, tuple(operands), result))
+        return result
+
+
+class RowProgram:
+    """A program for arrays that look like those it was made with, and share memory alike.
+
+    Stores are of three kinds. If no operand shares memory with the target, the instruction that
+    computes the value writes it there. If operands are the same points, a tile is written when it
+    is computed. Otherwise values are written to a temporary block, which is copied in the end.
+    """
+
+    def __init__(self, builder: RowBuilder) -> None:
+        self._builder = builder
+        self._axes = _Axes(builder.shape, [leaf.view for leaf in builder.leaves.values()])
+        self._detours: list[tuple[Leaf, int]] = []  # targets, and numbers of temporaries
+        self._in_place: list[Leaf] = []  # targets that are operands, too
+        steps, late = self._with_stores()
+        self._names = [step.name for step in steps]
+        self._constants = tuple(builder.constants)
+        count = len(builder.arrays) + len(builder.constants) + len(builder.temporaries)
+        kernels = compiled()
+        self._run = None
+        if kernels is not None and count <= _MOST_ARRAYS and len(self._axes.shape) <= _MOST_AXES:
+            self._run = kernels.RowProgram(*self._compiled(steps, len(steps) - late)).run
+
+    def run(self, arrays: tuple[Array, ...], boxes: Iterable[Box] | None = None) -> None:
+        """Execute for all points, or for those of boxes, one after the other.
+
+        Raises
+        ------
+        FloatingPointError
+            If `numpy.errstate` asks for it; arrays that are read and written are unchanged then.
+        """
+        if self._run is None:
+            self._run_by_numpy(arrays, boxes)
+            return
+        saved = self._save(arrays) if self._in_place else ()
+        temporaries = tuple(map(empty_like, self._builder.temporaries))
+        every = arrays + self._constants + temporaries
+        if boxes is None:
+            raised = self._run(every)
+        else:
+            turned = map(self._axes.turned, boxes)
+            raised = [one for box in turned for one in self._run(every, *box) or ()]
+        if raised:
+            self._report(raised, saved)
+        for target, number in self._detours:
+            np.copyto(target.derive(arrays[target.array]), temporaries[number])
+
+    def _with_stores(self) -> tuple[list[Instruction], int]:
+        """List all instructions; the last ones, so many, write where operands may be read."""
+        builder = self._builder
+        steps, late = builder.instructions.copy(), []
+        made = {step.result: number for number, step in enumerate(steps)}
+        uses = Counter(value for step in steps for value in step.operands)
+        uses.update(value for value, _ in builder.stores)
+        read = [builder.leaves[value] for value in uses if value in builder.leaves]
+        for value, given in builder.stores:
+            target, leaf = given, builder.leaves[given]
+            shared = [one for one in read if np.may_share_memory(one.view, leaf.view)]
+            if not all(same_view(one.view, leaf.view) for one in shared):
+                self._detours.append((leaf, len(builder.temporaries)))
+                target, shared = builder.temporary(leaf.view), []
+                leaf = builder.leaves[target]
+            if shared:
+                self._in_place.append(leaf)
+            alone = value in made and uses[value] == 1 and not shared
+            if alone and self._axes.strides(leaf.view)[-1] == leaf.view.itemsize:
+                steps[made[value]] = steps[made[value]]._replace(result=target)
+            else:
+                late.append((value, target))
+        for number, (value, target) in enumerate(late):
+            if value in builder.leaves and len(late) > 1:  # another store may come first
+                builder.dtypes.append(builder.dtypes[value])
+                steps.append(builder.copy(value, len(builder.dtypes) - 1))
+                late[number] = steps[-1].result, target
+        return steps + [builder.copy(*pair) for pair in late], len(late)
+
+    def _compiled(self, steps: list[Instruction], first_store: int) -> tuple[Any, ...]:
+        """Arguments of the compiled program, whose slots are leaves and registers."""
+        builder, axes = self._builder, self._axes
+        arrays = (*builder.arrays, *builder.constants, *builder.temporaries)
+        registers, places = _registers(steps, builder)
+        slots: list[tuple[int, int, int, int, tuple[int, ...]]] = []
+        numbers: dict[int, int] = {}
+        for value in dict.fromkeys(one for step in steps for one in (*step.operands, step.result)):
+            numbers[value] = len(slots)
+            item = builder.dtypes[value].itemsize
+            if value in places:
+                slots.append((-1, places[value], item, 0, ()))
+                continue
+            leaf = builder.leaves[value]
+            number = builder.number_of(leaf)
+            offset = address(leaf.view) - address(arrays[number])
+            slots.append((number, -1, item, offset, axes.strides(leaf.view)))
+        instructions = tuple(
+            (
+                _CODES.get(step.function, step.function),
+                step.number,
+                tuple(numbers[value] for value in (*step.operands, step.result)),
+            )
+            for step in steps
+        )
+        tile = _tile(axes.shape, sum(registers), [strides for *_, strides in slots if strides])
+        return axes.shape, arrays, tuple(slots), instructions, tuple(registers), *tile, first_store
+
+    def _save(self, arrays: tuple[Array, ...]) -> list[tuple[Array, Array]]:
+        """Copy the points that an exception has to leave as they were."""
+        if not {"raise", "call", "log"} & set(np.geterr().values()):
+            return []
+        views = [leaf.derive(arrays[leaf.array]) for leaf in self._in_place]
+        return [(view, view.copy()) for view in views]
+
+    def _report(
+        self, raised: Sequence[tuple[int, int]], saved: Sequence[tuple[Array, Array]]
+    ) -> None:
+        """Do what `numpy.errstate` asks for, in the order of the instructions."""
+        flags: dict[int, int] = {}
+        for number, bits in raised:
+            flags[number] = flags.get(number, 0) | bits
+        try:
+            for number in sorted(flags):
+                _handle(self._names[number], flags[number])
+        except BaseException:
+            for view, values in saved:
+                view[...] = values
+            raise
+
+    def _run_by_numpy(self, arrays: tuple[Array, ...], boxes: Iterable[Box] | None) -> None:
+        """Execute one instruction after the other."""
+        builder = self._builder
+        every = (*arrays, *builder.constants)
+        for box in [None] if boxes is None else boxes:
+            key = ... if box is None else tuple(map(slice, *box))
+            values: dict[int, Array] = {
+                value: np.broadcast_to(leaf.derive(every[builder.number_of(leaf)]), builder.shape)[
+                    key
+                ]
+                for value, leaf in builder.leaves.items()
+                if leaf.array <= _OWN
+            }
+            for step in builder.instructions:
+                operands = [values[value] for value in step.operands]
+                if step.function is np.astype:
+                    values[step.result] = operands[0].astype(builder.dtypes[step.result])
+                else:
+                    values[step.result] = step.function(*operands)
+            results = [values[value] for value, _ in builder.stores]
+            if len(results) > 1:
+                results = [
+                    result.copy() if result.base is not None else result for result in results
+                ]
+            for result, (_, target) in zip(results, builder.stores, strict=True):
+                leaf = builder.leaves[target]
+                np.copyto(leaf.derive(arrays[leaf.array])[key], result)
+
+
+def empty_like(array: Array, dtype: DType | None = None) -> Array:
+    """Allocate a contiguous array of the same shape, with axes in the same order."""
+    axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    kind = array.dtype if dtype is None else dtype
+    new = pool.empty(tuple([array.shape[axis] for axis in axes]), kind)
+    return new.transpose(np.argsort(axes)) if axes else new
+
+
+class _Axes:
+    """Axes of a block in the order of memory, the fastest last; those that fit are merged."""
+
+    def __init__(self, shape: Shape, views: Sequence[Array]) -> None:
+        self._whole = shape
+        strides = [np.broadcast_to(view, shape).strides for view in views]
+        order = [axis for axis, points in enumerate(shape) if points != 1]
+        order.sort(key=lambda axis: -sum(abs(each[axis]) for each in strides))
+        self._groups: list[list[int]] = [[axis] for axis in order[:1]]
+        for slow, fast in pairwise(order):
+            if all(each[slow] == each[fast] * shape[fast] for each in strides):
+                self._groups[-1].append(fast)
+            else:
+                self._groups.append([fast])
+        missing = max(0, 2 - len(self._groups))
+        self._lead = (0,) * missing
+        self.shape = (1,) * missing + tuple(
+            prod(shape[axis] for axis in group) for group in self._groups
+        )
+
+    def strides(self, view: Array) -> tuple[int, ...]:
+        """Bytes between elements of a view along each axis."""
+        strides = np.broadcast_to(view, self._whole).strides
+        return self._lead + tuple(strides[group[-1]] for group in self._groups)
+
+    def turned(self, box: Box) -> Box:
+        """Return a box along these axes; of merged ones it is cut along the slowest only."""
+        within = [prod(self._whole[axis] for axis in group[1:]) for group in self._groups]
+        low, high = (
+            tuple(each[group[0]] * n for group, n in zip(self._groups, within, strict=True))
+            for each in box
+        )
+        return self._lead + low, (1,) * len(self._lead) + high
+
+
+def _tile(shape: Shape, nbytes: int, views: Sequence[tuple[int, ...]]) -> tuple[int, int, int]:
+    """Choose rows and elements of a tile, and elements from a row of a register to the next.
+
+    If that is the pitch of arrays with a halo, several rows are treated as one, ghosts included.
+    """
+    *_, lines, points = shape
+    nbytes = max(1, nbytes)
+    columns = points if points * nbytes <= 2 * TILE_BYTES else max(_LINE, TILE_BYTES // nbytes)
+    rows = max(1, min(lines, TILE_BYTES // (nbytes * max(1, columns))))
+    rows = -(-lines // -(-lines // rows)) if lines else 1
+    pitches = Counter(
+        up // step
+        for *_, up, step in views
+        if step > 0 and up % step == 0 and points <= up // step <= 1.5 * points + 16
+    )
+    pitch = max(pitches, key=lambda pitch: pitches[pitch], default=points)
+    return rows, max(1, columns), pitch if columns >= points else columns
+
+
+def _registers(
+    steps: Sequence[Instruction], builder: RowBuilder
+) -> tuple[list[int], dict[int, int]]:
+    """Give each value a register while it is needed; return their bytes, and that of each value.
+
+    Results never go to a register of an operand: loops of complex numbers would round otherwise.
+    """
+    last = {value: number for number, step in enumerate(steps) for value in step.operands}
+    registers: list[int] = []
+    places: dict[int, int] = {}
+    free: dict[int, list[int]] = {}
+    for number, step in enumerate(steps):
+        if step.result not in builder.leaves:
+            item = builder.dtypes[step.result].itemsize
+            if not free.get(item):
+                free.setdefault(item, []).append(len(registers))
+                registers.append(item)
+            places[step.result] = free[item].pop()
+        for value in {*step.operands, step.result} & places.keys():
+            if last.get(value, number) == number:
+                free[registers[places[value]]].append(places[value])
+    return registers, places
+
+
+def _handle(name: str, bits: int) -> None:
+    """Do what `numpy.errstate` asks for if a ufunc raised floating-point exceptions."""
+    modes = np.geterr()
+    for bit, (kind, text) in _EXCEPTIONS.items():
+        if not bits & bit:
+            continue
+        message = f"{text} encountered in {name}"
+        match modes[kind]:  # type: ignore[literal-required]
+            case "warn":
+                warnings.warn(message, RuntimeWarning, stacklevel=_depth_of_caller())
+            case "raise":
+                raise FloatingPointError(message)
+            case "call":
+                np.geterrcall()(text, bits)  # type: ignore[misc,operator]
+            case "log":
+                np.geterrcall().write(f"Warning: {message}\n")  # type: ignore[union-attr]
+            case "print":
+                sys.stderr.write(f"Warning: {message}\n")
+
+
+def _depth_of_caller() -> int:
+    """Count the frames from the caller of this function to the first one outside of the library."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("pencils."):
+        depth, frame = depth + 1, frame.f_back
+    return depth

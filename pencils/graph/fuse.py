@@ -1,0 +1,439 @@
+"""Block programs: values of nodes of a graph, computed by as few passes over memory as possible.
+
+Elementwise operations between nodes of one shape become one row program. What row programs do not
+have, NumPy computes for whole blocks. Steps have levels: a value that a step of a higher level
+needs is stored in a block of its own, and each value is computed at the highest level it can.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pencils.comm.row_program import (
+    Box,
+    NoRowProgramError,
+    RowBuilder,
+    RowProgram,
+    empty_like,
+    is_exact,
+    loop_of,
+)
+from pencils.graph import rules
+from pencils.graph.array import Array, Call, DataWrapper, in_order
+from pencils.graph.number import Number
+from pencils.graph.rules import DType, Function, Shape
+
+Block = np.ndarray[Any, Any]
+
+_NUMBERS = (int, float, complex)
+_PARTS = {np.real, np.imag}  # of complex numbers
+_POWERS: dict[float, np.ufunc] = {2: np.square, 0.5: np.sqrt, 1: np.positive, -1: np.reciprocal}
+
+
+class Memory(NamedTuple):
+    """A view of an array that is passed to each call, or of the result of a step."""
+
+    slot: int
+    view: Block
+    views: tuple[tuple[Function, tuple[Any, ...], dict[str, Any]], ...] = ()
+
+    def derive(self, array: Block) -> Block:
+        """Return the same view of another array."""
+        for func, args, options in self.views:
+            array = func(array, *args, **options)
+        return array
+
+    def then(self, node: Call) -> Memory | None:
+        """Return the view of this view that a node is; None if it is a copy."""
+        step = node.func, node.args[1:], node.options
+        view = node.func(self.view, *node.args[1:], **node.options)
+        if view.size and view is not self.view and not np.may_share_memory(view, self.view):
+            return None
+        return Memory(self.slot, view, (*self.views, step))
+
+
+class Output(NamedTuple):
+    """A node whose value is stored in memory that a call passes, or returned if that is None.
+
+    Values are broadcast to their targets. What is returned may be a view unless it is `copied`.
+    """
+
+    node: Array
+    target: Memory | None = None
+    copied: bool = False
+
+
+_Step = Callable[[list[Any], Sequence[Any], "Iterable[Box] | None"], None]
+
+
+class _Operation(NamedTuple):
+    """A node as an instruction; operands are converted to these types."""
+
+    function: Any  # a ufunc, `numpy.where`, or None for a conversion
+    loop: int
+    dtypes: tuple[DType, ...]
+    operands: tuple[Any, ...]
+
+
+class BlockProgram:
+    """Steps that compute outputs of arrays, which look like those the program was made with."""
+
+    def __init__(
+        self, outputs: Sequence[Output], arrays: Sequence[Block], slots: Mapping[Array, int]
+    ) -> None:
+        self._examples = list(arrays)
+        self._constants: dict[int, int] = {}  # slots of arrays among the arguments, by identity
+        self._numbers: dict[tuple[int, DType], int] = {}  # slots of numbers, by type
+        self._changing: list[tuple[int, Number, DType]] = []
+        self._given = len(arrays)
+        self._memory = {node: Memory(slot, arrays[slot]) for node, slot in slots.items()}
+        self._nodes = in_order((output.node for output in outputs), known=self._memory)
+        self._operations: dict[Array, _Operation | None] = {}  # of nodes that are computed
+        self._fixed: list[tuple[int, Block]] = []  # slots of arrays that are part of the graph
+        for node in self._nodes:
+            self._read(node)
+        self._steps: list[_Step] = []
+        self.passes: list[RowProgram] = []
+        self._copies: dict[Array, Memory] = {}  # of memory, where copies are wanted
+        self._levels, self._last = self._find_levels(outputs)
+        self._make_steps(outputs)
+        self._results = [
+            self._copies.get(output.node) or self._memory[output.node]
+            for output in outputs
+            if output.target is None
+        ]
+
+    def run(
+        self,
+        arrays: Sequence[Block],
+        arguments: Sequence[Any] = (),
+        boxes: Iterable[Box] | None = None,
+    ) -> list[Block]:
+        """Compute all outputs; return those that were not stored in the arrays.
+
+        Numbers are evaluated for `arguments`. Boxes are allowed if there is one step: it goes
+        through them, one after the other.
+        """
+        values: list[Any] = [*arrays, *[None] * (len(self._examples) - self._given)]
+        for slot, array in self._fixed:
+            values[slot] = array
+        for slot, number, dtype in self._changing:
+            values[slot] = np.asarray(number.evaluate(arguments), dtype)
+        for step in self._steps:
+            step(values, arguments, boxes)
+        return [memory.derive(values[memory.slot]) for memory in self._results]
+
+    @property
+    def examples(self) -> list[Block]:
+        """Arrays that look like what `run` returns."""
+        return [memory.view for memory in self._results]
+
+    # What nodes are.
+
+    def _read(self, node: Array) -> None:
+        """Decide whether a node is memory, an instruction, or a call of NumPy."""
+        if node in self._memory:
+            return
+        if isinstance(node, DataWrapper):
+            self._memory[node] = Memory(self._fix(node.data), node.data)
+            return
+        assert isinstance(node, Call)
+        if is_view(node):
+            found = self._memory.get(node.args[0])
+            view = None if found is None else found.then(node)
+            if view is not None:
+                self._memory[node] = view
+                return
+        self._operations[node] = _as_operation(node)
+
+    def _fix(self, array: Block | Number, dtype: DType | None = None) -> int:
+        """Add an array that is part of the graph, or a number; return its slot."""
+        if isinstance(array, Number):
+            assert dtype is not None
+            key = id(array), dtype
+            if key not in self._numbers:
+                self._numbers[key] = len(self._examples)
+                self._changing.append((len(self._examples), array, dtype))
+                self._examples.append(np.zeros((), dtype))
+            return self._numbers[key]
+        if id(array) not in self._constants:
+            self._constants[id(array)] = len(self._examples)
+            self._fixed.append((len(self._examples), array))
+            self._examples.append(array)
+        return self._constants[id(array)]
+
+    # When they are computed.
+
+    def _find_levels(self, outputs: Sequence[Output]) -> tuple[dict[Array, int], int]:
+        """Give each computed node the level of its step; return the last one, too."""
+        early: dict[Array, int] = {}
+        for node in self._nodes:
+            if node in self._operations:
+                inputs = [other for other in node.inputs if other in self._operations]
+                early[node] = max(
+                    (early[other] + (not self._joined(other, node)) for other in inputs), default=0
+                )
+        last = max(
+            (
+                early[output.node]
+                + (output.target is not None and not self._is_stored_at_once(output))
+                for output in outputs
+                if output.node in early
+            ),
+            default=0,
+        )
+        late = dict.fromkeys(early, last)
+        for node in reversed(self._nodes):
+            for other in node.inputs if node in late else ():
+                if other in late:
+                    late[other] = min(late[other], late[node] - (not self._joined(other, node)))
+        return late, last
+
+    def _is_stored_at_once(self, output: Output) -> bool:
+        """Whether the program that computes a node can write it to its target."""
+        is_row = self._operations.get(output.node) is not None
+        return is_row and _shape_of(output) == output.node.shape
+
+    def _joined(self, one: Array, other: Array) -> bool:
+        """Whether both nodes can be instructions of one program."""
+        both = self._operations[one] is not None and self._operations[other] is not None
+        return both and one.shape == other.shape
+
+    # The steps.
+
+    def _make_steps(self, outputs: Sequence[Output]) -> None:
+        needed = self._stored(outputs)
+        stores = [one for one in outputs if one.target is not None or self._is_copied(one)]
+        groups: dict[tuple[int, Shape | None], list[Array]] = {}
+        for node, level in self._levels.items():
+            is_row = self._operations[node] is not None
+            groups.setdefault((level, node.shape if is_row else None), []).append(node)
+        for output in stores:  # the last programs write
+            groups.setdefault((self._last, _shape_of(output)), [])
+        last = {(self._last, _shape_of(output)) for output in stores}
+        # What is stored may have been read by all others.
+        for level, shape in sorted(
+            groups, key=lambda key: (key in last, key[0], key[1] is not None)
+        ):
+            nodes = groups[level, shape]
+            if shape is None:
+                for node in nodes:
+                    self._call(node)  # type: ignore[arg-type]
+                continue
+            here = [one for one in stores if level == self._last and _shape_of(one) == shape]
+            self._compute(shape, nodes, [node for node in nodes if node in needed], here)
+
+    def _is_copied(self, output: Output) -> bool:
+        return output.copied and output.target is None and output.node in self._memory
+
+    def _stored(self, outputs: Sequence[Output]) -> set[Array]:
+        """Find the computed nodes that get a block of their own."""
+        found = {output.node for output in outputs if output.target is None}
+        for node, level in self._levels.items():
+            for other in node.inputs:
+                together = self._levels.get(other) == level
+                if other in self._operations and not (together and self._joined(other, node)):
+                    found.add(other)
+        for output in outputs:
+            early = self._levels.get(output.node, self._last) < self._last
+            if output.target is not None and (early or not self._is_stored_at_once(output)):
+                found.add(output.node)
+        return found
+
+    def _call(self, node: Call) -> None:
+        """Let NumPy compute a node."""
+        args = [self._memory[arg] if isinstance(arg, Array) else arg for arg in node.args]
+        func = partial(node.func, **node.options) if node.options else node.func
+        slot, example = len(self._examples), self._example(node)
+        if is_view(node):
+            memory = self._memory[node.args[0]]
+            example = np.asarray(func(memory.view, *node.args[1:]))
+        self._examples.append(example)
+        self._memory[node] = Memory(slot, example)
+
+        def call(values: list[Any], arguments: Sequence[Any], _boxes: object) -> None:
+            result = np.asarray(func(*[_value(arg, values, arguments) for arg in args]))
+            if result.strides != example.strides:
+                result, made = empty_like(example), result
+                np.copyto(result, made)
+            values[slot] = result
+
+        self._steps.append(call)
+
+    def _example(self, node: Array) -> Block:
+        """Allocate an array for the value of a node, in the memory order of an input."""
+        views = [self._memory[one].view for one in node.inputs if one in self._memory]
+        like = next((view for view in views if view.shape == node.shape), None)
+        if like is None:
+            return np.empty(node.shape, node.dtype)
+        return empty_like(like, node.dtype)
+
+    def _compute(
+        self, shape: Shape, nodes: Sequence[Array], kept: Sequence[Array], stores: Sequence[Output]
+    ) -> None:
+        """Make one row program of nodes, those first that others need."""
+        builder = _Rows(shape, self._memory, self._examples, self._fix)
+        for node in nodes:
+            builder.add(node, self._operations[node])
+        like = builder.largest()
+        for node in kept:
+            block = (
+                empty_like(like, node.dtype) if like is not None else np.empty(shape, node.dtype)
+            )
+            self._memory[node] = Memory(len(self._examples), block)
+            self._examples.append(block)
+            builder.store(builder.values[node], self._memory[node])
+        new = [self._memory[node] for node in kept]
+        for output in stores:
+            target = output.target
+            if target is None:
+                target = Memory(len(self._examples), empty_like(self._memory[output.node].view))
+                self._copies[output.node] = target
+                self._examples.append(target.view)
+                new.append(target)
+            builder.store(builder.operand(output.node, output.node.dtype), target)
+        program = RowProgram(builder.rows)
+        self.passes.append(program)
+        slots = builder.slots
+
+        def compute(values: list[Any], _arguments: object, boxes: Iterable[Box] | None) -> None:
+            for memory in new:
+                values[memory.slot] = empty_like(memory.view)
+            program.run(tuple([values[slot] for slot in slots]), boxes)
+
+        self._steps.append(compute)
+
+
+def _shape_of(output: Output) -> Shape:
+    """Shape of the program that stores an output."""
+    return output.node.shape if output.target is None else output.target.view.shape
+
+
+def _value(arg: Any, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
+    """Return an argument of a call of NumPy."""
+    if isinstance(arg, Memory):
+        return arg.derive(values[arg.slot])
+    return arg.evaluate(arguments) if isinstance(arg, Number) else arg
+
+
+class _Rows:
+    """A row program in the making: values of nodes, and the slots of the arrays it takes."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        memory: Mapping[Array, Memory],
+        examples: Sequence[Block],
+        fix: Callable[..., int],
+    ) -> None:
+        self.rows = RowBuilder(shape)
+        self.values: dict[Array, int] = {}
+        self.slots: list[int] = []
+        self._memory, self._examples, self._fix = memory, examples, fix
+
+    def add(self, node: Array, operation: _Operation | None) -> None:
+        """Add an instruction."""
+        assert operation is not None
+        function, loop, dtypes, operands = operation
+        given = [self.operand(one, dtype) for one, dtype in zip(operands, dtypes[:-1], strict=True)]
+        if function is None:
+            self.values[node] = given[0]
+        elif function is np.where:
+            self.values[node] = self.rows.where(*given)
+        else:
+            self.values[node] = self.rows.apply(function, loop, dtypes[-1], given)
+
+    def operand(self, value: Any, dtype: DType) -> int:
+        """Return an argument of a node as a value of some type."""
+        if value in self.values if isinstance(value, Array) else False:
+            return self.rows.cast(self.values[value], dtype)
+        if isinstance(value, Array):
+            return self.rows.cast(self._leaf(self._memory[value]), dtype)
+        if isinstance(value, np.ndarray) and value.ndim:
+            return self.rows.cast(self._leaf(Memory(self._fix(value), value)), dtype)
+        if isinstance(value, Number):
+            slot = self._fix(value, dtype)
+            return self._leaf(Memory(slot, self._examples[slot]))
+        return self.rows.constant(value, dtype)
+
+    def store(self, value: int, memory: Memory) -> None:
+        """Write a value to memory."""
+        self.rows.store(value, self._leaf(memory))
+
+    def largest(self) -> Block | None:
+        """Find a view of the shape of the program: results have the order of its axes."""
+        views = [leaf.view for leaf in self.rows.leaves.values()]
+        return next((view for view in views if view.shape == self.rows.shape), None)
+
+    def _leaf(self, memory: Memory) -> int:
+        if memory.slot not in self.slots:
+            self.slots.append(memory.slot)
+            self.rows.array(self._examples[memory.slot])
+        return self.rows.leaf(self.slots.index(memory.slot), memory.view, memory.derive)
+
+
+def is_view(node: Call) -> bool:
+    """Whether NumPy may return a view of the first argument."""
+    if not node.args or not isinstance(node.args[0], Array):
+        return False
+    if node.func in _PARTS:
+        return node.args[0].dtype.kind == "c"
+    return node.func in rules.VIEWS or node.func is operator.getitem
+
+
+def _as_operation(node: Call) -> _Operation | None:
+    """Return a node as an instruction of a row program, or None if there is none."""
+    try:
+        return _operation_of(node)
+    except NoRowProgramError:
+        return None
+
+
+def _operation_of(node: Call) -> _Operation:
+    func, args = node.func, node.args
+    if func is rules.convert:
+        return _checked(_Operation(None, 0, (node.dtype,) * 2, args))
+    if node.options:
+        raise NoRowProgramError("arguments by keyword")
+    if func is np.where and len(args) == 3:  # noqa: PLR2004
+        return _checked(_Operation(np.where, 0, (np.dtype(bool), *(node.dtype,) * 3), args))
+    if func is operator.pow:
+        func, args = _power(*args)
+    if not isinstance(func, np.ufunc) or func.signature or len(args) != func.nin:
+        raise NoRowProgramError(rules.name_of(func))
+    dtypes, loop = loop_of(func, tuple(map(_kind_of, args)))
+    if dtypes[-1] != node.dtype:
+        raise NoRowProgramError(f"{func.__name__} of {dtypes[-1]}")
+    return _checked(_Operation(func, loop, dtypes, args))
+
+
+def _kind_of(arg: Any) -> Any:
+    """Return what NumPy finds the type of a result by: a class of Python's numbers, or a type."""
+    if isinstance(arg, Array):
+        return arg.dtype
+    value = arg.sample if isinstance(arg, Number) else arg
+    return type(value) if type(value) in _NUMBERS else np.asarray(value).dtype
+
+
+def _power(base: Any, exponent: Any) -> tuple[np.ufunc, tuple[Any, ...]]:
+    """Return what NumPy's operator computes: `numpy.power`, or what is faster for some numbers."""
+    of_floats = isinstance(base, Array) and base.dtype.kind in "fc"
+    known = type(exponent) is int or (type(exponent) is float and exponent == 0.5)  # noqa: PLR2004
+    if of_floats and known and exponent in _POWERS:
+        return _POWERS[exponent], (base,)
+    return np.power, (base, exponent)
+
+
+def _checked(operation: _Operation) -> _Operation:
+    """Check that operands can be converted without NumPy."""
+    for operand, dtype in zip(operation.operands, operation.dtypes, strict=False):
+        if isinstance(operand, Array | np.ndarray) and not is_exact(operand.dtype, dtype):
+            raise NoRowProgramError(f"conversion of {operand.dtype} to {dtype}")
+        if not isinstance(operand, Array | np.ndarray | Number):
+            RowBuilder(()).constant(operand, dtype)
+    return operation

@@ -1,0 +1,495 @@
+"""Trace a function of fields: its lines make nodes, and are recorded in stages.
+
+A stage has events, which are halo exchanges and fills of boundaries, and then stores. Everything
+that a stage reads, it reads after its events and before its stores. So a line begins a new stage
+where it reads what was stored before, or exchanges ghosts that were read before.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, NoReturn, cast
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import DTypeLike
+
+from pencils.array import indexing, stencils
+from pencils.array.allocation import BlockLayout, as_dtype, frame_of
+from pencils.array.base import Field
+from pencils.array.elementwise import own_parts
+from pencils.array.numpy_api import QUERIES
+from pencils.array.operands import check_fits, common_pencil
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.memory import same_view
+from pencils.errors import ArgumentError
+from pencils.graph import rules
+from pencils.graph.array import Array, Call, Placeholder, filled
+from pencils.graph.fuse import Memory, is_view
+from pencils.graph.number import Number
+from pencils.pencil import Pencil
+
+
+class Block:
+    """A field whose memory the function reads or writes: an argument, or one that it makes."""
+
+    def __init__(self, slot: int, field: PencilArray, *, made: bool = False) -> None:
+        self.slot = slot
+        self.field = field
+        self.made = made
+        self.node: Placeholder  # the values now
+        self.read_in = -1  # the last stage that reads them
+        self.stores: list[Store] = []  # of the present stage
+
+
+class Store(NamedTuple):
+    """A value that a stage writes to a view of a block."""
+
+    block: Block
+    target: Memory
+    value: Array
+
+
+class Event(NamedTuple):
+    """A call of a method of the field of a block, before a stage computes."""
+
+    block: Block
+    method: str
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+class Stage(NamedTuple):
+    """What happens between two times at which memory changes."""
+
+    events: list[Event]
+    stores: list[Store]
+
+
+class Trace:
+    """The stages of a function, while it is called with traced fields."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.stages = [Stage([], [])]
+        self.born: dict[Array, int] = {}  # the first stage in which a placeholder has its values,
+        self.dies: dict[Array, int] = {}  # and the last one, if there is one
+        self._homes: dict[Array, Block] = {}  # of placeholders
+        self._kept: dict[Array, Block] = {}  # of values that were shifted
+
+    def add(self, field: PencilArray, *, made: bool = False) -> Traced:
+        """Trace a field with memory of its own."""
+        block = Block(len(self.blocks), field, made=made)
+        self.blocks.append(block)
+        self._renew(block, len(self.stages) - 1)
+        return _made(field.pencil, field.frame, block.node)
+
+    def home(self, node: Array) -> Block | None:
+        """Find the block that a node views."""
+        while isinstance(node, Call) and is_view(node):
+            node = node.args[0]
+        return self._homes.get(node)
+
+    def slot_of(self, node: Array) -> int:
+        """Return the number of the block that a node views."""
+        block = self.home(node)
+        assert block is not None
+        return block.slot
+
+    def current(self, node: Array) -> Array:
+        """Return the same view of the present values of its block."""
+        if isinstance(node, Placeholder):
+            return self._homes[node].node
+        if self.home(node) is None:
+            return node
+        assert isinstance(node, Call)
+        source = self.current(node.args[0])
+        if source is node.args[0]:
+            return node
+        return Call(*rules.view(node.func, (source, *node.args[1:]), node.options))
+
+    def read(self, node: Array) -> Array:
+        """Return the node of the values that a view has now, or of a value itself."""
+        block = self.home(node)
+        if block is None:
+            return node
+        if block.stores:
+            view = self.view(node).view
+            for _, target, value in block.stores:
+                if same_view(target.view, view) and value.shape == view.shape:
+                    return value
+            if any(np.may_share_memory(store.target.view, view) for store in block.stores):
+                self.begin_stage()
+        block.read_in = len(self.stages) - 1
+        return self.current(node)
+
+    def store(self, node: Array, value: Any) -> None:
+        """Write a value to what a node views, converted to its type as NumPy assigns it."""
+        block = self.home(node)
+        if block is None:
+            raise ArgumentError(
+                "this field is a computed value of a fused function, which has no memory to "
+                "write to; write v = u.copy() first, and assign to v[...]"
+            )
+        target = self.view(node)
+        if not target.view.flags.writeable:
+            raise ArgumentError("the field is read-only; pass one that may be written")
+        if not isinstance(value, Array):
+            value = _as_node(value, node)
+        if value.dtype != node.dtype:
+            value = value.astype(node.dtype)
+        stage = self.stages[-1]
+        kept = [one for one in block.stores if not same_view(one.target.view, target.view)]
+        shapes = {one.target.view.shape for one in stage.stores}
+        overlap = any(np.may_share_memory(one.target.view, target.view) for one in kept)
+        if overlap or shapes - {target.view.shape}:
+            self.begin_stage()
+            stage, kept = self.stages[-1], []
+        block.stores = [*kept, Store(block, target, value)]
+        others = [one for one in stage.stores if one.block is not block]
+        stage.stores[:] = [*others, *block.stores]
+
+    def event(self, node: Array, method: str, *arguments: Any, **options: Any) -> None:
+        """Record a call that changes points of a field outside of the own block."""
+        block = self._homes.get(node)
+        if block is None:
+            raise ArgumentError(
+                f"{method}() in a fused function takes a whole field, which is an argument or a "
+                "copy: call it before taking components, sections or shifted views"
+            )
+        if block.stores or block.read_in == len(self.stages) - 1:
+            self.begin_stage()
+        self.stages[-1].events.append(Event(block, method, arguments, options))
+        self.dies[block.node] = len(self.stages) - 2
+        self._renew(block, len(self.stages) - 1)
+
+    def begin_stage(self) -> None:
+        """Begin a stage: the stores of the one before have been written."""
+        self.stages.append(Stage([], []))
+        for block in self.blocks:
+            if block.stores:
+                block.stores = []
+                self.dies[block.node] = len(self.stages) - 2
+                self._renew(block, len(self.stages) - 1)
+
+    def view(self, node: Array) -> Memory:
+        """Return a view of the memory of a block."""
+        if isinstance(node, Placeholder):
+            block = self._homes[node]
+            return Memory(block.slot, block.field.padded)
+        assert isinstance(node, Call)
+        found = self.view(node.args[0]).then(node)
+        assert found is not None
+        return found
+
+    def is_same(self, value: Any, node: Array) -> bool:
+        """Whether a value is what a view has."""
+        if not isinstance(value, Array):
+            return False
+        stored = [
+            one.value
+            for one in self.stages[-1].stores
+            if same_view(one.target.view, self.view(node).view)
+        ]
+        if self.home(value) is None:
+            return any(one is value for one in stored)
+        return not stored and same_view(self.view(value).view, self.view(node).view)
+
+    def with_memory(self, value: Traced) -> Traced:
+        """Return the field of a computed value, stored with a halo whose ghosts are exchanged."""
+        node = value.node
+        if node not in self._kept:
+            halo = self._halo_of(value)
+            field = PencilArray.allocated(
+                value.pencil, node.dtype, value.components, value.singletons, halo, zero=True
+            )
+            new = self.add(field, made=True)
+            self._kept[node] = self.blocks[-1]
+            self.store(new.node, node)
+            new.exchange_halo()
+        block = self._kept[node]
+        return _made(value.pencil, block.field.frame, block.node)
+
+    def _halo_of(self, value: Traced) -> Any:
+        bare = value.frame.bare
+        for block in self.blocks:
+            frame = block.field.frame
+            if frame.bare is bare and frame is not bare:
+                return frame.halo
+        raise ArgumentError(
+            "a computed value is shifted, but no argument on its points has a halo that would "
+            "tell how far"
+        )
+
+    def _renew(self, block: Block, stage: int) -> None:
+        padded = block.field.padded
+        block.node = Placeholder(f"block {block.slot}", padded.shape, padded.dtype)
+        block.read_in = -1
+        self._homes[block.node] = block
+        self.born[block.node] = stage
+
+
+def _as_node(value: Any, like: Array) -> Array:
+    """Return a number, or a part of global data, as a node."""
+    if isinstance(value, Number):
+        return Call(rules.convert, (value,), {"dtype": like.dtype}, (), like.dtype)
+    return filled(like.shape, np.asarray(value, like.dtype))
+
+
+# The function that is traced now, in this thread.
+_now = threading.local()
+
+
+def present() -> Trace:
+    """Return the trace of the function that is called now."""
+    trace: Trace | None = getattr(_now, "trace", None)
+    if trace is None:
+        raise RuntimeError(
+            "this field belongs to the trace of a fused function that has returned: return it, or "
+            "write to a field that is an argument"
+        )
+    return trace
+
+
+def traced_call(trace: Trace, function: Callable[[], Any]) -> Any:
+    """Call a function whose operations a trace records."""
+    before = getattr(_now, "trace", None)
+    _now.trace = trace
+    try:
+        return function()
+    finally:
+        _now.trace = before
+
+
+class Traced(NDArrayOperatorsMixin, PencilArray):
+    """A field in a fused function while it is traced: its block is a node."""
+
+    __slots__ = ()
+
+    @property
+    def node(self) -> Array:
+        """The node of the own block."""
+        return self._local  # type: ignore[return-value]
+
+    @property  # type: ignore[misc]
+    def local(self) -> Any:
+        """The values of the own block now."""
+        return present().read(self.node)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self.node.dtype
+
+    # NumPy.
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__":
+            raise TypeError(_cannot(f"numpy.{ufunc.__name__}.{method}"))
+        out = kwargs.pop("out", None)
+        where = kwargs.pop("where", True)
+        if where is not True and out is None:
+            raise TypeError(
+                "where= without out= leaves values unset: write numpy.where(mask, values, others)"
+            )
+        return _apply(ufunc, inputs, kwargs, None if out is None else out[0], where)
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: object, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        if func in QUERIES:
+            return QUERIES[func](*args, **kwargs)
+        if func in _METHODS:
+            return _METHODS[func](*args, **kwargs)
+        if rules.RULES.get(func) is not rules.elementwise:
+            raise TypeError(_cannot(f"numpy.{func.__name__}"))
+        out = kwargs.pop("out", None)
+        return _apply(func, args, kwargs, out)
+
+    def __pow__(self, other: Any) -> Any:
+        if isinstance(other, Number):  # NumPy looks at the value
+            bool(other)
+        return _apply(operator.pow, (self, other), {})
+
+    def __ipow__(self, other: Any) -> Any:
+        self[...] = self**other
+        return self
+
+    def astype(self, dtype: DTypeLike) -> Traced:
+        """Convert to another element type."""
+        return _made(self.pencil, self.frame.bare, self.local.astype(as_dtype(dtype)))
+
+    # Views, and fields with memory of their own.
+
+    @property
+    def real(self) -> Traced:
+        """Real part, a view."""
+        return super().real if self.dtype.kind == "c" else self
+
+    @property
+    def imag(self) -> Traced:
+        """Imaginary part, a view of complex numbers."""
+        if self.dtype.kind == "c":
+            return super().imag
+        return _made(self.pencil, self.frame.bare, self.local.imag)
+
+    def shift(self, offsets: Sequence[int], onto: Pencil | None = None) -> Traced:
+        """View the field moved by offsets; a computed value is stored, and its halo exchanged."""
+        trace = present()
+        field = self if trace.home(self.node) else trace.with_memory(self)
+        return stencils.shift(field, offsets, onto)
+
+    def __getitem__(self, key: Any) -> Traced:
+        if indexing.is_mask(key):
+            return super().__getitem__(key)
+        section = indexing.get_section(self, key)
+        if hasattr(section, "base"):
+            del section.base
+        return section
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if indexing.is_mask(key):
+            self[...] = np.where(key, value, self)
+            return
+        section = self[key]
+        node = section.node
+        if not isinstance(value, Number):
+            value = indexing.part_of_value(self, key, section, value)
+        trace = present()
+        if not trace.is_same(value, node):  # the second half of ``u[key] += 1``
+            trace.store(node, value)
+
+    def copy(self) -> Traced:
+        """Copy the field, halo included."""
+        new = self.blank()
+        trace = present()
+        block = trace.home(self.node)
+        if block is None:
+            trace.store(new.node, self.node)
+        else:
+            trace.store(new._padded, trace.read(self._padded))  # type: ignore[arg-type]  # noqa: SLF001
+        return new
+
+    def blank(self, dtype: DTypeLike | None = None, *, zero: bool = False) -> Traced:
+        """Make a field like this one."""
+        kind = self.dtype if dtype is None else as_dtype(dtype)
+        frame = self.frame
+        halo = frame.halo if frame.trimmed else None
+        frame = frame_of(self.pencil, frame.singletons, halo) if frame.trimmed else frame
+        shape = frame.shape_of(self.components, kind)
+        field = PencilArray.in_frame(self.pencil, frame, frame.make(shape, kind, zero=True))
+        del zero  # points that nobody sets are 0 here
+        return present().add(field, made=True)
+
+    # Ghosts.
+
+    def exchange_halo(self, *, corners: bool = True) -> None:
+        """Fill the ghosts: see `PencilArray.exchange_halo`."""
+        present().event(self._padded, "exchange_halo", corners=corners)  # type: ignore[arg-type]
+
+    def fill_boundary(self, *arguments: Any, **options: Any) -> None:
+        """Fill boundary points: see `PencilArray.fill_boundary`."""
+        present().event(self._padded, "fill_boundary", *arguments, **options)  # type: ignore[arg-type]
+
+    def mark_written(self) -> None:
+        """Do nothing: stores do, when the function runs."""
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "the values of a field are not known while a fused function is traced: choose by "
+            "numpy.where, or reduce and branch outside of the function"
+        )
+
+    def __repr__(self) -> str:
+        return f"<traced field {self.shape} {self.dtype}>"
+
+
+def _made(pencil: Pencil, frame: BlockLayout, node: Array) -> Traced:
+    block: Any = node
+    return Traced.in_frame(pencil, frame, block)
+
+
+def _apply(
+    func: Callable[..., Any],
+    inputs: Sequence[Any],
+    options: dict[str, Any],
+    out: Any = None,
+    where: Any = True,
+) -> Traced:
+    """Make the node of a function of elements."""
+    fields = [one for one in (*inputs, where, out) if isinstance(one, Field)]
+    pencil = common_pencil(fields)
+    numbers = {place: one for place, one in enumerate(inputs) if isinstance(one, Number)}
+    known = [one.sample if isinstance(one, Number) else one for one in inputs]
+    parts, singletons = own_parts(known, pencil)
+    node = func(*parts, **options)
+    if not isinstance(node, Call):
+        raise TypeError(_cannot(rules.name_of(func)))
+    if numbers:  # their values now decide on types only
+        args = tuple(numbers.get(place, arg) for place, arg in enumerate(node.args))
+        node = replace(node, args=args)
+    if out is None:
+        return _made(pencil, frame_of(pencil, singletons), node)
+    if not isinstance(out, Traced):
+        raise TypeError(
+            "out= in a fused function must be a field that is an argument of it, or made in it"
+        )
+    if where is not True:
+        (mask,), along = own_parts([where], pencil)
+        singletons &= along
+        node = cast("Call", np.where(mask, cast("Any", node), out.local))
+    check_fits(singletons, out, pencil)
+    if not np.can_cast(node.dtype, out.dtype, "same_kind"):
+        raise TypeError(
+            f"Cannot cast {rules.name_of(func)} output from {node.dtype!r} to {out.dtype!r} with "
+            "casting rule 'same_kind'"
+        )
+    present().store(out.node, node)
+    return out
+
+
+def _cannot(name: str) -> str:
+    return (
+        f"{name} cannot be fused: only functions of elements can, and reductions of results; call "
+        "it outside of the function"
+    )
+
+
+_METHODS: dict[Any, Callable[..., Any]] = {
+    np.real: lambda val: val.real,
+    np.imag: lambda val: val.imag,
+    np.copy: lambda a: a.copy(),
+    np.empty_like: lambda prototype, dtype=None: prototype.blank(dtype),
+    np.zeros_like: lambda a, dtype=None: a.blank(dtype, zero=True),
+    np.result_type: lambda *args: np.result_type(
+        *(one.dtype if isinstance(one, Field) else one for one in args)
+    ),
+}
+
+
+class _NotTraced:
+    """A method of fields that fused functions do not have."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, field: object, kind: type | None = None) -> Any:
+        if field is None:
+            return self
+        raise TypeError(_cannot(f"{self._name} of a field"))
+
+
+_FUSED = {
+    *("shape", "ndim", "size", "dtype", "nbytes", "itemsize", "components", "singletons", "halo"),
+    *("pencil", "frame", "extent", "halo_room", "trimmed", "local", "padded", "local_shape"),
+    *("local_slices", "global_box", "real", "imag", "component", "unstack", "conj", "conjugate"),
+    *("clip", "round", "shift", "astype", "copy", "blank", "exchange_halo", "fill_boundary"),
+    *("part_of_components", "map_block", "mark_written", "from_block", "in_frame", "allocated"),
+    *("node", "base", "lent", "shifts", "kept", "kind"),
+}
+for _name in set(dir(PencilArray)) - _FUSED:
+    if not _name.startswith("_"):
+        setattr(Traced, _name, _NotTraced(_name))
