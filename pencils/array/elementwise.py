@@ -205,7 +205,7 @@ def elementwise(func: Callable[..., Any], inputs: Sequence[Any], kwargs: dict[st
             "this argument must be a number or a NumPy array, not a PencilArray; pass u.local"
         )
     pencil = common_pencil(fields)
-    parts, singletons = own_parts(inputs, pencil)
+    parts, singletons = _own_parts(inputs, pencil)
     if where is not True:
         kwargs["where"], along = local_part(where, pencil)
         singletons &= along
@@ -226,7 +226,7 @@ def elementwise(func: Callable[..., Any], inputs: Sequence[Any], kwargs: dict[st
     return tuple(as_field(part, target, pencil, singletons, like) for part, target in pairs)
 
 
-def own_parts(operands: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
+def _own_parts(operands: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
     """Cut the own blocks out of operands; also the dimensions along which all are singletons."""
     parts, singletons = [], everywhere(pencil.ndim)
     for operand in operands:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import plain_array
+from pencils.array.allocation import Key, plain_array
 from pencils.array.base import Field
 from pencils.comm.mpi import PerProcess
 from pencils.comm.topology import Topology, default_topology
@@ -315,19 +315,25 @@ def local_part(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
     array = plain_array(operand)
     if array.ndim == 0:
         return array[()], everywhere(pencil.ndim)
-    missing, box = pencil.ndim - array.ndim, pencil.box()
+    key, singletons = key_of_data(array.shape, pencil)
+    return array[key], singletons
+
+
+def key_of_data(shape: tuple[int, ...], pencil: Pencil) -> tuple[Key, frozenset[int]]:
+    """Index of the local part of replicated data, and their singleton dimensions."""
+    missing, box = pencil.ndim - len(shape), pencil.box()
     key: list[Any] = []
     singletons = set(range(missing))
     for dim in range(max(0, missing), pencil.ndim):
-        extent = array.shape[dim - pencil.ndim]
+        extent = shape[dim - pencil.ndim]
         if extent == 1:
             key.append(slice(None))
             singletons.add(dim)
         elif extent == pencil.shape[dim]:
             key.append(slice(box.start[dim], box.stop[dim]))
         else:
-            raise ArgumentError(does_not_broadcast(array.shape, pencil.shape, box.shape))
-    return array[(Ellipsis, *key)], frozenset(singletons)
+            raise ArgumentError(does_not_broadcast(shape, pencil.shape, box.shape))
+    return (Ellipsis, *key), frozenset(singletons)
 
 
 def check_fits(singletons: frozenset[int], out: Field, pencil: Pencil) -> None:

@@ -78,6 +78,26 @@ class Leaf(NamedTuple):
     derive: Callable[[Array], Array]  # the same of another one
 
 
+class Spec(NamedTuple):
+    """Shape, type and order of axes of a contiguous block that each call allocates."""
+
+    shape: Shape  # in the order of memory
+    dtype: DType
+    axes: tuple[int, ...]  # that bring it to the logical order
+
+    @classmethod
+    def like(cls, array: Array, dtype: DType | None = None) -> Spec:
+        """Return the spec of a block of the shape of an array, with axes in the same order."""
+        order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+        axes = tuple(order.index(axis) for axis in range(array.ndim))
+        shape = tuple(array.shape[axis] for axis in order)
+        return cls(shape, array.dtype if dtype is None else dtype, axes)
+
+    def new(self) -> Array:
+        """Allocate it."""
+        return pool.empty(self.shape, self.dtype).transpose(self.axes)
+
+
 class Instruction(NamedTuple):
     """``values[result] = function(*values[operands])`` for all points."""
 
@@ -99,7 +119,14 @@ def loop_of(ufunc: np.ufunc, kinds: tuple[Any, ...]) -> tuple[tuple[DType, ...],
     text = "".join(dtype.char for dtype in dtypes)
     name = f"{text[: ufunc.nin]}->{text[ufunc.nin :]}"
     plain = all(dtype.kind in "biufc" and dtype.isnative for dtype in dtypes)
-    if not plain or ufunc.nout != 1 or ufunc.nargs > _MOST_OPERANDS or name not in ufunc.types:
+    raises = ufunc is np.power and dtypes[0].kind in "iu"  # in the middle of a block
+    if (
+        raises
+        or not plain
+        or ufunc.nout != 1
+        or ufunc.nargs > _MOST_OPERANDS
+        or name not in ufunc.types
+    ):
         raise NoRowProgramError(f"{ufunc.__name__} {name}")
     return dtypes, ufunc.types.index(name)
 
@@ -176,7 +203,7 @@ class RowBuilder:
 
     def temporary(self, like: Array) -> int:
         """Add a leaf of a block that each call allocates, with axes in the same order."""
-        array = empty_like(like)
+        array = Spec.like(like).new()
         self.temporaries.append(array)
         return self.leaf(_OWN + len(self.temporaries), array)
 
@@ -194,6 +221,14 @@ class RowBuilder:
         if number > 0:
             return given + len(self.constants) + number - 1
         return given - number - 1 if leaf.array >= given else leaf.array
+
+    def forget(self) -> None:
+        """Release the arrays that the program was made with."""
+        none = np.empty(0)
+        self.arrays = [none] * len(self.arrays)
+        self.temporaries.clear()
+        self.leaves = {value: leaf._replace(view=none) for value, leaf in self.leaves.items()}
+        self._known.clear()
 
     def _value(self, dtype: DType) -> int:
         self.dtypes.append(dtype)
@@ -218,16 +253,19 @@ class RowProgram:
     def __init__(self, builder: RowBuilder) -> None:
         self._builder = builder
         self._axes = _Axes(builder.shape, [leaf.view for leaf in builder.leaves.values()])
-        self._detours: list[tuple[Leaf, int]] = []  # targets, and numbers of temporaries
-        self._in_place: list[Leaf] = []  # targets that are operands, too
+        self._detours: list[tuple[int, int]] = []  # targets, and numbers of temporaries
+        self._in_place: list[int] = []  # targets that are operands, too
         steps, late = self._with_stores()
         self._names = [step.name for step in steps]
+        self.traffic = self._traffic()
         self._constants = tuple(builder.constants)
         count = len(builder.arrays) + len(builder.constants) + len(builder.temporaries)
         kernels = compiled()
         self._run = None
         if kernels is not None and count <= _MOST_ARRAYS and len(self._axes.shape) <= _MOST_AXES:
             self._run = kernels.RowProgram(*self._compiled(steps, len(steps) - late)).run
+        self._temporaries = [Spec.like(array) for array in builder.temporaries]
+        builder.forget()
 
     def run(self, arrays: tuple[Array, ...], boxes: Iterable[Box] | None = None) -> None:
         """Execute for all points, or for those of boxes, one after the other.
@@ -241,7 +279,7 @@ class RowProgram:
             self._run_by_numpy(arrays, boxes)
             return
         saved = self._save(arrays) if self._in_place else ()
-        temporaries = tuple(map(empty_like, self._builder.temporaries))
+        temporaries = tuple([spec.new() for spec in self._temporaries])
         every = arrays + self._constants + temporaries
         if boxes is None:
             raised = self._run(every)
@@ -251,7 +289,11 @@ class RowProgram:
         if raised:
             self._report(raised, saved)
         for target, number in self._detours:
-            np.copyto(target.derive(arrays[target.array]), temporaries[number])
+            np.copyto(self._target(target, arrays), temporaries[number])
+
+    def _target(self, value: int, arrays: tuple[Array, ...]) -> Array:
+        leaf = self._builder.leaves[value]
+        return leaf.derive(arrays[leaf.array])
 
     def _with_stores(self) -> tuple[list[Instruction], int]:
         """List all instructions; the last ones, so many, write where operands may be read."""
@@ -265,11 +307,11 @@ class RowProgram:
             target, leaf = given, builder.leaves[given]
             shared = [one for one in read if np.may_share_memory(one.view, leaf.view)]
             if not all(same_view(one.view, leaf.view) for one in shared):
-                self._detours.append((leaf, len(builder.temporaries)))
+                self._detours.append((given, len(builder.temporaries)))
                 target, shared = builder.temporary(leaf.view), []
                 leaf = builder.leaves[target]
             if shared:
-                self._in_place.append(leaf)
+                self._in_place.append(target)
             alone = value in made and uses[value] == 1 and not shared
             if alone and self._axes.strides(leaf.view)[-1] == leaf.view.itemsize:
                 steps[made[value]] = steps[made[value]]._replace(result=target)
@@ -281,6 +323,25 @@ class RowProgram:
                 steps.append(builder.copy(value, len(builder.dtypes) - 1))
                 late[number] = steps[-1].result, target
         return steps + [builder.copy(*pair) for pair in late], len(late)
+
+    def __repr__(self) -> str:
+        read, written = self.traffic
+        count = len(self._builder.instructions)
+        return f"{count} instructions, {read} bytes read and {written} written for each point"
+
+    def _traffic(self) -> tuple[int, int]:
+        """Bytes that are read and written for each point, each array once."""
+        builder = self._builder
+        read = {value for step in builder.instructions for value in step.operands}
+        read |= {value for value, _ in builder.stores}
+        targets = [target for _, target in builder.stores]
+
+        def count(values: Iterable[int]) -> int:
+            leaves = [builder.leaves[value] for value in values if value in builder.leaves]
+            whole = [leaf for leaf in leaves if leaf.view.shape == builder.shape]
+            return sum({leaf.array: leaf.view.itemsize for leaf in whole}.values())
+
+        return count(read), count(targets)
 
     def _compiled(self, steps: list[Instruction], first_store: int) -> tuple[Any, ...]:
         """Arguments of the compiled program, whose slots are leaves and registers."""
@@ -314,7 +375,7 @@ class RowProgram:
         """Copy the points that an exception has to leave as they were."""
         if not {"raise", "call", "log"} & set(np.geterr().values()):
             return []
-        views = [leaf.derive(arrays[leaf.array]) for leaf in self._in_place]
+        views = [self._target(target, arrays) for target in self._in_place]
         return [(view, view.copy()) for view in views]
 
     def _report(
@@ -357,16 +418,7 @@ class RowProgram:
                     result.copy() if result.base is not None else result for result in results
                 ]
             for result, (_, target) in zip(results, builder.stores, strict=True):
-                leaf = builder.leaves[target]
-                np.copyto(leaf.derive(arrays[leaf.array])[key], result)
-
-
-def empty_like(array: Array, dtype: DType | None = None) -> Array:
-    """Allocate a contiguous array of the same shape, with axes in the same order."""
-    axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
-    kind = array.dtype if dtype is None else dtype
-    new = pool.empty(tuple([array.shape[axis] for axis in axes]), kind)
-    return new.transpose(np.argsort(axes)) if axes else new
+                np.copyto(self._target(target, arrays)[key], result)
 
 
 class _Axes:

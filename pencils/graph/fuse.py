@@ -19,7 +19,7 @@ from pencils.comm.row_program import (
     NoRowProgramError,
     RowBuilder,
     RowProgram,
-    empty_like,
+    Spec,
     is_exact,
     loop_of,
 )
@@ -47,6 +47,10 @@ class Memory(NamedTuple):
         for func, args, options in self.views:
             array = func(array, *args, **options)
         return array
+
+    def forgetting(self) -> Memory:
+        """Return the same without the array it was made with."""
+        return self._replace(view=np.empty(0))
 
     def then(self, node: Call) -> Memory | None:
         """Return the view of this view that a node is; None if it is a copy."""
@@ -98,15 +102,24 @@ class BlockProgram:
         for node in self._nodes:
             self._read(node)
         self._steps: list[_Step] = []
-        self.passes: list[RowProgram] = []
+        self.passes: list[str] = []  # what each step does
         self._copies: dict[Array, Memory] = {}  # of memory, where copies are wanted
         self._levels, self._last = self._find_levels(outputs)
         self._make_steps(outputs)
-        self._results = [
+        results = [
             self._copies.get(output.node) or self._memory[output.node]
             for output in outputs
             if output.target is None
         ]
+        self.examples = [memory.view for memory in results]
+        self._results = [memory.forgetting() for memory in results]
+        self._count = len(self._examples)
+
+    def forget(self) -> None:
+        """Release what the program was made with, once it is complete."""
+        used: tuple[Any, ...] = (self._examples, self.examples, self._nodes, self._memory)
+        for each in (*used, self._operations, self._levels, self._copies):
+            each.clear()
 
     def run(
         self,
@@ -119,7 +132,7 @@ class BlockProgram:
         Numbers are evaluated for `arguments`. Boxes are allowed if there is one step: it goes
         through them, one after the other.
         """
-        values: list[Any] = [*arrays, *[None] * (len(self._examples) - self._given)]
+        values: list[Any] = [*arrays, *[None] * (self._count - self._given)]
         for slot, array in self._fixed:
             values[slot] = array
         for slot, number, dtype in self._changing:
@@ -127,11 +140,6 @@ class BlockProgram:
         for step in self._steps:
             step(values, arguments, boxes)
         return [memory.derive(values[memory.slot]) for memory in self._results]
-
-    @property
-    def examples(self) -> list[Block]:
-        """Arrays that look like what `run` returns."""
-        return [memory.view for memory in self._results]
 
     # What nodes are.
 
@@ -247,7 +255,9 @@ class BlockProgram:
 
     def _call(self, node: Call) -> None:
         """Let NumPy compute a node."""
-        args = [self._memory[arg] if isinstance(arg, Array) else arg for arg in node.args]
+        args = [
+            self._memory[arg].forgetting() if isinstance(arg, Array) else arg for arg in node.args
+        ]
         func = partial(node.func, **node.options) if node.options else node.func
         slot, example = len(self._examples), self._example(node)
         if is_view(node):
@@ -255,15 +265,17 @@ class BlockProgram:
             example = np.asarray(func(memory.view, *node.args[1:]))
         self._examples.append(example)
         self._memory[node] = Memory(slot, example)
+        spec, strides = Spec.like(example), example.strides
 
         def call(values: list[Any], arguments: Sequence[Any], _boxes: object) -> None:
             result = np.asarray(func(*[_value(arg, values, arguments) for arg in args]))
-            if result.strides != example.strides:
-                result, made = empty_like(example), result
+            if result.strides != strides:
+                result, made = spec.new(), result
                 np.copyto(result, made)
             values[slot] = result
 
         self._steps.append(call)
+        self.passes.append(f"NumPy: {rules.name_of(func)} of {node.shape}")
 
     def _example(self, node: Array) -> Block:
         """Allocate an array for the value of a node, in the memory order of an input."""
@@ -271,7 +283,7 @@ class BlockProgram:
         like = next((view for view in views if view.shape == node.shape), None)
         if like is None:
             return np.empty(node.shape, node.dtype)
-        return empty_like(like, node.dtype)
+        return Spec.like(like, node.dtype).new()
 
     def _compute(
         self, shape: Shape, nodes: Sequence[Array], kept: Sequence[Array], stores: Sequence[Output]
@@ -282,9 +294,9 @@ class BlockProgram:
             builder.add(node, self._operations[node])
         like = builder.largest()
         for node in kept:
-            block = (
-                empty_like(like, node.dtype) if like is not None else np.empty(shape, node.dtype)
-            )
+            block = np.empty(shape, node.dtype)
+            if like is not None:
+                block = Spec.like(like, node.dtype).new()
             self._memory[node] = Memory(len(self._examples), block)
             self._examples.append(block)
             builder.store(builder.values[node], self._memory[node])
@@ -292,18 +304,21 @@ class BlockProgram:
         for output in stores:
             target = output.target
             if target is None:
-                target = Memory(len(self._examples), empty_like(self._memory[output.node].view))
+                target = Memory(
+                    len(self._examples), Spec.like(self._memory[output.node].view).new()
+                )
                 self._copies[output.node] = target
                 self._examples.append(target.view)
                 new.append(target)
             builder.store(builder.operand(output.node, output.node.dtype), target)
         program = RowProgram(builder.rows)
-        self.passes.append(program)
+        self.passes.append(f"one pass over {shape}: {program}")
         slots = builder.slots
+        blocks = [(memory.slot, Spec.like(memory.view)) for memory in new]
 
         def compute(values: list[Any], _arguments: object, boxes: Iterable[Box] | None) -> None:
-            for memory in new:
-                values[memory.slot] = empty_like(memory.view)
+            for slot, spec in blocks:
+                values[slot] = spec.new()
             program.run(tuple([values[slot] for slot in slots]), boxes)
 
         self._steps.append(compute)
@@ -374,7 +389,9 @@ class _Rows:
         if memory.slot not in self.slots:
             self.slots.append(memory.slot)
             self.rows.array(self._examples[memory.slot])
-        return self.rows.leaf(self.slots.index(memory.slot), memory.view, memory.derive)
+        return self.rows.leaf(
+            self.slots.index(memory.slot), memory.view, memory.forgetting().derive
+        )
 
 
 def is_view(node: Call) -> bool:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partialmethod
 from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -20,11 +22,17 @@ from numpy.typing import DTypeLike
 from pencils.array import indexing, stencils
 from pencils.array.allocation import BlockLayout, as_dtype, frame_of
 from pencils.array.base import Field
-from pencils.array.elementwise import own_parts
-from pencils.array.numpy_api import QUERIES
-from pencils.array.operands import check_fits, common_pencil
+from pencils.array.numpy_api import QUERIES, REDUCTIONS
+from pencils.array.operands import (
+    check_fits,
+    common_pencil,
+    everywhere,
+    key_of_data,
+    local_part,
+)
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import same_view
+from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, Placeholder, filled
@@ -61,6 +69,15 @@ class Event(NamedTuple):
     arguments: tuple[Any, ...]
     options: dict[str, Any]
 
+    @property
+    def topology(self) -> Topology | None:
+        """The ranks that communicate, if they do."""
+        return None if self.method == "fill_boundary" else self.block.field.pencil.topology
+
+    def without_block(self) -> tuple[int, str, tuple[Any, ...], dict[str, Any]]:
+        """Return the event with the number of the block."""
+        return self.block.slot, *self[1:]
+
 
 class Stage(NamedTuple):
     """What happens between two times at which memory changes."""
@@ -77,6 +94,7 @@ class Trace:
         self.stages = [Stage([], [])]
         self.born: dict[Array, int] = {}  # the first stage in which a placeholder has its values,
         self.dies: dict[Array, int] = {}  # and the last one, if there is one
+        self.arrays: dict[Array, Any] = {}  # arguments that are replicated data
         self._homes: dict[Array, Block] = {}  # of placeholders
         self._kept: dict[Array, Block] = {}  # of values that were shifted
 
@@ -87,11 +105,15 @@ class Trace:
         self._renew(block, len(self.stages) - 1)
         return _made(field.pencil, field.frame, block.node)
 
+    def add_array(self, array: Any) -> Placeholder:
+        """Trace replicated data."""
+        node = Placeholder(f"array {len(self.arrays)}", array.shape, array.dtype)
+        self.arrays[node] = array
+        return node
+
     def home(self, node: Array) -> Block | None:
         """Find the block that a node views."""
-        while isinstance(node, Call) and is_view(node):
-            node = node.args[0]
-        return self._homes.get(node)
+        return self._homes.get(viewed(node))
 
     def slot_of(self, node: Array) -> int:
         """Return the number of the block that a node views."""
@@ -185,6 +207,12 @@ class Trace:
         assert found is not None
         return found
 
+    def is_whole(self, field: Traced) -> bool:
+        """Whether a traced field is all of its block."""
+        block = self.home(field.node)
+        own = block is not None and block.field.frame is field.frame
+        return own and block is not None and field.node.shape == block.field.local.shape
+
     def is_same(self, value: Any, node: Array) -> bool:
         """Whether a value is what a view has."""
         if not isinstance(value, Array):
@@ -232,6 +260,13 @@ class Trace:
         self.born[block.node] = stage
 
 
+def viewed(node: Array) -> Array:
+    """Return the node that a chain of views begins with."""
+    while isinstance(node, Call) and is_view(node):
+        node = node.args[0]
+    return node
+
+
 def _as_node(value: Any, like: Array) -> Array:
     """Return a number, or a part of global data, as a node."""
     if isinstance(value, Number):
@@ -254,14 +289,35 @@ def present() -> Trace:
     return trace
 
 
-def traced_call(trace: Trace, function: Callable[[], Any]) -> Any:
-    """Call a function whose operations a trace records."""
+@contextmanager
+def traced_call(trace: Trace) -> Iterator[None]:
+    """Record the operations of traced fields in a trace."""
     before = getattr(_now, "trace", None)
     _now.trace = trace
     try:
-        return function()
+        yield
     finally:
         _now.trace = before
+
+
+class Reduced:
+    """A reduction of a field, which is known when the function has returned it."""
+
+    def __init__(self, value: Traced, method: str, *arguments: Any, **options: Any) -> None:
+        if any(isinstance(one, Field) for one in (*arguments, *options.values())):
+            raise TypeError(f"{method}() in a fused function takes no other field, like where=")
+        self.value, self.method, self.arguments, self.options = value, method, arguments, options
+
+    def _unknown(self, *_: object) -> NoReturn:
+        raise TypeError(
+            f"{self.method}() in a fused function is known when the function has returned it: "
+            "return it, and use it in another function"
+        )
+
+    __bool__ = __float__ = __int__ = __complex__ = __index__ = _unknown
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _unknown
+    __truediv__ = __rtruediv__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _unknown
+    __array_ufunc__ = _unknown
 
 
 class Traced(NDArrayOperatorsMixin, PencilArray):
@@ -302,6 +358,8 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
     ) -> Any:
         if func in QUERIES:
             return QUERIES[func](*args, **kwargs)
+        if func in REDUCTIONS:
+            return Reduced(args[0], REDUCTIONS[func], *args[1:], **kwargs)
         if func in _METHODS:
             return _METHODS[func](*args, **kwargs)
         if rules.RULES.get(func) is not rules.elementwise:
@@ -356,6 +414,11 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
             return
         section = self[key]
         node = section.node
+        if isinstance(value, Array):
+            raise TypeError(
+                "replicated data are not assigned in a fused function: assign a field, as in "
+                "u[...] = 0 * u + data"
+            )
         if not isinstance(value, Number):
             value = indexing.part_of_value(self, key, section, value)
         trace = present()
@@ -423,8 +486,7 @@ def _apply(
     fields = [one for one in (*inputs, where, out) if isinstance(one, Field)]
     pencil = common_pencil(fields)
     numbers = {place: one for place, one in enumerate(inputs) if isinstance(one, Number)}
-    known = [one.sample if isinstance(one, Number) else one for one in inputs]
-    parts, singletons = own_parts(known, pencil)
+    parts, singletons = _own_parts(inputs, pencil)
     node = func(*parts, **options)
     if not isinstance(node, Call):
         raise TypeError(_cannot(rules.name_of(func)))
@@ -438,7 +500,7 @@ def _apply(
             "out= in a fused function must be a field that is an argument of it, or made in it"
         )
     if where is not True:
-        (mask,), along = own_parts([where], pencil)
+        (mask,), along = _own_parts([where], pencil)
         singletons &= along
         node = cast("Call", np.where(mask, cast("Any", node), out.local))
     check_fits(singletons, out, pencil)
@@ -449,6 +511,23 @@ def _apply(
         )
     present().store(out.node, node)
     return out
+
+
+def _own_parts(inputs: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
+    """Return the own blocks of operands, samples of numbers, and common singletons."""
+    parts, common = [], everywhere(pencil.ndim)
+    for one in inputs:
+        if isinstance(one, Array) and one.ndim:
+            key, singletons = key_of_data(one.shape, pencil)
+            part: Any = one[key]
+        else:
+            sample = one.sample if isinstance(one, Number) else one
+            part, singletons = (
+                (one, common) if isinstance(one, Array) else local_part(sample, pencil)
+            )
+        parts.append(part)
+        common &= singletons
+    return parts, common
 
 
 def _cannot(name: str) -> str:
@@ -468,6 +547,10 @@ _METHODS: dict[Any, Callable[..., Any]] = {
         *(one.dtype if isinstance(one, Field) else one for one in args)
     ),
 }
+
+
+def _reduced(value: Traced, method: str, *arguments: Any, **options: Any) -> Reduced:
+    return Reduced(value, method, *arguments, **options)
 
 
 class _NotTraced:
@@ -490,6 +573,8 @@ _FUSED = {
     *("part_of_components", "map_block", "mark_written", "from_block", "in_frame", "allocated"),
     *("node", "base", "lent", "shifts", "kept", "kind"),
 }
-for _name in set(dir(PencilArray)) - _FUSED:
+for _name in {*REDUCTIONS.values(), "norm"} & set(dir(PencilArray)):
+    setattr(Traced, _name, partialmethod(_reduced, _name))
+for _name in set(dir(PencilArray)) - _FUSED - {*REDUCTIONS.values(), "norm"}:
     if not _name.startswith("_"):
         setattr(Traced, _name, _NotTraced(_name))

@@ -322,7 +322,8 @@ static PyObject *rows_run(PyObject *object, PyObject *const *arguments, Py_ssize
         PyThreadState *state = unlock(self->elements >= WORTH_UNLOCKING);
         row_program_run(&self->program, scratch, bases, low, high, flags);
         lock(state);
-        result = report(flags, self->program.ninstructions);
+        if (!PyErr_Occurred()) /* loops of other libraries may raise */
+            result = report(flags, self->program.ninstructions);
     }
     while (held > 0)
         PyBuffer_Release(&views[--held]);

@@ -1,0 +1,368 @@
+"""A trace that is ready to be executed: its stages as steps, and what the function returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pencils.array.base import checks
+from pencils.array.operands import FieldSpec, check_out
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.comm.progress import poll, under_way
+from pencils.comm.topology import Topology
+from pencils.errors import ArgumentError
+from pencils.graph.array import Array, Placeholder, in_order
+from pencils.graph.fuse import BlockProgram, Output
+from pencils.graph.number import NUMBERS, Number, ValueNeededError
+from pencils.graph.trace import Block, Event, Reduced, Trace, Traced, traced_call, viewed
+from pencils.halo import exchange_halos
+
+SEQUENCES = {tuple, list}
+
+
+class Call:
+    """The arguments of one call, the fields of all blocks, and values between stages."""
+
+    __slots__ = ("fields", "leaves", "reduced", "values")
+
+    def __init__(self, leaves: Sequence[Any], fields: list[PencilArray]) -> None:
+        self.leaves = leaves
+        self.fields = fields
+        self.values: list[Any] = []  # blocks of fields, replicated data, what stages have kept
+        self.reduced: list[Any] = []  # what reductions have returned
+
+
+class Step(NamedTuple):
+    """A part of a call; with a topology, its ranks communicate by a verb of that name."""
+
+    run: Callable[[Call], object]
+    topology: Topology | None = None
+    verb: str = ""
+    text: str = ""  # for users
+
+
+class Replay:
+    """The steps of a function for one kind of arguments."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        given: tuple[Any, ...],
+        leaves: Sequence[Any],
+        fixed: frozenset[int],
+    ) -> None:
+        trace = Trace()
+        self._fields = [place for place, leaf in enumerate(leaves) if isinstance(leaf, PencilArray)]
+        self._arrays: list[int] = []
+
+        def traced(place: int, value: Any) -> Any:
+            if isinstance(value, PencilArray):
+                return trace.add(value)
+            if isinstance(value, np.ndarray):
+                self._arrays.append(place)
+                return trace.add_array(value)
+            return value if place in fixed else Number.argument(value, place)
+
+        results = _Results(trace)
+        try:
+            args, kwargs, out = _replaced(given, iter(enumerate(leaves)), traced)
+            with traced_call(trace):
+                self._returned = results.of(function(*args, **kwargs), out)
+            schedule = Schedule(trace)
+        except ValueNeededError:
+            raise
+        except BaseException as error:
+            tell_others(
+                (step for stage in trace.stages for step in _event_steps(stage.events)), error
+            )
+            raise
+        self._steps = [*schedule.steps, *results.reductions]
+        self._makers = [
+            _maker(block.field, fresh=block.slot in results.fresh)
+            for block in trace.blocks
+            if block.made
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(step.text for step in self._steps if step.text)
+
+    def run(self, leaves: Sequence[Any]) -> Any:
+        """Execute all steps for these arguments.
+
+        If one fails, this rank meets the others where they communicate next, so that all raise.
+        """
+        done = 0
+        call = Call(leaves, [leaves[place] for place in self._fields])
+        try:
+            call.fields += [make() for make in self._makers]
+            call.values += [field.padded for field in call.fields]
+            call.values += [leaves[place] for place in self._arrays]
+            for step in self._steps:
+                done += 1
+                step.run(call)
+        except BaseException as error:
+            tell_others(self._steps[done:], error)
+            raise
+        return self._returned(call)
+
+
+def tell_others(steps: Iterable[Step], error: BaseException) -> None:
+    """Raise an error on all ranks, which meet in one of the steps to come. *Collective*."""
+    for step in steps:
+        if step.topology is not None and step.topology.comm.size > 1:
+            with agreed(step.topology.comm, step.verb):
+                raise error
+
+
+def _replaced(
+    value: Any, leaves: Iterator[tuple[int, Any]], replace: Callable[[int, Any], Any]
+) -> Any:
+    """Replace the fields, numbers and arrays among arguments, in the order of their signature."""
+    kind = type(value)
+    if isinstance(value, (PencilArray, np.ndarray, *NUMBERS)) and kind is not bool:
+        return replace(*next(leaves))
+    if kind in SEQUENCES:
+        return kind(_replaced(one, leaves, replace) for one in value)
+    if kind is dict:
+        return {name: _replaced(one, leaves, replace) for name, one in value.items()}
+    return value
+
+
+def known(value: Any, leaves: Sequence[Any]) -> Any:
+    """Return the value of a number in a call, and anything else as it is."""
+    return value.evaluate(leaves) if isinstance(value, Number) else value
+
+
+def _maker(field: PencilArray, *, fresh: bool) -> Callable[[], PencilArray]:
+    """Return a function that gives a field which the function makes, in each call a fresh one."""
+    if not fresh:
+        return lambda: field
+    kind, pencil, frame = type(field), field.pencil, field.frame
+    shape, dtype = field.padded.shape, field.dtype
+    has_halo = frame.bare is not frame  # whose points nobody may set
+
+    def make() -> PencilArray:
+        return kind.in_frame(pencil, frame, frame.make(shape, dtype, zero=has_halo))
+
+    return make
+
+
+class _Results:
+    """What a function returns: its fields are stored in blocks of the trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.fresh: set[int] = set()  # blocks that are new in each call
+        self.reductions: list[Step] = []
+
+    def of(self, result: Any, out: Any = None) -> Callable[[Call], Any]:
+        """Return a function that finds a result in a call."""
+        if type(result) in SEQUENCES:
+            return self._several(result, out)
+        if isinstance(result, Traced):
+            slot = self._store(result, out)
+            return lambda call: call.fields[slot]
+        if out is not None:
+            raise ArgumentError("out is given, but the function returns no field in its place")
+        if isinstance(result, Array):
+            raise TypeError(
+                "a fused function returns the local values of a field: write u instead of u.local"
+            )
+        if isinstance(result, Reduced):
+            return self._reduce(result)
+        return lambda call: known(result, call.leaves)
+
+    def _several(self, results: Any, out: Any) -> Callable[[Call], Any]:
+        outs = [None] * len(results) if out is None else out
+        if type(outs) not in SEQUENCES or len(outs) != len(results):
+            raise ArgumentError(f"out must be {len(results)} fields, as the function returns")
+        parts = [self.of(*pair) for pair in zip(results, outs, strict=True)]
+        kind = type(results)
+        return lambda call: kind(part(call) for part in parts)
+
+    def _store(self, result: Traced, out: Any) -> int:
+        trace = self._trace
+        home = trace.home(result.node)
+        if out is None and home is not None and trace.is_whole(result):
+            self.fresh.update([home.slot] if home.made else [])
+            return home.slot
+        if out is None:
+            slot = self._new(result)
+            self.fresh.add(slot)
+            return slot
+        if not isinstance(out, Traced):
+            raise TypeError(f"out must be a PencilArray, not {type(out).__name__}")
+        slot = trace.slot_of(out.node)
+        field = trace.blocks[slot].field
+        if not np.can_cast(result.dtype, field.dtype, "same_kind"):
+            raise TypeError(f"out has dtype {field.dtype}, which cannot take {result.dtype}")
+        check_out(
+            field, result.pencil, FieldSpec(field.dtype, result.components, result.singletons)
+        )
+        trace.store(out.node, result.local)
+        return slot
+
+    def _new(self, result: Traced) -> int:
+        """Store a result in a block of its own."""
+        frame = result.frame.bare
+        block = frame.make(result.node.shape, result.dtype)
+        new = self._trace.add(PencilArray.in_frame(result.pencil, frame, block), made=True)
+        self._trace.store(new.node, result.local)
+        return self._trace.slot_of(new.node)
+
+    def _reduce(self, result: Reduced) -> Callable[[Call], Any]:
+        home = self._trace.home(result.value.node)
+        whole = home is not None and self._trace.is_whole(result.value)
+        slot = home.slot if home is not None and whole else self._new(result.value)
+
+        def reduce(call: Call) -> None:
+            args = [known(one, call.leaves) for one in result.arguments]
+            options = {name: known(one, call.leaves) for name, one in result.options.items()}
+            call.reduced.append(getattr(call.fields[slot], result.method)(*args, **options))
+
+        place = len(self.reductions)
+        topology = result.value.pencil.topology
+        self.reductions.append(
+            Step(reduce, topology, result.method, f"{result.method} of a result")
+        )
+        return lambda call: call.reduced[place]
+
+
+def _event_steps(events: Sequence[Event]) -> Iterator[Step]:
+    """Yield the steps of events; those that exchange halos of one pencil become one."""
+    left = list(events)
+    while left:
+        first = left.pop(0)
+        alike = [first]
+        while left and first.topology is not None and _joins(left[0], alike):
+            alike.append(left.pop(0))
+        if len(alike) == 1:
+            text = f"{first.method} of {_name_of(first.block)}"
+            run = partial(_execute, first.without_block())
+            yield Step(run, first.topology, first.method, text)
+            continue
+        slots = [event.block.slot for event in alike]
+        text = f"exchange_halos of {', '.join(_name_of(event.block) for event in alike)}"
+        run = partial(_exchange, slots, first.options)
+        yield Step(run, first.topology, "exchange_halos", text)
+
+
+def _name_of(block: Block) -> str:
+    return "a field of its own" if block.made else f"argument {block.slot}"
+
+
+def _joins(event: Event, others: Sequence[Event]) -> bool:
+    """Whether two exchanges can be one."""
+    first = others[0]
+    return (
+        (event.method, event.arguments, event.options) == (first.method, (), first.options)
+        and event.block.field.pencil is first.block.field.pencil
+        and all(event.block is not other.block for other in others)
+    )
+
+
+def _exchange(slots: Sequence[int], options: dict[str, Any], call: Call) -> None:
+    exchange_halos([call.fields[slot] for slot in slots], **options)
+
+
+def _execute(event: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: Call) -> None:
+    slot, method, arguments, options = event
+    given = [known(one, call.leaves) for one in arguments]
+    named = {name: known(one, call.leaves) for name, one in options.items()}
+    getattr(call.fields[slot], method)(*given, **named)
+
+
+def _compute(program: BlockProgram, call: Call) -> None:
+    """Execute the program of a stage; the values that later stages need are appended."""
+    if under_way.on:
+        poll()
+    call.values += program.run(call.values, call.leaves)
+
+
+def _mark(slots: Sequence[int], call: Call) -> None:
+    """Note that own points were written, if a debugging mode asks for it."""
+    if checks.on:
+        for slot in slots:
+            call.fields[slot].mark_written()
+
+
+class Schedule:
+    """Decides in which stage each value is computed.
+
+    That is the last stage in which memory still has what it is computed from, and not after those
+    that need it. A value that a later stage needs is kept in a block of its own.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._last = len(trace.stages) - 1
+        stores = [(number, one) for number, each in enumerate(trace.stages) for one in each.stores]
+        self._nodes = in_order(store.value for _, store in stores)
+        self._early: dict[Array, int] = {}
+        for node in self._nodes:
+            self._early[node] = self._first_stage(node)
+        self._used: dict[Array, set[int]] = {}
+        for number, store in stores:
+            self._used.setdefault(store.value, set()).add(number)
+        self._at: dict[Array, int] = {}
+        for node in reversed(self._nodes):
+            self._place(node)
+        self._kept = {node: at for node, at in self._at.items() if max(self._used[node]) > at}
+        self._slots: dict[Array, int] = {}
+        self.steps = list(self._make(trace))
+
+    def _is_leaf(self, node: Array) -> bool:
+        return isinstance(viewed(node), Placeholder)
+
+    def _first_stage(self, node: Array) -> int:
+        inputs = max((self._early[one] for one in node.inputs), default=0)
+        return self._trace.born.get(node, inputs)
+
+    def _dies(self, leaf: Array) -> int:
+        return self._trace.dies.get(viewed(leaf), self._last)
+
+    def _place(self, node: Array) -> None:
+        """Choose the stage of a node, all of whose users have one."""
+        if node not in self._used:  # an input of a view
+            return
+        if self._is_leaf(node):
+            self._at[node] = self._dies(node)
+            return
+        limits = [self._dies(one) for one in node.inputs if self._is_leaf(one)]
+        early = self._early[node]
+        wanted = min([*self._used[node], *(limit for limit in limits if limit >= early)])
+        at = self._at[node] = max(early, wanted)
+        for one in node.inputs:
+            self._used.setdefault(one, set()).add(at)
+
+    def _make(self, trace: Trace) -> Iterator[Step]:
+        arrays = [block.field.padded for block in trace.blocks]
+        self._slots |= {node: len(arrays) + i for i, node in enumerate(trace.arrays)}
+        arrays += trace.arrays.values()
+        for number, (events, stores) in enumerate(trace.stages):
+            yield from _event_steps(events)
+            kept = [node for node, at in self._kept.items() if at == number]
+            outputs = [Output(store.value, store.target) for store in stores]
+            outputs += [Output(node, copied=True) for node in kept]
+            if not outputs:
+                continue
+            program = BlockProgram(outputs, arrays, self._slots | self._living(number))
+            for node, example in zip(kept, program.examples, strict=True):
+                self._slots[node] = len(arrays)
+                arrays.append(example)
+            program.forget()
+            yield Step(partial(_compute, program), text="\n".join(program.passes))
+            yield Step(partial(_mark, sorted({store.block.slot for store in stores})))
+
+    def _living(self, number: int) -> dict[Array, int]:
+        """Return the blocks of the placeholders that have their values in a stage."""
+        return {
+            node: self._trace.slot_of(node)
+            for node in self._nodes
+            if isinstance(node, Placeholder)
+            and self._trace.born[node] <= number <= self._dies(node)
+        }

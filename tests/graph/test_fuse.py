@@ -1,0 +1,235 @@
+"""Block programs: random expressions of all types against NumPy, bit by bit, warnings included."""
+
+import operator
+import random
+import warnings
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from pencils.comm import pack
+from pencils.graph import make_placeholder
+from pencils.graph.array import Array
+from pencils.graph.fuse import BlockProgram, Memory, Output
+
+implementations = pytest.mark.parametrize("name", dict.fromkeys([pack.available()[0], "numpy"]))
+
+TYPES = "?bBhHiIlLqQfdgFDGe"
+UFUNCS = sorted(
+    {
+        each
+        for each in vars(np).values()
+        if isinstance(each, np.ufunc) and each.nout == 1 and each.signature is None
+    },
+    key=lambda ufunc: ufunc.__name__,
+)
+NUMBERS = (2, 0.5, 1, -1, 3.7, 0, 1e3, 2.0, True, np.float32(0.3), np.int64(3))
+
+
+def numbers(rng, shape, dtype):
+    """Return random numbers, some of them special."""
+    kind = np.dtype(dtype).kind
+    if kind in "biu":
+        return rng.integers(-9 if kind == "i" else 0, 2 if kind == "b" else 9, shape).astype(dtype)
+    found = rng.standard_normal(shape) * rng.choice([1, 1e3, 1e-3])
+    if kind == "c":
+        found = found + 1j * rng.standard_normal(shape)
+    if rng.random() < 0.2:
+        found.flat[rng.integers(found.size)] = rng.choice([np.inf, np.nan, 0, -0.0])
+    return found.astype(dtype)
+
+
+def significant(array):
+    """Return the bytes of an array that have a meaning: long doubles have some that have none."""
+    plain = np.ascontiguousarray(array)
+    if plain.dtype.char in "gG" and np.finfo("g").nmant == 63:
+        return plain.reshape(-1).view(np.uint8).reshape(-1, 16)[:, :10].tobytes()
+    return plain.tobytes()
+
+
+class Case:
+    """A random graph of nodes of padded fields, and where its results are stored."""
+
+    def __init__(self, seed):
+        self.chosen, rng = random.Random(seed), np.random.default_rng(seed)
+        choose = self.chosen.choice
+        self.shape = tuple(choose([1, 2, 3, 5, 8, 13]) for _ in range(choose([1, 2, 3])))
+        self.width = choose([0, 1, 2])
+        few = self.chosen.sample(TYPES, 3) if choose([True, False]) else ["d"]
+        padded = tuple(n + 2 * self.width for n in self.shape)
+        self.fields = [numbers(rng, padded, choose(few)) for _ in range(choose([1, 2, 3]))]
+        if choose([True, False, False]):
+            self.fields = [np.asfortranarray(field) for field in self.fields]
+        self.nodes = [
+            make_placeholder(f"p{i}", u.shape, u.dtype) for i, u in enumerate(self.fields)
+        ]
+        self.values = [node[self.key(node)] for node in self.nodes for _ in range(3)]
+        thin = tuple(choose([slice(1), part]) for part in self.key(None))
+        self.values.append(self.nodes[0][thin])
+        for _ in range(self.chosen.randint(1, 12)):
+            self.add()
+        results = [choose(self.values[-4:]) for _ in range(choose([1, 2, 3]))]
+        self.stored = choose([True, False])
+        self.results = [
+            node for node in results if isinstance(node, Array) and node.shape == self.shape
+        ]
+
+    def key(self, _node):
+        """Return a random section of the points of a field and its halo."""
+        starts = [self.chosen.randint(0, 2 * self.width) for _ in self.shape]
+        return tuple(slice(at, at + n) for at, n in zip(starts, self.shape, strict=True))
+
+    def add(self):
+        """Add a random operation, if NumPy has it for these types."""
+        choose = self.chosen.choice
+        one, other = choose(self.values), choose([choose(self.values), choose(NUMBERS)])
+        kind = self.chosen.random()
+        try:
+            if kind < 0.25:
+                found = choose([np.add, np.subtract, np.multiply, np.true_divide])(one, other)
+            elif kind < 0.75:
+                ufunc = choose(UFUNCS)
+                found = ufunc(*(self.chosen.sample([one, other], 2) if ufunc.nin > 1 else [one]))
+            elif kind < 0.85:
+                found = np.where(choose(self.values) > 0, one, other)
+            elif kind < 0.92:
+                found = one ** (2 if isinstance(other, Array) else other)
+            else:
+                found = one.astype(choose(TYPES))
+        except (TypeError, ValueError, OverflowError):
+            return
+        if isinstance(found, Array):
+            self.values.append(found)
+
+    def outputs(self, arrays):
+        """Store results in fields, in place, or in new arrays; or return them."""
+        inside = tuple(slice(self.width, self.width + n) for n in self.shape)
+        free, found = list(range(len(self.fields))), []
+        for node in self.results:
+            fitting = [slot for slot in free if arrays[slot].dtype == node.dtype]
+            if not self.stored:
+                found.append(Output(node))
+            elif fitting and self.chosen.random() < 0.6:
+                free.remove(fitting[0])
+                views = ((operator.getitem, (inside,), {}),)
+                found.append(Output(node, Memory(fitting[0], arrays[fitting[0]][inside], views)))
+            else:
+                arrays.append(np.zeros(self.shape, node.dtype))
+                found.append(Output(node, Memory(len(arrays) - 1, arrays[-1])))
+        return found
+
+    def expected(self):
+        """Compute the results by NumPy."""
+        known = dict(zip(self.nodes, self.fields, strict=True))
+
+        def value(node):
+            if isinstance(node, Array) and node not in known:
+                known[node] = node.func(*map(value, node.args), **node.options)
+            return known[node] if isinstance(node, Array) else node
+
+        return [np.array(value(node)) for node in self.results]
+
+    def found(self):
+        """Compute the results by a program, for other arrays than it was made with."""
+        arrays = [u.copy(order="K") for u in self.fields]
+        outputs = self.outputs(arrays)
+        program = BlockProgram(outputs, arrays, {u: i for i, u in enumerate(self.nodes)})
+        program.forget()
+        used = [array.copy(order="K") for array in arrays]
+        returned = iter(program.run(used))
+        return [
+            np.array(next(returned) if target is None else target.derive(used[target.slot]))
+            for _, target, _ in outputs
+        ]
+
+
+def observed(function, mode):
+    """Call a function; return what it computes, or the exception, and its warnings."""
+    with np.errstate(all=mode), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found = [(array.dtype, array.shape, significant(array)) for array in function()]
+        except (FloatingPointError, ValueError) as error:
+            found = type(error)
+    return found, {str(each.message) for each in caught}
+
+
+@implementations
+@pytest.mark.parametrize("mode", ["ignore", "warn", "raise"])
+@pytest.mark.parametrize("start", range(0, 1200, 100))
+def test_random_programs_are_those_of_numpy(name, mode, start):
+    with pack.using(name):
+        for seed in range(start, start + 100):
+            case = Case(seed)
+            expected, found = observed(case.expected, mode), observed(case.found, mode)
+            if isinstance(expected[0], type):  # operations before it may have warned, or not
+                assert found[0] is expected[0], seed
+            else:
+                assert found == expected, seed
+
+
+def program_of(make, *arrays, target=0, key=...):
+    """Return a program that stores an expression of arrays in one of them."""
+    nodes = [make_placeholder(str(i), u.shape, u.dtype) for i, u in enumerate(arrays)]
+    views = ((operator.getitem, (key,), {}),)
+    output = Output(make(*nodes), Memory(target, arrays[target][key], views))
+    return BlockProgram([output], arrays, {node: i for i, node in enumerate(nodes)})
+
+
+@implementations
+def test_an_error_leaves_what_is_read_and_written(name):
+    u = np.linspace(0.0, 1.0, 300_000).reshape(300, 1000)[:, ::-1].copy()
+    before = u.copy()
+    with pack.using(name):
+        program = program_of(lambda x: 1 / x, u)
+        with np.errstate(divide="raise"), pytest.raises(FloatingPointError, match="divide"):
+            program.run([u])
+        np.testing.assert_array_equal(u, before)
+        with np.errstate(divide="ignore"):
+            program.run([u])
+    np.testing.assert_array_equal(u[[0, -1], [-1, 0]], [np.inf, 1])
+
+
+def test_floating_point_errors_are_passed_to_handlers():
+    u, calls = np.array([[0.0, 1.0]]), []
+    program = program_of(lambda x: 1 / x, u)
+    old = np.seterrcall(lambda text, bits: calls.append((text, bits)))
+    with np.errstate(divide="call"):
+        program.run([u])
+    np.seterrcall(old)
+    assert calls == [("divide by zero", 1)]
+
+
+@pytest.mark.skipif(pack.compiled() is None, reason="for compiled programs")
+def test_other_arrays_than_those_of_the_program_raise():
+    u, v = np.zeros((4, 6)), np.zeros((4, 6))
+    program = program_of(lambda _, x: x + 1, u, v)
+    for wrong in (np.zeros((4, 7)), np.zeros((4, 6), "f4"), np.zeros((6, 4)).T, np.zeros(24)):
+        with pytest.raises(ValueError, match="differs from that"):
+            program.run([u, wrong])
+    v.flags.writeable = False
+    program.run([u, v])
+    u.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        program.run([u, v])
+    make, view = pack.compiled().RowProgram, (0, -1, 8, 0, (8, 8))
+    for slots in ([(0, -1, 8, 8, (48, 8))], [(0, -1, 8, -8, (48, 8))], [(0, -1, 8, 0, (56, 8))]):
+        with pytest.raises(ValueError, match="leaves its array"):
+            make((4, 6), (u,), tuple(slots), (), (), 4, 6, 6, 0)
+    for wrong in ((1, 8, (0, 0)), (2, 99, (0, 0)), (0, 8, (0, 0)), (1, 8, (0, 1))):
+        with pytest.raises(ValueError, match=r"instruction|conversion"):
+            make((2, 2), (v,), (view,), (wrong,), (), 2, 2, 2, 0)
+
+
+def test_threads_execute_one_program_at_once():
+    u = [np.random.default_rng(i).random((200, 300)) for i in range(4)]
+    expected = [np.sqrt(x * x + 1) - x for x in u]
+    program = program_of(lambda x: np.sqrt(x * x + 1) - x, u[0].copy())
+    threads = [Thread(target=program.run, args=([x],)) for x in u]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one, other in zip(u, expected, strict=True):
+        np.testing.assert_array_equal(one, other)

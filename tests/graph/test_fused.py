@@ -1,0 +1,339 @@
+"""Fused functions: random programs against the same plain lines, bit by bit, on any ranks."""
+
+import gc
+import math
+import random
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+from mpi_helpers import everywhere, one_is_wrong, raise_together
+
+import pencils
+from pencils.errors import ArgumentError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+several = pytest.mark.parallel([2, 3, 4, 6])
+
+
+class Program:
+    """A random function of fields, and the arguments of its calls."""
+
+    def __init__(self, comm, seed):
+        self.seed, self.rank = seed, comm.rank
+        self.chosen = random.Random(seed)
+        choose = self.chosen.choice
+        ndim = choose([1, 2, 3])
+        shape = tuple(choose([2, 4, 5, 7, 9]) for _ in range(ndim))
+        periodic = tuple(choose([True, False]) for _ in range(ndim))
+        order = tuple(self.chosen.sample(range(ndim), ndim))
+        self.pencil = pencils.Pencil(shape, periodic=periodic, order=order, comm=comm)
+        self.names = ["u", "v", "w"][: choose([1, 2, 3])]
+        self.dtypes = {name: choose(["d", "d", "f", "D", "i8", "?"]) for name in self.names}
+        self.components = {name: choose([(), (), (2,)]) for name in self.names}
+        self.halos = {name: [min(choose([0, 1, 2]), n) for n in shape] for name in self.names}
+        self.values = []
+        lines = [self.line() for _ in range(self.chosen.randint(2, 9))]
+        results = self.chosen.sample(self.values, min(len(self.values), choose([0, 1, 2])))
+        results += [choose(self.names)] if choose([0, 0, 0, 0, 1]) else []
+        lines.append(f"return {', '.join(results) or None}")
+        self.source = f"def function({', '.join(self.names)}, dt, k):\n    " + "\n    ".join(lines)
+        made = {"np": np}
+        exec(self.source, made)
+        self.function = made["function"]
+
+    def offsets(self, name):
+        """Return a shift that the halo of a field allows."""
+        dim = self.chosen.randrange(self.pencil.ndim)
+        width = self.halos[name][dim]
+        found = [0] * self.pencil.ndim
+        found[dim] = self.chosen.randint(-width, width)
+        return tuple(found)
+
+    def atom(self):
+        """Write a value."""
+        choose, name = self.chosen.choice, self.chosen.choice(self.names)
+        fields = [f"{name}.shift({self.offsets(name)})", name]
+        numbers = ["dt", "2", "0.5", "k", "dt * 2", "1.5", "(dt + k)"]
+        return choose([choose(self.values or fields), *fields, choose(numbers)])
+
+    def expression(self):
+        """Write an operation."""
+        choose, one, other = self.chosen.choice, self.atom(), self.atom()
+        name = choose(self.names)
+        function = choose(["sin", "exp", "abs", "tanh", "conj", "negative", "square"])
+        rare = [
+            f"np.{function}({one})",
+            f"np.where(abs({name}) > {choose(['0.3', 'dt'])}, {one}, {other})",
+            f"{name} ** {choose(['2', '0.5', '3'])}",
+            f"np.maximum({one}, {choose(['0.1', 'dt'])})",
+            f"{name}.astype(np.float32)",
+            f"np.clip({name}.real, -0.5, dt)",
+            f"({one} / ({other} + 3))",
+        ]
+        return choose([f"({one} {choose('+-*')} {other})", choose(rare)])
+
+    def named(self, expression):
+        """Write a line that gives an expression a name."""
+        self.values.append(f"t{len(self.values)}")
+        return f"{self.values[-1]} = {expression}"
+
+    def line(self):
+        """Write a line."""
+        choose, name = self.chosen.choice, self.chosen.choice(self.names)
+        kind = self.chosen.random()
+        if kind < 0.62:
+            value = self.expression()
+            return self.named(value) if kind < 0.5 else f"{name}[...] = {value}"
+        if kind < 0.68:  # NumPy rounds complex products in place otherwise
+            return f"{name} {choose(['+=', '-='])} {self.atom()}"
+        if kind < 0.76:
+            key = [":"] * self.pencil.ndim
+            key[self.chosen.randrange(len(key))] = choose(["0", "-1", "1:", ":-1"])
+            part = f"{name}[..., {', '.join(key)}]"
+            return f"{part} = {choose(['dt', '0', '3.5', part + ' * 2'])}"
+        if kind < 0.9 and any(self.halos[name]):
+            return f"{name}.exchange_halo()"
+        widths = zip(self.halos[name], self.pencil.periodic, strict=True)
+        if kind < 0.95 and any(width and not wraps for width, wraps in widths):
+            mode = choose(["'edge'", "'constant', value=dt"])
+            return f"{name}.fill_boundary({mode})"
+        return self.named(f"{name}.copy()")
+
+    def fields(self, call):
+        """Make the arguments of a call."""
+        rng, found = np.random.default_rng([self.seed, call, self.rank]), []
+        for name, dtype in self.dtypes.items():
+            u = pencils.zeros(
+                self.pencil, dtype=dtype, components=self.components[name], halo=self.halos[name]
+            )
+            values = 3 * rng.standard_normal((2, *u.padded.shape))
+            u.padded[...] = values[0] > 0 if dtype == "?" else values[0]
+            if dtype == "D":
+                u.padded.imag[...] = values[1]
+            found.append(u)
+        return found
+
+
+def observed(function, fields, numbers):
+    """Call a function; return its results and its arguments as bytes, or the error."""
+    with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+        try:
+            results = function(*fields, *numbers)
+        except Exception as error:  # noqa: BLE001 - whatever plain lines raise
+            return type(error)
+    several = results if isinstance(results, tuple) else (results,)
+    own = [next((i for i, u in enumerate(fields) if u is one), None) for one in several]
+    blocks = [
+        (one.pencil, one.dtype, one.local.shape, one.local.tobytes())
+        if isinstance(one, pencils.PencilArray)
+        else one
+        for one in several
+    ]
+    return own, blocks, [u.padded.tobytes() for u in fields]
+
+
+@pytest.mark.parametrize("start", range(0, 400, 20))
+def test_random_functions_are_their_plain_lines(comm, start):
+    for seed in range(start, start + 20):
+        program = Program(comm, seed)
+        fused = pencils.fused(program.function)
+        for call, numbers in enumerate([(0.25, 3), (0.25, 3), (0.1, 2)]):
+            expected = observed(program.function, program.fields(call), numbers)
+            found = observed(fused, program.fields(call), numbers)
+            if isinstance(expected, type):
+                assert everywhere(comm, isinstance(found, type)), program.source
+                break
+            assert everywhere(comm, found == expected), program.source
+
+
+def step(u, v, dt, feed=0.06):
+    """Compute a step of Gray and Scott's reaction."""
+
+    def laplacian(u):
+        sides = u.shift((1, 0)) + u.shift((-1, 0)) + u.shift((0, 1)) + u.shift((0, -1))
+        return sides - 4 * u
+
+    u.exchange_halo()
+    v.exchange_halo()
+    w = u * v * v
+    new = u + dt * (0.16 * laplacian(u) - w + feed * (1 - u))
+    return new, v + dt * (0.08 * laplacian(v) + w - 0.12 * v)
+
+
+def two_fields(comm, shape=(12, 10), **options):
+    pen = pencils.Pencil(shape, periodic=True, comm=comm)
+    return [
+        pencils.from_function(pen, lambda i, j, n=n: np.sin(i + n * j), halo=1, **options)
+        for n in (2, 3)
+    ]
+
+
+def equal(comm, found, expected):
+    """Whether fields are equal bit by bit."""
+    pairs = zip(found, expected, strict=True)
+    return everywhere(comm, all(u.local.tobytes() == v.local.tobytes() for u, v in pairs))
+
+
+@pytest.mark.parametrize("shape", [(12, 10), (1, 3), (2, 1)])
+def test_results_go_to_fields_that_are_given(comm, shape):
+    u, v = two_fields(comm, shape)
+    expected = step(u, v, 0.1)
+    fused, outs = pencils.fused(step), [u.blank(), v.blank()]
+    assert fused(u, v, 0.1, out=tuple(outs))[0] is outs[0]
+    assert equal(comm, outs, expected)
+    expected = step(u, v, 0.1, feed=0.05)
+    fused(u, v, 0.1, feed=0.05, out=(v, u))  # swapped
+    assert equal(comm, (v, u), expected)
+
+
+def test_numbers_are_parameters(comm):
+    u, _ = two_fields(comm)
+    traced = []
+
+    @pencils.fused
+    def function(u, dt, n):
+        traced.append(1)
+        return u * dt - dt / 2 + (n if n > 2 else 0) + np.sqrt(dt) * u
+
+    for dt, n in [(0.5, 1), (0.25, 1), (1, 1), (np.float32(2), 1), (0.5, 3), (0.75, 3)]:
+        plain = function.__wrapped__(u, dt, n)
+        assert equal(comm, [function(u, dt, n)], [plain])
+        assert function(u, dt, n).dtype == plain.dtype
+    # Of each kind of `dt`, and for each value of `n`; a trace that needs the value begins again.
+    assert len(traced) - 6 == 2 * 3 + 1
+    assert function(u, 0.5, 1) is not function(u, 0.5, 1)
+
+
+def test_reductions_of_results(comm):
+    u, _ = two_fields(comm)
+
+    def function(u, dt):
+        w = u * dt + 1
+        return w, w.sum(), [np.max(w), (w * w).mean(axis=0)], u.norm()
+
+    plain, fused = function(u, 0.5), pencils.fused(function)
+    for _ in range(2):
+        found = fused(u, 0.5)
+        assert equal(comm, [found[0], found[2][1]], [plain[0], plain[2][1]])
+        assert everywhere(comm, found[1::2] == plain[1::2] and found[2][0] == plain[2][0])
+    assert "sum of a result" in fused.explain()
+
+
+def test_computed_values_are_shifted(comm):
+    u, _ = two_fields(comm)
+
+    @pencils.fused
+    def twice(u):
+        u.exchange_halo()
+        w = u.shift((1, 0)) - u
+        return w.shift((0, 1)) * u
+
+    u.exchange_halo()
+    w = pencils.zeros(u.pencil, halo=1)
+    w[...] = u.shift((1, 0)) - u
+    w.exchange_halo()
+    assert equal(comm, [twice(u)], [w.shift((0, 1)) * u])
+    assert twice.explain().count("one pass") == 2
+
+
+def test_other_operands(comm):
+    u, v = two_fields(comm)
+    grid = pencils.localgrid(u.pencil, [np.linspace(0, 1, n) for n in u.shape])
+    window = np.hanning(u.shape[1])
+
+    def function(u, more, window):
+        x, y = more["grid"]
+        masked = np.where(u > x, u * window, y)
+        return masked + v * x, np.add(u, y, out=more["out"], where=u > 0)
+
+    outs = [pencils.zeros(u.pencil) for _ in range(2)]
+    plain = function(u, {"grid": grid, "out": outs[0]}, window)
+    fused = pencils.fused(function)
+    found = fused(u, {"grid": grid, "out": outs[1]}, window)
+    assert equal(comm, found, plain)
+    window *= 2
+    again = fused(u, {"grid": grid, "out": outs[1]}, window.copy())
+    assert equal(comm, again, function(u, {"grid": grid, "out": outs[0]}, window))
+
+
+def test_fields_that_share_memory_are_told_apart(comm):
+    def function(u, v):
+        u[...] = v.shift((1, 0)) + v
+
+    fused = pencils.fused(function)
+    pairs = [
+        lambda u: (u, u),
+        lambda u: (u, u.copy()),
+        lambda u: u.unstack(),
+        lambda u: u.unstack()[::-1],
+    ]
+    for number, pair in enumerate(pairs):
+        one, other = (two_fields(comm)[0] for _ in range(2))
+        if number > 1:
+            one, other = (pencils.zeros(u.pencil, components=2, halo=1) for u in (one, other))
+            one.padded[...] = other.padded[...] = np.arange(one.padded.size).reshape(
+                one.padded.shape
+            )
+        function(*pair(one))
+        fused(*pair(other))
+        assert equal(comm, [other], [one])
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda u: u if (u > 0).any() else -u, "is known when the function has returned"),
+        (lambda u: u if u > 0 else -u, "not known while a fused function is traced"),
+        (lambda u: np.roll(u, 1), "numpy.roll cannot be fused"),
+        (lambda u: u.whole(0), "whole of a field cannot be fused"),
+        (lambda u: u.local * 2, "write u instead of u.local"),
+        (lambda u: u + object(), None),
+        (np.add.reduce, "add.reduce cannot be fused"),
+        (lambda u: np.add(u, 1, where=u > 0), "leaves values unset"),
+    ],
+)
+def test_what_cannot_be_traced_raises(comm, function, text):
+    u, _ = two_fields(comm)
+    texts = [text] if text else []
+    raise_together(comm, TypeError, *texts, call=lambda: pencils.fused(function)(u))
+
+
+def test_bad_arguments_raise(comm):
+    u, v = two_fields(comm)
+    fused = pencils.fused(step)
+    raise_together(comm, ArgumentError, "out must be 2 fields", call=lambda: fused(u, v, 1, out=u))
+    small = [pencils.zeros(u.pencil, dtype="i4"), u]
+    raise_together(comm, TypeError, "int32", call=lambda: fused(u, v, 1, out=small))
+    raise_together(comm, TypeError, "cannot be an argument", call=lambda: fused(u, v, {1}))
+    moved = pencils.fused(lambda u: u.shift((0, 0)).exchange_halo())
+    raise_together(comm, ArgumentError, "takes a whole field", call=lambda: moved(u))
+
+
+@several
+def test_an_error_on_one_rank_raises_on_all(comm):
+    u, v = two_fields(comm)
+    fused = pencils.fused(step)
+    fused(u, v, 0.1)
+    one_is_wrong(comm, TypeError, call=lambda dt: fused(u, v, dt), bad=["x"], good=0.1)
+    one_is_wrong(comm, TypeError, call=lambda dt: fused(u, v, dt), bad={1}, good=0.1)
+    expected = step(u, v, 0.2)
+    assert equal(comm, fused(u, v, 0.2), expected)
+
+
+def test_functions_keep_no_arguments(comm):
+    u, v = two_fields(comm)
+    fused = pencils.fused(step)
+    fused(u, v, 0.1)
+    refs = [weakref.ref(u.padded), weakref.ref(u)]
+    del u, v
+    gc.collect()
+    assert everywhere(comm, all(ref() is None for ref in refs))
+
+
+def test_python_functions_of_numbers_see_their_values(comm):
+    u, _ = two_fields(comm)
+    fused = pencils.fused(lambda u, dt: u * math.sin(dt))
+    for dt in (0.5, 0.25):
+        assert equal(comm, [fused(u, dt)], [u * math.sin(dt)])
