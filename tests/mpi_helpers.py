@@ -9,7 +9,6 @@ import subprocess
 import sys
 import traceback
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import pytest
@@ -211,11 +210,6 @@ def all_raise(comm, kind, texts, function, /, *args, **options):
         assert all(text in message for _, message in said), (text, said)
 
 
-def raise_together(comm, kind, *texts, call):
-    """Check as `all_raise` does."""
-    all_raise(comm, kind, texts, call)
-
-
 def ranks_at_fault(comm):
     """Return the ranks on which tests make mistakes in turn: the first and the last."""
     return sorted({0, comm.size - 1})
@@ -226,11 +220,11 @@ def named(comm, rank):
     return f"rank {rank}: " if comm.size > 1 else ""
 
 
-def one_is_wrong(comm, kind, *texts, call, bad, good, after=None):
+def one_is_wrong(comm, kind, text, *, call, bad, good, after=None):
     """Check that ``call(bad)`` on one rank raises everywhere, and that `after` works afterwards."""
     for rank in ranks_at_fault(comm):
         mine = bad if comm.rank == rank else good
-        raise_together(comm, kind, named(comm, rank), *texts, call=partial(call, mine))
+        all_raise(comm, kind, (named(comm, rank), text), call, mine)
         if after is not None:
             after()
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 from mpi_helpers import (
+    all_raise,
     everywhere,
     holds,
     numbered,
     one_is_wrong,
     other_blocks,
-    raise_together,
     random_field,
     ranks_at_fault,
     same,
@@ -163,7 +163,7 @@ def test_a_grid_without_points(comm):
         assert everywhere(comm, interpolate(u, ([], 1)).shape == (0,))
         found = interpolate(u, ([0.0, 1.0], 1), fill_value=7)
         assert everywhere(comm, same(found, np.full(2, 7.0)))
-        raise_together(comm, IndexError, "point ()", call=lambda u=u: interpolate(u, (0, 0)))
+        all_raise(comm, IndexError, "point ()", interpolate, u, (0, 0))
 
 
 def test_singletons_ignore_their_position(comm):
@@ -278,7 +278,7 @@ def test_one_rank_without_memory_for_a_call(comm, call, monkeypatch):
         with monkeypatch.context() as patch:
             if comm.rank == rank:
                 patch.setattr(one_shot, "Form", lacking)
-            raise_together(comm, MemoryError, "no room", call=lambda u=u: call(u, ZERO))
+            all_raise(comm, MemoryError, "no room", call, u, ZERO)
         assert everywhere(comm, call(u, ZERO) == 1)
 
 
@@ -301,8 +301,8 @@ def test_fields_that_do_not_fit_the_plan(comm):
             (lambda: plan.deposit(pencils.ones(pen, dtype=int), 1), TypeError, "hold shares"),
         ]
         for call, kind, text in cases:
-            raise_together(comm, kind, text, call=call)
+            all_raise(comm, kind, text, call)
         if comm.size > 1:
             other = pencils.ones(pen, dtype="c8") if comm.rank else pencils.ones(pen, dtype="c16")
-            raise_together(comm, TypeDisagreementError, "types", call=lambda: plan(other))
-    raise_together(comm, ArgumentError, "freed", call=lambda: plan.deposit(u, 1))
+            all_raise(comm, TypeDisagreementError, "types", plan, other)
+    all_raise(comm, ArgumentError, "freed", plan.deposit, u, 1)

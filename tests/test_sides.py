@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 from mpi_helpers import (
+    all_raise,
     everywhere,
     holds,
     named,
     numbered,
     on_nodes,
-    raise_together,
     random_pencil,
     ranks_at_fault,
     spread,
@@ -175,7 +175,7 @@ def test_another_order_of_the_same_ranks(comm, method):
     if comm.size > 1:
         texts = "processes in the same order", "Transposition"
         call = partial(transpose, spread(source, values), target)
-        raise_together(comm, PencilMismatchError, *texts, call=call)
+        all_raise(comm, PencilMismatchError, texts, call)
     turned.Free()
 
 
@@ -194,7 +194,7 @@ def test_without_comm_the_larger_pencil_decides(comm, subset):
 def refused(comm, kind, text, /, *pens, rank=None, **options):
     """Check that all ranks raise when they make a plan, and name the rank at fault."""
     texts = [text] if rank is None or comm.size == 1 else [named(comm, rank), text]
-    raise_together(comm, kind, *texts, call=partial(Transposition, *pens, **options))
+    all_raise(comm, kind, texts, Transposition, *pens, **options)
 
 
 def test_none_where_there_is_a_pencil(comm):
@@ -262,10 +262,10 @@ def test_wrong_fields_where_there_should_be_none(comm, subset):
         ]
         for each, fields, kind, text in cases:
             for call in (each, each.start, lambda *f, each=each: each.batch([f[0]], [f[1]])):
-                raise_together(comm, kind, "rank 0", text, call=lambda c=call, f=fields: c(*f))
+                all_raise(comm, kind, ("rank 0", text), call, *fields)
         missing = None if comm.rank == comm.size - 1 else v
         text = f"rank {comm.size - 1}: u must be a PencilArray"
-        raise_together(comm, TypeError, text, call=lambda: back(missing))
+        all_raise(comm, TypeError, text, back, missing)
         assert everywhere(comm, holds_or_none(coarse, plan(u), values))
         assert everywhere(comm, holds(back(v), values))
 
@@ -282,8 +282,7 @@ def test_another_communicator_on_one_rank(comm, subset):
         other = Transposition(fine, coarse, comm=comm, method="alltoallw")
         mine = plan if comm.rank == 0 else other
         if comm.size > 1:
-            call = partial(mine, pencils.ones(fine))
-            raise_together(comm, RankDisagreementError, "disagree on plan", call=call)
+            all_raise(comm, RankDisagreementError, "disagree on plan", mine, pencils.ones(fine))
         other.free()
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fields import assert_holds, draw, lay, spread
-from mpi_helpers import everywhere, other_blocks, raise_together
+from mpi_helpers import all_raise, everywhere, other_blocks
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -384,8 +384,8 @@ def test_conversions_are_those_of_numpy(pencil):
 )
 def test_values_that_do_not_fit_raise_even_where_nothing_is_owned(comm, dtype, value, kind):
     u = pencils.ones(pencils.Pencil((2, 3), comm), dtype=dtype)
-    raise_together(comm, kind, call=lambda: u.__setitem__(0, value))
-    raise_together(comm, kind, call=lambda: u.__setitem__((1, 2), value))
+    all_raise(comm, kind, "", u.__setitem__, 0, value)
+    all_raise(comm, kind, "", u.__setitem__, (1, 2), value)
     assert everywhere(comm, (u.local == 1).all())
 
 
@@ -394,9 +394,9 @@ def test_shapes_that_do_not_fit_raise_even_where_nothing_is_owned(comm):
     text = "taken as global and do not broadcast to the global shape"
     for key, shape in (((0,), (4, 3)), ((0,), (2, 5, 3)), ((0, 0, 0), (2,)), ((...,), (3, 5, 3))):
         values = np.zeros(shape)
-        raise_together(comm, ArgumentError, text, call=lambda k=key, v=values: u.__setitem__(k, v))
+        all_raise(comm, ArgumentError, text, u.__setitem__, key, values)
     masked = np.ma.masked_array(np.ones(3), [True, False, False])
-    raise_together(comm, TypeError, "masked", call=lambda: u.__setitem__(0, masked))
+    all_raise(comm, TypeError, "masked", u.__setitem__, 0, masked)
     assert everywhere(comm, (u.local == 1).all())
 
 
@@ -404,8 +404,6 @@ def test_components_that_do_not_fit_raise_on_all_ranks(comm):
     """Also where nothing of the plane is owned."""
     pen = pencils.Pencil((comm.size, 4), comm, decomp=0)
     wall = pencils.zeros(pen, components=3, dims=1)
-    raise_together(
-        comm, ArgumentError, "components", call=lambda: pencils.zeros(pen).__setitem__(0, wall)
-    )
+    all_raise(comm, ArgumentError, "components", pencils.zeros(pen).__setitem__, 0, wall)
     locked = pencils.partition(pen, np.broadcast_to(0.0, pen.shape))
-    raise_together(comm, ArgumentError, "read-only", call=lambda: locked.__setitem__(0, 1.0))
+    all_raise(comm, ArgumentError, "read-only", locked.__setitem__, 0, 1.0)

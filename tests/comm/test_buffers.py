@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 from mpi_helpers import (
+    all_raise,
     everywhere,
     holds,
     numbered,
     on_nodes,
-    raise_together,
     reaching,
     spread,
     ways,
@@ -165,7 +165,7 @@ def test_a_bound_is_kept(comm, method, staging):
         one, other = pencils.alias(pair)
         if chunks > 1:
             text = "leave out max_buffer_bytes="
-            raise_together(comm, ArgumentError, text, call=lambda: plan(one, other))
+            all_raise(comm, ArgumentError, text, plan, one, other)
         assert everywhere(comm, holds(plan(u), values))
 
 

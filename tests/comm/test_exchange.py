@@ -8,11 +8,11 @@ from itertools import chain, product
 import numpy as np
 import pytest
 from mpi_helpers import (
+    all_raise,
     everywhere,
     numbered,
     on_nodes,
     one_after_the_other,
-    raise_together,
     reaching,
     same,
     spy_on,
@@ -137,7 +137,7 @@ def test_collectives_over_all_ranks_copy_arrays_that_are_alike():
     spec = MessageSpec([], [], (), np.dtype(float))
     for specs, rest in (([spec, spec], {}), ([spec], {"unpack": prepare_additions})):
         call = partial(Exchange, topology_of(comm), specs, axes=1, method="alltoallw", **rest)
-        raise_together(comm, ArgumentError, "alltoallw", "use another one", call=call)
+        all_raise(comm, ArgumentError, ("alltoallw", "use another one"), call)
 
 
 @pytest.mark.parametrize("method", reaching(["shared", "hybrid", "messages"]))
@@ -421,5 +421,4 @@ def test_messages_go_only_to_ranks_that_share_something(comm):
 
 
 def test_an_unknown_method_is_told_with_the_known_ones(comm):
-    call = partial(all_to_all, comm, "pigeons")
-    raise_together(comm, ArgumentError, "'pigeons'", *METHODS, call=call)
+    all_raise(comm, ArgumentError, ("'pigeons'", *METHODS), all_to_all, comm, "pigeons")

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import everywhere, on_nodes, raise_together, ways
+from mpi_helpers import all_raise, everywhere, on_nodes, ways
 
 import pencils
 from pencils import Pencil, Transposition
@@ -186,7 +186,7 @@ def test_a_thread_makes_progress_in_place_of_functions(comm):
             handle.test()
         assert everywhere(comm, not thread.wake.is_set())
         another = pencils.ProgressThread()
-        raise_together(comm, ArgumentError, "one is enough", call=another.__enter__)
+        all_raise(comm, ArgumentError, "one is enough", another.__enter__)
     with started(comm):
         assert everywhere(comm, progress.under_way.on)
         with thread:  # again

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from mpi_helpers import (
     DTYPES,
     NODES,
+    all_raise,
     everywhere,
     nodes_of,
     numbered,
     on_nodes,
-    raise_together,
     same,
     spread,
     ways,
@@ -243,12 +243,11 @@ def test_the_rule_for_grids_in_which_some_rows_are_on_a_node(nodes):
 def test_shared_memory_does_not_reach_another_node(nodes):
     comm = on_nodes(nodes)
     rows = Pencil((12, 12), comm, decomp=0)
-    raise_together(
+    all_raise(
         comm,
         ArgumentError,
-        "'shared' does not reach rank",
-        "use 'hybrid'",
-        call=lambda: Transposition(rows, rows.with_(decomp=1), method="shared"),
+        ("'shared' does not reach rank", "use 'hybrid'"),
+        lambda: Transposition(rows, rows.with_(decomp=1), method="shared"),
     )
     # Where nothing leaves a node, it does as well as anywhere.
     with Transposition(rows, rows.with_(order=(1, 0)), method="shared") as plan:

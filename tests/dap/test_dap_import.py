@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
+    all_raise,
     everywhere,
     holds,
     named,
     numbered,
-    raise_together,
     random_pencil,
     ranks_at_fault,
     same,
@@ -167,7 +167,7 @@ def test_an_array_without_dimensions_lies_on_one_process(comm):
     u *= 2.0
     assert (u.shape, u.sum(), value[()]) == ((1,), 5.0, 5.0)
     if comm.size > 1:
-        raise_together(comm, dap.CollectiveError, "G2", call=lambda: dap.import_array(alone, comm))
+        all_raise(comm, dap.CollectiveError, "G2", dap.import_array, alone, comm)
 
 
 def test_periodic_padding_of_the_old_version_is_a_whole_halo(comm):
@@ -268,13 +268,11 @@ def test_ranks_in_another_order(comm):
     u = dap.import_array(blocks_of(turned, data, cuts, [comm.size], "0.10.0"), turned)
     assert everywhere(comm, holds(u, data))
     if comm.size > 1:
-        raise_together(
+        all_raise(
             comm,
             dap.CollectiveError,
             "G3",
-            call=lambda: dap.import_array(
-                blocks_of(turned, data, cuts, [comm.size], "0.10.0"), comm
-            ),
+            lambda: dap.import_array(blocks_of(turned, data, cuts, [comm.size], "0.10.0"), comm),
         )
     turned.Free()
 
@@ -306,29 +304,35 @@ def test_whatever_is_wrong_on_one_rank_raises_on_all(comm, ndim):
             kinds = kind or (dap.CollectiveError if comm.size > 1 else None)
             if kinds is None:
                 continue
-            call = lambda: dap.import_array(obj if bad else good(), comm)  # noqa: B023, E731
-            raise_together(comm, kinds, text, call=call)
+            all_raise(comm, kinds, text, dap.import_array, obj if bad else good(), comm)
         short = {**exported, "buffer": exported["buffer"].astype("f4")}
         if comm.size > 1:
             with pytest.warns(dap.DAPWarning, match="G1"):
-                raise_together(
+                all_raise(
                     comm,
                     RankDisagreementError,
                     "dtype",
-                    call=lambda: dap.import_array(short if bad else good(), comm),  # noqa: B023
+                    dap.import_array,
+                    short if bad else good(),
+                    comm,
                 )
-            raise_together(
+            all_raise(
                 comm,
                 RankDisagreementError,
                 "halo",
-                call=lambda: dap.import_array(good(), comm, halo="drop" if bad else "keep"),  # noqa: B023
+                dap.import_array,
+                good(),
+                comm,
+                halo="drop" if bad else "keep",
             )
-        raise_together(
+        all_raise(
             comm,
             ArgumentError,
-            named(comm, rank),
-            "'keep', 'drop', 'wrap'",
-            call=lambda: dap.import_array(good(), comm, halo="all" if bad else "keep"),  # noqa: B023
+            (named(comm, rank), "'keep', 'drop', 'wrap'"),
+            dap.import_array,
+            good(),
+            comm,
+            halo="all" if bad else "keep",
         )
     assert everywhere(comm, holds(dap.import_array(good(), comm), data))
 
@@ -343,18 +347,22 @@ def test_a_pencil_with_other_blocks_is_refused(comm):
             pencil.with_(splits=["first", [0] * comm.size + [2 * comm.size]]),
         ]
     for other in others:
-        raise_together(
+        all_raise(
             comm,
             PencilMismatchError,
             "does not have the blocks",
-            call=lambda: PencilArray.from_distarray(other, u),  # noqa: B023
+            PencilArray.from_distarray,
+            other,
+            u,
         )
     for rank in ranks_at_fault(comm):
-        raise_together(
+        all_raise(
             comm,
             TypeError,
             "must be a Pencil",
-            call=lambda: PencilArray.from_distarray(3 if comm.rank == rank else pencil, u),  # noqa: B023
+            PencilArray.from_distarray,
+            3 if comm.rank == rank else pencil,
+            u,
         )
 
 
@@ -375,12 +383,11 @@ def test_rows_that_end_differently_cannot_be_wrapped(comm):
     exported = lent(np.ones((6, 2)), row, even(comm, 2))
     assert dap.import_array(exported, comm).sum() == 12 * comm.size
     if comm.size > 1:
-        raise_together(
+        all_raise(
             comm,
             dap.UnsupportedError,
-            "rank 1: ",
-            "rule K3",
-            call=lambda: dap.import_array(exported, comm, halo="wrap"),
+            ("rank 1: ", "rule K3"),
+            lambda: dap.import_array(exported, comm, halo="wrap"),
         )
 
 
@@ -416,7 +423,7 @@ def test_whatever_a_foreign_buffer_does_is_told_to_all(comm):
     for rank in ranks_at_fault(comm):
         mine = Odd(good) if comm.rank == rank else good
         for call in (dap.import_array, lambda obj, comm: dap.validate_on(comm, obj)):
-            raise_together(comm, OSError, named(comm, rank), call=lambda: call(mine, comm))  # noqa: B023
+            all_raise(comm, OSError, named(comm, rank), call, mine, comm)
     memory = (Packed * 3)()
     with pytest.warns(dap.DAPWarning, match="NumPy has no type for the elements.*unknown-type"):
         u = dap.import_array({**good, "buffer": memory}, MPI.COMM_SELF)
@@ -520,9 +527,7 @@ def test_a_label_of_the_other_version_is_told_or_read(comm):
     exported["__version__"] = "0.10.0"
     if comm.size == 1:
         return
-    raise_together(
-        comm, dap.SemanticError, "B3", "0.9", call=lambda: dap.import_array(exported, comm)
-    )
+    all_raise(comm, dap.SemanticError, ("B3", "0.9"), dap.import_array, exported, comm)
     with pytest.warns(dap.DAPWarning, match="K6"):
         u = dap.import_array(exported, comm, lenient=True)
     assert everywhere(comm, holds(u, data) and u.halo == ((1, 1),))

@@ -2,7 +2,7 @@
 
 import numpy as np
 from agreement import assert_agrees, kept, outcome
-from mpi_helpers import everywhere, raise_together, ranks_at_fault
+from mpi_helpers import all_raise, everywhere, ranks_at_fault
 
 import pencils
 from pencils.errors import RankDisagreementError
@@ -12,7 +12,7 @@ def assert_mistake_raises_on_all(comm, case, good, shape=(4, 3)):
     """Check a mistake of all ranks, and of one while others make a good call."""
     call, kind, text = case
     u = pencils.ones(pencils.Pencil(shape, comm))
-    raise_together(comm, kind, text, call=lambda: call(u))
+    all_raise(comm, kind, text, call, u)
     for rank in ranks_at_fault(comm) if comm.size > 1 else ():
         mine = call if comm.rank == rank else good
         _, _, error = outcome(lambda mine=mine: mine(u))

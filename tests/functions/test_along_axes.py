@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fields import assert_holds, draw, spread
-from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault
+from mpi_helpers import all_raise, everywhere, random_pencil, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, RankDisagreementError
@@ -110,7 +110,7 @@ if hasattr(np, "cumulative_sum"):
 def test_refused(comm):
     u = pencils.ones(pencils.Pencil((4, 5), comm))
     for call, kind, *texts in REFUSED:
-        raise_together(comm, kind, *texts, call=lambda call=call: call(u))
+        all_raise(comm, kind, texts, call, u)
     for call in (np.cumprod, lambda u, axis: np.trapezoid(u.astype("M8[s]"), axis=axis)):
         with pytest.raises(TypeError):
             call(u.astype("m8[s]"), 0)
@@ -141,10 +141,10 @@ def test_a_rank_that_is_wrong(comm):
         here = int(comm.rank == rank)
         for call, text in OF_NUMBER:
             one, many = (lambda n=n, call=call: call(u, n) for n in (here, 9 * here))
-            raise_together(comm, RankDisagreementError, "rank 0 has", call=one)
+            all_raise(comm, RankDisagreementError, "rank 0 has", one)
             if text is not None:
-                raise_together(comm, ArgumentError, f"rank {rank}: ", text, call=many)
-        raise_together(comm, ArgumentError, f"rank {rank}: ", call=lambda n=-here: np.diff(u, n))
+                all_raise(comm, ArgumentError, (f"rank {rank}: ", text), many)
+        all_raise(comm, ArgumentError, f"rank {rank}: ", np.diff, u, -here)
     dx = True if comm.rank == 0 else 1.0  # the same number
     assert everywhere(comm, np.trapezoid(u, dx=dx, axis=0).local[0, 0] == 3)
     assert_holds(np.cumsum(u, 0), np.cumsum(np.ones((4, 5)), 0))

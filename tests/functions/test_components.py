@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, lay, spread
-from mpi_helpers import raise_together, ranks_at_fault
+from mpi_helpers import all_raise, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
@@ -213,12 +213,7 @@ def test_norms_that_differ_between_ranks(comm):
         here = comm.rank == bad
         for name, (value, other) in {"axis": (0, None), "ord": (2, 1)}.items():
             options = {"axis": 0, name: value if here else other}
-            raise_together(
-                comm,
-                RankDisagreementError,
-                name,
-                call=lambda options=options: np.linalg.norm(u, **options),
-            )
+            all_raise(comm, RankDisagreementError, name, np.linalg.norm, u, **options)
     assert np.linalg.norm(u, axis=0).shape == u.shape[1:]
 
 

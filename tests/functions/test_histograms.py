@@ -7,7 +7,7 @@ import pytest
 from agreement import assert_agrees, identical, outcome
 from checks import assert_mistake_raises_on_all
 from fields import draw, lay, spread
-from mpi_helpers import everywhere, raise_together
+from mpi_helpers import all_raise, everywhere
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -98,10 +98,8 @@ def test_estimators(comm, dtype):
     few = pencils.ones(pencils.Pencil((2,), comm))
     for bins in ("auto", "doane", "fd"):
         assert_same(lambda x, bins=bins: np.histogram(x, bins), few, np.ones(2))
-    call = functools.partial(np.histogram, u, "stone")
-    raise_together(comm, ArgumentError, "or one of auto", call=call)
-    call = functools.partial(np.histogram, u, "auto", weights=u)
-    raise_together(comm, TypeError, "takes no weights", call=call)
+    all_raise(comm, ArgumentError, "or one of auto", np.histogram, u, "stone")
+    all_raise(comm, TypeError, "takes no weights", np.histogram, u, "auto", weights=u)
 
 
 def test_nan_and_infinity(comm, pencil):
@@ -111,7 +109,7 @@ def test_nan_and_infinity(comm, pencil):
     assert_same(np.histogram, u, a)
     assert_same(lambda x: np.histogram(x, [-1, 0, 1]), u, a)
     assert_same(lambda x: np.histogram(x, 5, (-1, 1)), u, a)
-    raise_together(comm, ValueError, "not finite", call=lambda: np.histogram(u))
+    all_raise(comm, ValueError, "not finite", np.histogram, u)
 
 
 def test_fields_without_points(comm):
@@ -248,8 +246,9 @@ def test_coordinates(comm):
     expected = np.histogram2d(x[..., 0].ravel(), y[..., 0].ravel(), 3)[0]
     assert_agrees(np.histogram2d(grid[0], grid[1], 3)[0], expected)
     u = pencils.ones(pencil)
-    call = functools.partial(np.histogramdd, [np.ones(pencil.shape)], weights=u)
-    raise_together(comm, TypeError, "one of the sample", call=call)
+    all_raise(
+        comm, TypeError, "one of the sample", np.histogramdd, [np.ones(pencil.shape)], weights=u
+    )
 
 
 def test_weights_on_another_pencil(comm):
@@ -259,4 +258,4 @@ def test_weights_on_another_pencil(comm):
         functools.partial(np.histogram, u, weights=other),
         functools.partial(np.bincount, u.astype(int), other),
     ):
-        raise_together(comm, PencilMismatchError, "cannot be mixed", call=call)
+        all_raise(comm, PencilMismatchError, "cannot be mixed", call)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, spread
-from mpi_helpers import raise_together, ranks_at_fault
+from mpi_helpers import all_raise, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, RankDisagreementError
@@ -112,24 +112,18 @@ def test_functions_that_differ_between_ranks(comm):
             return line / 0 if here else line
 
         with np.errstate(all="raise"):
-            raise_together(
-                comm,
-                FloatingPointError,
-                f"rank {bad}",
-                call=lambda: np.apply_along_axis(fail, 1, u),
-            )
-        raise_together(
+            all_raise(comm, FloatingPointError, f"rank {bad}", np.apply_along_axis, fail, 1, u)
+        all_raise(
             comm,
             ArgumentError,
             "different ranks",
-            call=lambda here=here: np.apply_along_axis(
-                lambda line: line[:1] if here else line, 1, u
-            ),
+            lambda here=here: np.apply_along_axis(lambda line: line[:1] if here else line, 1, u),
         )
-        raise_together(
+        all_raise(
             comm,
             RankDisagreementError,
-            call=lambda here=here: np.apply_along_axis(
+            "",
+            lambda here=here: np.apply_along_axis(
                 np.sum, 1, u.component() if not here else np.stack([u])
             ),
         )

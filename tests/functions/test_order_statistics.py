@@ -7,7 +7,7 @@ import pytest
 from agreement import assert_agrees, identical, kept, outcome
 from checks import assert_mistake_raises_on_all
 from fields import draw, lay, spread
-from mpi_helpers import collectives, everywhere, raise_together
+from mpi_helpers import all_raise, collectives, everywhere
 
 import pencils
 from pencils.errors import ArgumentError
@@ -122,9 +122,7 @@ def test_axes_that_are_cut(comm, pencil):
     u = spread(pencil, draw((2, *pencil.shape)))
     cut = [1 + d for d in pencil.decomp]
     for axis in cut:
-        raise_together(
-            comm, ArgumentError, "which is decomposed", call=functools.partial(np.median, u, axis)
-        )
+        all_raise(comm, ArgumentError, "which is decomposed", np.median, u, axis)
 
 
 def test_transposed_fields(comm):
@@ -167,7 +165,7 @@ def test_fields_without_points(comm):
     u = pencils.zeros(pencils.Pencil(a.shape, comm))
     for call in (np.median, np.nanmedian, lambda x: np.nanquantile(x, 0.5)):
         assert_same_outcome(call, u, a, warns=True)
-    raise_together(comm, IndexError, "", call=lambda: np.quantile(u, 0.5))
+    all_raise(comm, IndexError, "", np.quantile, u, 0.5)
 
 
 def test_weights(comm, pencil):
@@ -178,7 +176,7 @@ def test_weights(comm, pencil):
     for given in (weights, spread(pencil, weights)):
         assert_agrees(np.quantile(u, [0.3, 0.8], weights=given, **options), expected)
     call = functools.partial(np.quantile, u, 0.5, weights=weights, method="inverted_cdf")
-    raise_together(comm, TypeError, "takes no weights", call=call)
+    all_raise(comm, TypeError, "takes no weights", call)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "g", "i4"])

@@ -7,7 +7,7 @@ import pytest
 from agreement import assert_agrees, identical, kept, outcome
 from checks import assert_like_numpy, assert_mistake_raises_on_all
 from fields import draw, lay, spread
-from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
+from mpi_helpers import all_raise, everywhere, named, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -89,7 +89,7 @@ def test_nothing_but_nan(comm, pencil):
         for axis in (None, 0, -1):
             assert_like_numpy(function, u, a, axis)
     for name in ARGS:
-        raise_together(comm, ArgumentError, "All-NaN", call=functools.partial(getattr(np, name), u))
+        all_raise(comm, ArgumentError, "All-NaN", getattr(np, name), u)
 
 
 def test_one_slice_of_nan_warns_on_all_ranks(comm, pencil):
@@ -103,8 +103,7 @@ def test_one_slice_of_nan_warns_on_all_ranks(comm, pencil):
             getattr(np, name)(u, axis=0)
         assert len(caught) == 1
         assert caught[0].filename == __file__
-    call = functools.partial(np.nanargmin, u, axis=0)
-    raise_together(comm, ArgumentError, "All-NaN", call=call)
+    all_raise(comm, ArgumentError, "All-NaN", np.nanargmin, u, axis=0)
 
 
 @pytest.mark.parametrize("name", EXACT + ROUNDED)
@@ -178,8 +177,7 @@ def test_fields_without_points(comm):
         for axis in (None, 0, 1):
             assert_like_numpy(function, u, a, axis)
     for name in (*EXACT, *ARGS):
-        call = functools.partial(getattr(np, name), u)
-        raise_together(comm, ArgumentError, "without points", call=call)
+        all_raise(comm, ArgumentError, "without points", getattr(np, name), u)
 
 
 @pytest.mark.parametrize("dtype", ["?", "i4", "f2", "f4", "f8", "c16"])
@@ -250,30 +248,26 @@ def test_a_mistake_on_one_rank_raises_on_all(comm, name):
 
 def test_a_first_argument_that_is_no_field(comm):
     u = pencils.ones(pencils.Pencil((4, 3), comm))
-    call = functools.partial(np.average, np.ones((4, 3)), weights=u)
-    raise_together(comm, TypeError, "average: a must be a PencilArray", call=call)
+    all_raise(
+        comm, TypeError, "average: a must be a PencilArray", np.average, np.ones((4, 3)), weights=u
+    )
     for rank in ranks_at_fault(comm):
         first = np.ones((4, 3)) if comm.rank == rank else u
-        call = functools.partial(np.average, first, weights=u)
-        raise_together(comm, TypeError, named(comm, rank), call=call)
+        all_raise(comm, TypeError, named(comm, rank), np.average, first, weights=u)
 
 
 def test_weights_that_cannot_be_used(comm):
     u = pencils.ones(pencils.Pencil((4, 3), comm))
     for weights in (u - 1, np.zeros(u.shape)):
-        call = functools.partial(np.average, u, weights=weights)
-        raise_together(comm, ZeroDivisionError, "sum to zero", call=call)
+        all_raise(comm, ZeroDivisionError, "sum to zero", np.average, u, weights=weights)
     zero = np.ones((4, 3))
     zero[-1] = 0
-    call = functools.partial(np.average, u, axis=1, weights=zero)
-    raise_together(comm, ZeroDivisionError, "sum to zero", call=call)
+    all_raise(comm, ZeroDivisionError, "sum to zero", np.average, u, axis=1, weights=zero)
     none = pencils.ones(pencils.Pencil((0, 3), comm))
-    call = functools.partial(np.average, none, axis=1, weights=[1, 0, -1])
-    raise_together(comm, ZeroDivisionError, "sum to zero", call=call)
+    all_raise(comm, ZeroDivisionError, "sum to zero", np.average, none, axis=1, weights=[1, 0, -1])
     assert np.average(none, axis=1, weights=[1, 0, 1]).shape == (0, 1)
     other = pencils.ones(pencils.Pencil((4, 5), comm))
-    call = functools.partial(np.average, u, weights=other)
-    raise_together(comm, PencilMismatchError, "cannot be mixed", call=call)
+    all_raise(comm, PencilMismatchError, "cannot be mixed", np.average, u, weights=other)
 
 
 def test_times_have_no_weighted_average(comm):
@@ -286,6 +280,5 @@ def test_times_have_no_weighted_average(comm):
 
 def test_an_average_without_points(comm):
     u = pencils.zeros(pencils.Pencil((2, 0), comm, decomp=0))
-    call = functools.partial(np.average, u, axis=1, weights=u)
-    raise_together(comm, ZeroDivisionError, "weights sum to zero", call=call)
+    all_raise(comm, ZeroDivisionError, "weights sum to zero", np.average, u, axis=1, weights=u)
     assert u.sum() == 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from graphs import execute, expected, receive, ring, run, send
 from mpi4py import MPI
-from mpi_helpers import everywhere, raise_together, same
+from mpi_helpers import all_raise, everywhere, same
 
 from pencils import graph
 from pencils.comm import mailbox, progress
@@ -354,9 +354,9 @@ def test_numbers_stay_below_what_mpi_permits(comm):
     number = partial(graph.number_distributed_tags, comm, partition)
     number(limit)
     for base in (limit + 1, -1):
-        raise_together(comm, ArgumentError, "what MPI permits", call=partial(number, base))
+        all_raise(comm, ArgumentError, "what MPI permits", number, base)
     if comm.size > 1:
-        raise_together(comm, RankDisagreementError, "base_tag", call=partial(number, comm.rank))
+        all_raise(comm, RankDisagreementError, "base_tag", number, comm.rank)
 
 
 def test_parts_may_be_made_by_hand_and_come_in_any_order(comm):
@@ -392,4 +392,4 @@ def test_partitions_made_by_hand_need_numbers(comm):
     partition = graph.find_distributed_partition(comm, ring(comm))
     by_hand = replace(partition, numbers={})
     for use in (partial(graph.verify_distributed_partition, comm), partial(run, comm)):
-        raise_together(comm, ArgumentError, "number_distributed_tags", call=partial(use, by_hand))
+        all_raise(comm, ArgumentError, "number_distributed_tags", use, by_hand)

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import everywhere, numbered, one_is_wrong, raise_together, spread
+from mpi_helpers import all_raise, everywhere, numbered, one_is_wrong, spread
 
 import pencils
 from pencils import GlobalIndexer, Pencil, PencilArray
@@ -51,15 +51,14 @@ def test_integers_of_python_fit_where_there_is_room(comm, dtype, value):
     u = pencils.zeros(Pencil(4, comm), dtype=dtype)
     u.put_points([[1]], value)
     assert u.sum() == value
-    raise_together(comm, TypeError, "cannot be written", call=lambda: u.put_points([[1]], 300.5))
+    all_raise(comm, TypeError, "cannot be written", u.put_points, [[1]], 300.5)
     if dtype == "u1":
-        raise_together(comm, TypeError, "cannot be written", call=lambda: u.put_points([[1]], 256))
+        all_raise(comm, TypeError, "cannot be written", u.put_points, [[1]], 256)
 
 
 def test_rows_are_smaller_than_two_gibibytes(comm):
     indexer = GlobalIndexer([0] * (comm.size + 1), [], comm)
-    call = lambda: indexer.Take(np.empty(0), count=2**28)  # noqa: E731
-    raise_together(comm, ArgumentError, "exceed 2 GiB per index", call=call)
+    all_raise(comm, ArgumentError, "exceed 2 GiB per index", indexer.Take, np.empty(0), count=2**28)
     indexer.free()
 
 

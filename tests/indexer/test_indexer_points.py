@@ -11,13 +11,13 @@ from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
     NODES,
+    all_raise,
     everywhere,
     holds,
     numbered,
     on_nodes,
     one_is_wrong,
     other_blocks,
-    raise_together,
     random_field,
     random_pencil,
     ranks_at_fault,
@@ -211,13 +211,12 @@ def test_fields_that_do_not_fit_the_plan(comm, field):
             (lambda: plan.put(field, 1.0, reduce=ReduceOp.BOR), ArgumentError, "BOR does not"),
         ]
         for call, kind, text in cases:
-            raise_together(comm, kind, text, call=call)
+            all_raise(comm, kind, text, call)
         if comm.size > 1:
             u = pencils.ones(pen, dtype="f4") if comm.rank else field
-            raise_together(comm, TypeDisagreementError, "types", call=lambda: plan.take(u))
-    raise_together(comm, ArgumentError, "freed", call=lambda: plan.take(field))
-    make = partial(pencils.indexer.PointIndexer, 3, [[0]])
-    raise_together(comm, TypeError, "pencil must be a Pencil", call=make)
+            all_raise(comm, TypeDisagreementError, "types", plan.take, u)
+    all_raise(comm, ArgumentError, "freed", plan.take, field)
+    all_raise(comm, TypeError, "pencil must be a Pencil", pencils.indexer.PointIndexer, 3, [[0]])
 
 
 @pytest.mark.parametrize("nodes", list(NODES))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from dense import near
-from mpi_helpers import raise_together
+from mpi_helpers import all_raise
 
 from pencils import Pencil, derivative, ones, zeros
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
@@ -124,7 +124,7 @@ def test_bad_arguments_raise_on_all_ranks(comm, call, number):
     # Otherwise ranks disagree, or use another communicator.
     alone = not {"u", "b", "pencil"} & changed.keys() and texts[-1] not in {"row 7", PIVOT}
     for mine in (bad, bad if comm.rank == comm.size - 1 else good)[: 1 + alone]:
-        raise_together(comm, kind, *texts, call=lambda mine=mine: call(**mine))
+        all_raise(comm, kind, texts, call, **mine)
     if call is derivative:
         assert near(derivative(**good), np.zeros((2, *SHAPE)))
 
@@ -149,9 +149,7 @@ def test_ranks_that_disagree(comm):
         (solve_banded, {"periodic": bool(n)}),
     ):
         mine = good_arguments(call, pencil) | changed
-        raise_together(comm, RankDisagreementError, call=lambda c=call, mine=mine: c(**mine))
+        all_raise(comm, RankDisagreementError, "", call, **mine)
     u = zeros(pencil, components=2)
     across = zeros(pencil.with_(decomp=1), components=2)
-    raise_together(
-        comm, PencilMismatchError, "out lies on", call=lambda: derivative(u, 1, out=across)
-    )
+    all_raise(comm, PencilMismatchError, "out lies on", derivative, u, 1, out=across)

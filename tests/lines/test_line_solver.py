@@ -7,12 +7,12 @@ import pytest
 from dense import diagonals_of, make, near, shared_field, solved
 from mpi4py import MPI
 from mpi_helpers import (
+    all_raise,
     everywhere,
     holds,
     numbered,
     on_nodes,
     one_node,
-    raise_together,
     random_pencil,
     reaching,
     spread,
@@ -61,7 +61,7 @@ def test_any_pencil(comm, method, periodic, width, shared):
             expected = solved(diagonals, data, axis, periodic=periodic)
             with make(pencil, axis, diagonals, method=method, periodic=periodic) as solve:
                 if solve.method == "shared" and not shared:
-                    raise_together(comm, ArgumentError, "shared=True", call=lambda b=b: solve(b))
+                    all_raise(comm, ArgumentError, "shared=True", solve, b)
                     continue
                 out = zeros(pencil, shared=shared)
                 assert solve(b, out) is out
@@ -85,17 +85,17 @@ def test_methods_are_chosen_by_what_is_there(comm):
     assert by_field.method == ("local" if whole else "transposed")
     assert by_field.method in METHODS
     if not whole:
-        raise_together(
+        all_raise(
             comm,
             ArgumentError,
             "'local' takes lines that are whole",
-            call=lambda: LineSolver(pencil, 0, (1, 4, 1), method="local"),
+            lambda: LineSolver(pencil, 0, (1, 4, 1), method="local"),
         )
-        raise_together(
+        all_raise(
             comm,
             ArgumentError,
             "'reduced' takes equations that are the same",
-            call=lambda: LineSolver(pencil, 0, (1, field, 1), method="reduced"),
+            lambda: LineSolver(pencil, 0, (1, field, 1), method="reduced"),
         )
 
 
@@ -198,12 +198,15 @@ def test_the_constant_of_neumann_problems_is_pinned(comm):
         options = {"shift": shift, "singular": "pin"}
         with LineSolver(pencil, 0, (1, main, 1), **options) as solve:
             assert near(solve(b), known, 1e-10)
-        raise_together(
+        all_raise(
             comm,
             ArgumentError,
-            "row 39 vanishes in line [:, 0, 0]",
-            "singular='pin'",
-            call=lambda shift=shift: LineSolver(shift.pencil, 0, (1, main, 1), shift=shift),
+            ("row 39 vanishes in line [:, 0, 0]", "singular='pin'"),
+            LineSolver,
+            shift.pencil,
+            0,
+            (1, main, 1),
+            shift=shift,
         )
     flat = np.einsum("ij,jkl->ikl", matrix, known)
     for method in METHODS:
@@ -272,12 +275,7 @@ def test_more_ranks_than_points(comm):
 def test_elimination_that_is_not_stable_is_refused(comm):
     pencil = Pencil((40, 3), comm)
     tiny = spread(pencil, np.where(np.arange(120).reshape(40, 3) == 1, 1e-12, 3.0))
-    raise_together(
-        comm,
-        ArgumentError,
-        "not stable in line [:, 1]",
-        call=lambda: LineSolver(pencil, 0, (1, tiny, 1)),
-    )
+    all_raise(comm, ArgumentError, "not stable in line [:, 1]", LineSolver, pencil, 0, (1, tiny, 1))
 
 
 def test_wrong_fields_raise_and_change_nothing(comm):
@@ -299,11 +297,11 @@ def test_wrong_fields_raise_and_change_nothing(comm):
             if kind is None:
                 continue
             for b in (wrong, wrong if last else good):
-                raise_together(comm, kind, call=lambda b=b: solve(b))
-        raise_together(comm, ArgumentError, "read-only", call=lambda: solve(good, readonly))
+                all_raise(comm, kind, "", solve, b)
+        all_raise(comm, ArgumentError, "read-only", solve, good, readonly)
         assert holds(good, data)
         assert near(solve(good), solved((1, 4, 1), data, 0))
-    raise_together(comm, ArgumentError, "was freed", call=lambda: solve(good))
+    all_raise(comm, ArgumentError, "was freed", solve, good)
 
 
 @one_node
@@ -358,11 +356,8 @@ def test_a_field_of_another_pencil_as_diagonal(comm):
     pencil = Pencil(SHAPE, comm, decomp=0)
     other = transpose(spread(pencil, np.full(SHAPE, 4.0)), pencil.with_(decomp=1))
     if comm.size > 1:
-        raise_together(
-            comm,
-            PencilMismatchError,
-            "diagonals[1] lies on",
-            call=lambda: LineSolver(pencil, 0, (1, other, 1)),
+        all_raise(
+            comm, PencilMismatchError, "diagonals[1] lies on", LineSolver, pencil, 0, (1, other, 1)
         )
 
 

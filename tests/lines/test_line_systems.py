@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from dense import diagonals_of, matrix_of, near, shared_field, solved
-from mpi_helpers import everywhere, on_nodes, raise_together, random_pencil, spread
+from mpi_helpers import all_raise, everywhere, on_nodes, random_pencil, spread
 from tiers import up_to
 
 from pencils import Pencil, zeros
@@ -84,15 +84,14 @@ def test_matrices_that_are_not_finite_are_refused(comm, value):
     for number in range(3):
         diagonals = [np.full(SHAPE[0], each) for each in (1.0, 4.0, 1.0)]
         diagonals[number][7] = value
-        call = lambda diagonals=diagonals: LineSolver(pencil, 0, diagonals)  # noqa: E731
-        raise_together(comm, ArgumentError, "not finite in row 7", call=call)
+        all_raise(comm, ArgumentError, "not finite in row 7", LineSolver, pencil, 0, diagonals)
     whole = np.full(SHAPE, 4.0)
     whole[7, 3, 2] = value
-    raise_together(
+    all_raise(
         comm,
         ArgumentError,
         "not finite in row 7 in line [:, 3, 2]",
-        call=lambda: LineSolver(pencil, 0, (1, spread(pencil, whole), 1)),
+        lambda: LineSolver(pencil, 0, (1, spread(pencil, whole), 1)),
     )
 
 
@@ -126,12 +125,11 @@ def test_other_lines_do_not_see_what_is_not_finite(comm, value, main):
 def test_a_diagonal_must_not_vary_where_fields_do_not(comm):
     pencil = Pencil(SHAPE, comm, decomp=0)
     main = spread(pencil, np.full(SHAPE, 4.0))
-    raise_together(
+    all_raise(
         comm,
         ArgumentError,
-        "diagonals[1] varies along dimensions [1, 2]",
-        "dims=",
-        call=lambda: LineSolver(pencil, 0, (1, main, 1), dims=0),
+        ("diagonals[1] varies along dimensions [1, 2]", "dims="),
+        lambda: LineSolver(pencil, 0, (1, main, 1), dims=0),
     )
     column = spread(pencil, np.full((24, 1, 1), 4.0), dims=0)
     b = spread(pencil, np.ones((24, 1, 1)), dims=0)
