@@ -85,10 +85,7 @@ def ways_of(methods):
 
 
 def mark_ways(methods):
-    """Make a mark that runs a test with each of these methods.
-
-    The module needs a fixture `comm` that passes its parameter to `on_nodes`.
-    """
+    """Make a mark that runs a test with each of these methods, on nodes divided for it."""
     ways = ways_of(methods)
     ids = [method if nodes == "real nodes" else f"{method} {nodes}" for nodes, method in ways]
     return pytest.mark.parametrize(("comm", "method"), ways, indirect=["comm"], ids=ids)

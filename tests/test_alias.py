@@ -12,7 +12,6 @@ from mpi_helpers import (
     everywhere,
     holds,
     numbered,
-    on_nodes,
     random_pencil,
     ways,
 )
@@ -29,11 +28,6 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 SHAPE = (7, 6, 5)
 
 sharing = pytest.mark.parametrize("shared", [False, True], ids=["private", "shared"])
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def stages(comm):

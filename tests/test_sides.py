@@ -12,7 +12,6 @@ from mpi_helpers import (
     holds,
     named,
     numbered,
-    on_nodes,
     random_pencil,
     ranks_at_fault,
     spread,
@@ -43,11 +42,6 @@ PARTS = {
 }
 
 parts = pytest.mark.parametrize("part", list(PARTS))
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @pytest.fixture

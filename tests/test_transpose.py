@@ -14,7 +14,6 @@ from mpi_helpers import (
     holds,
     named,
     numbered,
-    on_nodes,
     one_after_the_other,
     one_node,
     other_blocks,
@@ -33,11 +32,6 @@ from pencils.plans import MOST_PLANS, kept_plans
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (7, 6, 5)
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @pytest.fixture(name="pair")

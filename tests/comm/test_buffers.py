@@ -14,7 +14,6 @@ from mpi_helpers import (
     everywhere,
     holds,
     numbered,
-    on_nodes,
     reaching,
     spread,
     ways,
@@ -33,11 +32,6 @@ from pencils.plans import kept_plans, plan_buffers
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (12, 10, 8)
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @pytest.fixture

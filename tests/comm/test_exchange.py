@@ -36,11 +36,6 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 memories = pytest.mark.parametrize("memory", ["private", "shared", "mixed"])
 
 
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
-
-
 def all_to_all(comm, method, *, dtype=float, lead=(), ranks=None, **rest):
     """ChunkPlan in which each of `ranks` sends row r of its source to row `comm.rank` of rank r."""
     ranks = range(comm.size) if ranks is None else ranks

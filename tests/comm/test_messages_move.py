@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import all_raise, everywhere, on_nodes, ways
+from mpi_helpers import all_raise, everywhere, ways
 
 import pencils
 from pencils import Pencil, Transposition
@@ -16,11 +16,6 @@ from pencils.fft import PencilFFT
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (12, 10, 7)
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @pytest.fixture(name="calls")

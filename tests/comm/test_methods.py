@@ -34,11 +34,6 @@ LARGEST = 7
 MEMORIES = ["private", "shared", "some shared", "strided", "backwards"]
 
 
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
-
-
 @dataclass
 class Case:
     """What is moved: fields of one kind between two pencils."""

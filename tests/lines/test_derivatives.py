@@ -12,7 +12,6 @@ from mpi_helpers import (
     everywhere,
     holds,
     numbered,
-    on_nodes,
     random_pencil,
     spread,
 )
@@ -30,11 +29,6 @@ SHAPE = (40, 9, 5)
 schemes = pytest.mark.parametrize(("which", "order"), SCHEMES)
 each_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 ends = pytest.mark.parametrize("periodic", [False, True])
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def dense(points, which, order, spacing=1.0, *, periodic=False):

@@ -11,7 +11,6 @@ from mpi_helpers import (
     everywhere,
     holds,
     numbered,
-    on_nodes,
     one_node,
     random_pencil,
     reaching,
@@ -29,11 +28,6 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (23, 9, 5)
 KINDS = ["<f4", "<f8", "<c8", "<c16"]
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def random_data(rng, shape, dtype=float):

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from dense import diagonals_of, matrix_of, near, shared_field, solved
-from mpi_helpers import all_raise, everywhere, on_nodes, random_pencil, spread
+from mpi_helpers import all_raise, everywhere, random_pencil, spread
 from tiers import up_to
 
 from pencils import Pencil, zeros
@@ -16,11 +16,6 @@ from pencils.lines.plan import METHODS
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (24, 9, 5)
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def possible(pencil, axis, diagonals, **options):
