@@ -135,18 +135,6 @@ def test_particles_of_a_periodic_box(comm, ndim, count):
     assert everywhere(comm, np.allclose(charge.local, expected[charge.local_slices], rtol=1e-4))
 
 
-def test_multilinear_functions_are_exact(comm):
-    def plane(i, j, k):
-        return 2 + i - 3 * j + 0.5 * k + i * j * k
-
-    u = pencils.from_function(Pencil(SHAPE, comm, decomp=(0, 1, 2)), plane, halo=1)
-    rng = np.random.default_rng(comm.rank)
-    points = [rng.uniform(0, n - 1, 40) for n in SHAPE]
-    assert everywhere(comm, np.allclose(interpolate(u, points), plane(*points), rtol=1e-13))
-    ends = np.ix_(*([0, n - 1] for n in SHAPE))
-    assert everywhere(comm, (interpolate(u, ends) == plane(*ends)).all())
-
-
 def test_one_rank_asks_and_the_others_do_not(comm):
     u = spread(Pencil(SHAPE, comm), numbered(SHAPE))
     for rank in ranks_at_fault(comm):

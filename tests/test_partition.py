@@ -74,34 +74,6 @@ class Counted:
         return part
 
 
-# The examples of the specification.
-
-
-def test_the_example_with_singleton_axes(comm):
-    """A 2-D field u(x, z) in 3-D has size (nx, 1, nz)."""
-    nx, ny, nz = 65, 17, 21
-    pen = Pencil((nx, ny, nz), comm)
-    data = np.random.default_rng(0).random((nx, 1, nz))
-    u = partition(pen, data)
-    assert u.shape == (nx, 1, nz)
-    assert u.singletons == {1}
-    assert everywhere(comm, holds(u, data))
-    full = partition(pen, numbered((nx, ny, nz)))
-    expected = (data + numbered((nx, ny, nz)))[pen.local_slices]
-    assert everywhere(comm, np.array_equal((u + full).local, expected))
-
-
-def test_the_example_with_dims(comm):
-    """The same field has size (nx, nz) with ``dims = (1, 3)``, counted from one."""
-    nx, ny, nz = 65, 17, 21
-    pen = Pencil((nx, ny, nz), comm)
-    data = np.random.default_rng(0).random((nx, nz))
-    u = partition(pen, data, dims=(0, 2))
-    assert u.shape == (nx, 1, nz)
-    assert everywhere(comm, holds(u, data[:, None, :]))
-    assert everywhere(comm, data.size == 0 or np.shares_memory(u.local, data) or u.local.size == 0)
-
-
 def test_the_example_with_root(comm):
     """The argument is ignored on the other ranks, where it can be None or anything else."""
     pen = Pencil((65, 17, 21), comm)

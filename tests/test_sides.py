@@ -1,7 +1,7 @@
 """Transpositions between pencils on different ranks of one communicator."""
 
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -143,21 +143,6 @@ def test_any_pencils_on_any_ranks(comm, subset, method):
 
 
 @ways
-def test_a_chain_of_ever_fewer_ranks(comm, subset, method):
-    values = numbered(SHAPE)
-    sizes = sorted({comm.size, (comm.size + 1) // 2, 1}, reverse=True)
-    pens = [
-        Pencil(SHAPE, comm) if size == comm.size else pencil_on(subset(range(size)))
-        for size in sizes
-    ]
-    field = spread(pens[0], values)
-    for here, there in pairwise(pens):
-        with Transposition(here, there, method=method, comm=comm) as plan:
-            field = plan(field)
-        assert everywhere(comm, holds_or_none(there, field, values))
-
-
-@ways
 def test_another_order_of_the_same_ranks(comm, method):
     turned = comm.Split(0, -comm.rank)
     values = numbered(SHAPE)
@@ -171,15 +156,6 @@ def test_another_order_of_the_same_ranks(comm, method):
         call = partial(transpose, spread(source, values), target)
         all_raise(comm, PencilMismatchError, texts, call)
     turned.Free()
-
-
-def test_without_comm_the_larger_pencil_decides(comm, subset):
-    """Those that are not in the smaller one know only one pencil; that is enough."""
-    fine = Pencil(SHAPE, comm)
-    coarse = pencil_on(subset([comm.size - 1]))
-    with Transposition(coarse, fine) as plan:
-        w = plan(spread_or_none(coarse, numbered(SHAPE)))
-        assert everywhere(comm, holds(w, numbered(SHAPE)))
 
 
 # Mistakes.

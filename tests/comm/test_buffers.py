@@ -311,33 +311,6 @@ def test_any_number_under_way_again_and_again(comm, method):
             assert everywhere(comm, all(ok)), (turn, ok)
 
 
-# Mixed memory.
-
-
-SHARERS = {
-    "first": lambda comm: comm.rank == 0,
-    "last": lambda comm: comm.rank == comm.size - 1,
-    "odd": lambda comm: comm.rank % 2 == 1,
-    "all but the first": lambda comm: comm.rank > 0,
-}
-
-
-@ways
-@pytest.mark.parametrize("who", SHARERS)
-def test_some_ranks_have_shared_sources(comm, method, who):
-    pair = pair_on(comm)
-    values = numbered(SHAPE)
-    us = [spread(pair[0], values)]
-    us.append(shared_copy(us[0]))
-    if SHARERS[who](comm):
-        us.reverse()
-    with Transposition(*pair, method=method) as plan:
-        for u in us * 2:
-            assert everywhere(comm, holds(plan(u), values))
-            assert everywhere(comm, holds(plan.start(u).wait(), values))
-        assert everywhere(comm, all(holds(v, values) for v in plan.batch(us)))
-
-
 # No room.
 
 

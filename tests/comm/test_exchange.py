@@ -372,22 +372,6 @@ def test_plans_that_share_buffers_hold_no_more_than_the_largest_needs(comm, meth
 
 
 @ways
-def test_free_completes_what_was_forgotten(comm, method):
-    plan, other = all_to_all(comm, method), all_to_all(comm, method)
-    source = source_of(comm, comm.rank)
-    targets = [np.zeros_like(source) for _ in range(3)]
-    for target in targets[:2]:
-        plan.prepare([source], [target]).start(None)
-    late = other.prepare([source], [targets[2]]).start("late")
-    plan.free()
-    plan.free()
-    assert got(comm, *targets[:2])
-    assert late.wait() == "late"
-    assert got(comm, *targets)
-    other.free()
-
-
-@ways
 def test_ranks_that_have_nothing_to_say(comm, method):
     """Only the even ranks exchange anything; then nobody does."""
     even = range(0, comm.size, 2)
@@ -400,19 +384,6 @@ def test_ranks_that_have_nothing_to_say(comm, method):
         move(plan, source, target)
         assert everywhere(comm, np.array_equal(target, expected))
         plan.free()
-
-
-def test_messages_go_only_to_ranks_that_share_something(comm):
-    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    sends, recvs = ([MessageBlock(peer, (slice(0, 1),), (0,))] for peer in (right, left))
-    spec = MessageSpec(sends, recvs, (), np.dtype(float))
-    plan = Exchange(topology_of(comm), [spec], axes=1, method="messages")
-    spy = spy_on(plan)
-    target = np.zeros(1)
-    move(plan, np.full(1, float(comm.rank)), target)
-    assert everywhere(comm, target[0] == left)
-    assert everywhere(comm, [dest for dest, _ in spy.sent] == ([right] if comm.size > 1 else []))
-    plan.free()
 
 
 def test_an_unknown_method_is_told_with_the_known_ones(comm):

@@ -1,7 +1,6 @@
 """Private communicators: one per user communicator, found again, freed with it."""
 
 import os
-from functools import partial
 from math import prod
 
 import numpy as np
@@ -26,7 +25,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.methods.shared import SharedMemoryGroup
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import congruent, private_class, topology_of, translate, user_comm
-from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid
 from pencils.plans import kept_plans
 
@@ -281,17 +280,6 @@ def test_halves_work_at_their_own_pace_or_alone(comm):
         assert everywhere(comm, half == MPI.COMM_NULL or all(works(half) for _ in range(times)))
         if half != MPI.COMM_NULL:
             half.Free()
-
-
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_other_processes_or_another_order_do_not_match(comm):
-    turned = comm.Split(0, -comm.rank)
-    u = spread(pencils.Pencil(SHAPE, comm), numbered(SHAPE))
-    other = pencils.Pencil(SHAPE, turned)
-    assert u.pencil != other
-    text, call = "processes in the same order", partial(pencils.transpose, u, other)
-    all_raise(comm, PencilMismatchError, text, call)
-    turned.Free()
 
 
 @pytest.mark.mpiexec("simulated ranks have no intercommunicators")

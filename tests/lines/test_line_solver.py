@@ -254,13 +254,7 @@ def test_ranks_in_another_order_and_some_of_them(comm):
         other.Free()
 
 
-def test_more_ranks_than_points(comm):
-    pencil = Pencil((3, 2), comm, decomp=0)
-    data = numbered((3, 2))
-    for shared in (False, True):
-        b = shared_field(pencil, data, shared=shared)
-        with LineSolver(pencil, 0, (1, 4, 1)) as solve:
-            assert near(solve(b), solved((1, 4, 1), data, 0))
+def test_grids_without_points(comm):
     for empty in (Pencil((0, 4), comm), Pencil((4, 0), comm)):
         with LineSolver(empty, 0, (1, 4, 1)) as solve:
             assert solve(zeros(empty)).shape == empty.shape
@@ -353,12 +347,3 @@ def test_a_field_of_another_pencil_as_diagonal(comm):
         all_raise(
             comm, PencilMismatchError, "diagonals[1] lies on", LineSolver, pencil, 0, (1, other, 1)
         )
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_one_diagonal(comm, method):
-    data = np.random.default_rng(1).standard_normal((40, 3))
-    b = spread(Pencil(data.shape, comm, decomp=0), data)
-    with make(b.pencil, 0, [np.arange(1, 41)], method=method) as solve:
-        if solve.method != "shared":
-            assert near(solve(b), data / np.arange(1, 41)[:, np.newaxis])
