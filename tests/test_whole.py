@@ -11,8 +11,6 @@ from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementE
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 __all__ = ["pencil"]  # a fixture
 
-AGREEMENTS = (ArgumentError, RankDisagreementError)
-
 
 def has_whole_lines(field, axis):
     """Whether every rank has all points of its lines, or none of them. *Collective*."""
@@ -276,13 +274,6 @@ def test_mistakes_in_along(comm):
 def test_types_must_be_equal(comm):
     pen = pencils.Pencil((comm.size, comm.size), comm, decomp=0)
     if comm.size > 1:
-        all_raise(
-            comm,
-            pencils.errors.TypeDisagreementError,
-            "float32",
-            lambda: pencils.functions.along(
-                lambda block, _: block.astype("f4" if comm.rank == 0 else "f8"),
-                pencils.ones(pen),
-                0,
-            ),
-        )
+        kind, along = pencils.errors.TypeDisagreementError, pencils.functions.along
+        mine = lambda block, _: block.astype("f4" if comm.rank == 0 else "f8")  # noqa: E731
+        all_raise(comm, kind, "float32", along, mine, pencils.ones(pen), 0)

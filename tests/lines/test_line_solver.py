@@ -79,18 +79,11 @@ def test_methods_are_chosen_by_what_is_there(comm):
     assert by_field.method == ("local" if whole else "transposed")
     assert by_field.method in METHODS
     if not whole:
-        all_raise(
-            comm,
-            ArgumentError,
-            "'local' takes lines that are whole",
-            lambda: LineSolver(pencil, 0, (1, 4, 1), method="local"),
-        )
-        all_raise(
-            comm,
-            ArgumentError,
-            "'reduced' takes equations that are the same",
-            lambda: LineSolver(pencil, 0, (1, field, 1), method="reduced"),
-        )
+        for method, main, text in (
+            ("local", 4, "'local' takes lines that are whole"),
+            ("reduced", field, "'reduced' takes equations that are the same"),
+        ):
+            all_raise(comm, ArgumentError, text, LineSolver, pencil, 0, (1, main, 1), method=method)
 
 
 @pytest.mark.parametrize("comm", ["even and odd", "one rank apart"], indirect=True)
@@ -192,16 +185,8 @@ def test_the_constant_of_neumann_problems_is_pinned(comm):
         options = {"shift": shift, "singular": "pin"}
         with LineSolver(pencil, 0, (1, main, 1), **options) as solve:
             assert near(solve(b), known, 1e-10)
-        all_raise(
-            comm,
-            ArgumentError,
-            ("row 39 vanishes in line [:, 0, 0]", "singular='pin'"),
-            LineSolver,
-            shift.pencil,
-            0,
-            (1, main, 1),
-            shift=shift,
-        )
+        texts = "row 39 vanishes in line [:, 0, 0]", "singular='pin'"
+        all_raise(comm, ArgumentError, texts, LineSolver, pencil, 0, (1, main, 1), shift=shift)
     flat = np.einsum("ij,jkl->ikl", matrix, known)
     for method in METHODS:
         b = shared_field(pencil, flat, shared=True)

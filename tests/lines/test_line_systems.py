@@ -82,12 +82,8 @@ def test_matrices_that_are_not_finite_are_refused(comm, value):
         all_raise(comm, ArgumentError, "not finite in row 7", LineSolver, pencil, 0, diagonals)
     whole = np.full(SHAPE, 4.0)
     whole[7, 3, 2] = value
-    all_raise(
-        comm,
-        ArgumentError,
-        "not finite in row 7 in line [:, 3, 2]",
-        lambda: LineSolver(pencil, 0, (1, spread(pencil, whole), 1)),
-    )
+    diagonals, text = (1, spread(pencil, whole), 1), "not finite in row 7 in line [:, 3, 2]"
+    all_raise(comm, ArgumentError, text, LineSolver, pencil, 0, diagonals)
 
 
 def test_what_lies_outside_the_matrix_is_not_read(comm):
@@ -120,12 +116,8 @@ def test_other_lines_do_not_see_what_is_not_finite(comm, value, main):
 def test_a_diagonal_must_not_vary_where_fields_do_not(comm):
     pencil = Pencil(SHAPE, comm, decomp=0)
     main = spread(pencil, np.full(SHAPE, 4.0))
-    all_raise(
-        comm,
-        ArgumentError,
-        ("diagonals[1] varies along dimensions [1, 2]", "dims="),
-        lambda: LineSolver(pencil, 0, (1, main, 1), dims=0),
-    )
+    texts = "diagonals[1] varies along dimensions [1, 2]", "dims="
+    all_raise(comm, ArgumentError, texts, LineSolver, pencil, 0, (1, main, 1), dims=0)
     column = spread(pencil, np.full((24, 1, 1), 4.0), dims=0)
     b = spread(pencil, np.ones((24, 1, 1)), dims=0)
     with LineSolver(pencil, 0, (1, column, 1), dims=0) as solve:
