@@ -158,16 +158,20 @@ def collectives():
         private_class.replace(usual)
 
 
-def count_calls(function):
+def calls_of(function):
     """Count the calls of functions, in Python and in C, of which one consists."""
-    counts = []
-    for _ in range(3):  # objects that are collected meanwhile call functions, too
-        events = []
-        sys.setprofile(lambda _frame, event, _arg, seen=events: seen.append(event))
+    events = []
+    sys.setprofile(lambda _frame, event, _arg: events.append(event))
+    try:
         function()
+    finally:
         sys.setprofile(None)
-        counts.append(sum("call" in event for event in events))
-    return min(counts)
+    return sum("call" in event for event in events)
+
+
+def count_calls(function):
+    """Count as `calls_of`, but no calls of objects that are collected meanwhile."""
+    return min(calls_of(function) for _ in range(3))
 
 
 def everywhere(comm, verdict):
