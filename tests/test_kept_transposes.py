@@ -230,9 +230,8 @@ def test_exchanges_under_way_complete_before(comm, pair):
             assert everywhere(comm, holds(handle.wait(), data))
 
 
-def test_more_fields_than_the_staging_blocks_hold(comm, pair, monkeypatch, way):
-    if way == "large":
-        return
+@pytest.mark.parametrize("way", ["small"], indirect=True)
+def test_more_fields_than_the_staging_blocks_hold(comm, pair, monkeypatch):
     u = spread(pair[0], numbered(SHAPE))
     with Transposition(*pair) as move:
         for count in (1, 30, 2, 30):
