@@ -5,14 +5,7 @@ from itertools import pairwise
 
 import pytest
 from mpi4py import MPI
-from mpi_helpers import (
-    DTYPES,
-    all_raise,
-    everywhere,
-    holds,
-    numbered,
-    ways,
-)
+from mpi_helpers import DTYPES, all_raise, everywhere, holds, numbered, ways
 from tiers import up_to
 
 import pencils

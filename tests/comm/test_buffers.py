@@ -9,15 +9,7 @@ from itertools import chain
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import (
-    all_raise,
-    everywhere,
-    holds,
-    numbered,
-    reaching,
-    spread,
-    ways,
-)
+from mpi_helpers import all_raise, everywhere, holds, numbered, reaching, spread, ways
 from tiers import up_to
 
 import pencils

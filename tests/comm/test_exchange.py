@@ -21,12 +21,7 @@ from mpi_helpers import (
 
 from pencils.comm import memory
 from pencils.comm.exchange import METHODS, Exchange
-from pencils.comm.pack import (
-    MessageBlock,
-    MessageSpec,
-    prepare_additions,
-    prepare_copies,
-)
+from pencils.comm.pack import MessageBlock, MessageSpec, prepare_additions, prepare_copies
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError

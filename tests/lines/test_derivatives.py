@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 from dense import make, near
 from lele import differentiated, matrix_of
-from mpi_helpers import (
-    all_raise,
-    everywhere,
-    holds,
-    numbered,
-    random_pencil,
-    spread,
-)
+from mpi_helpers import all_raise, everywhere, holds, numbered, random_pencil, spread
 from tiers import up_to
 
 import pencils
