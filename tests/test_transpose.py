@@ -25,6 +25,7 @@ from mpi_helpers import (
 from tiers import up_to
 
 from pencils import Pencil, PencilArray, Transposition, empty, gather, transpose, zeros
+from pencils.comm import memory
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 from pencils.plans import MOST_PLANS, kept_plans
 
@@ -88,6 +89,15 @@ def test_out_may_be_the_source(comm, pair):
     v = transpose(spread(pair[0], data), pair[1])
     assert v.local.transpose(1, 0, 2).flags.c_contiguous
     assert everywhere(comm, holds(v, data))
+
+
+@ways
+def test_counts_beyond_what_one_call_can_move(comm, pair, method, monkeypatch):
+    monkeypatch.setattr(memory, "MOST_BYTES", 13)
+    monkeypatch.setattr(memory, "MOST_UNITS", comm.size + 1)
+    data = numbered((2, *SHAPE), "c16")
+    with plan_of(pair, method, data) as plan:
+        assert everywhere(comm, holds(plan(spread(pair[0], data)), data))
 
 
 @ways
