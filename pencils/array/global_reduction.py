@@ -169,13 +169,13 @@ def reduce_field(
         and initial is NO_VALUE
         and (keep_as or (dtype is None and not options))
     )
-    key = keep_as or name, u._kind or u.kind
+    key = keep_as or name
     if plain:
-        kept = u._pencil.kept.get(key)
+        kept = u._pencil.kept[key].get(u._kind or u.kind)
         if kept is not None:
             return kept(u)
     with agreed(u.pencil.topology.comm, name) as agree:
-        options |= {"initial": initial, "where": where, "key": key if plain else ()}
+        options |= {"initial": initial, "where": where, "keep_as": key if plain else ""}
         complete = reduce_within(agree, name, u, axis, dtype, out, keepdims, **options)
     return complete()
 
@@ -194,7 +194,7 @@ def reduce_within(
     ufunc: np.ufunc | None = None,
     of: Callable[[Array], Array] | None = None,
     same: Mapping[str, object] | None = None,
-    key: tuple[Any, ...] = (),
+    keep_as: str = "",
 ) -> Callable[[], Any]:
     """Prepare to reduce over the given axes of all ranks, within an agreement; local.
 
@@ -202,7 +202,7 @@ def reduce_within(
     the function that the user called, which also names the ufunc: see `UFUNCS`. `of` is applied to
     the own block first; `dtype` must then be the type of its result. `same` are further arguments
     on which all ranks must agree. The local part is computed here: an error on one rank, whatever
-    it is, raises on all. With a `key`, all elements are reduced, and the call is kept.
+    it is, raises on all. With `keep_as`, all elements are reduced, and the call is kept.
     """
     ufunc = ufunc or UFUNCS.get(name, np.add)
     facts = {**signature(u), **(same or {}), "where": where is not True}
@@ -226,7 +226,7 @@ def reduce_within(
     else:
         part = np.full(task.partial_shape, neutral, kind)
     made = None
-    if key:
+    if keep_as:
         idle, local = None if task.contributes else neutral, block_reducer(ufunc, kind, of)
         made = prepare_whole(u, name, facts, ufunc, kind, result, local, idle)
     axes, back = u.frame.axes(len(u.components))
@@ -234,7 +234,7 @@ def reduce_within(
 
     def complete() -> Any:
         if made is not None:
-            u.pencil.kept.add(key, made)
+            u.pencil.kept[keep_as].add(u.kind, made)
         total = combined()
         with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
             if start is not NO_VALUE:

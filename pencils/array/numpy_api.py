@@ -56,8 +56,7 @@ def vdot(u: Any, other: Any) -> Any:
     # `isinstance` may raise, on one rank only, for an object whose class is a property.
     fields = all(issubclass(type(operand), Field) for operand in (u, other))
     alike = fields and u.pencil is other.pencil
-    name = ("vdot", u.kind, other.kind) if alike else ()
-    kept = u.pencil.kept.get(name) if alike else None
+    kept = u.pencil.kept["vdot"].get((u.kind, other.kind)) if alike else None
     if kept is not None:
         return kept(u, other)
     made = None
@@ -87,7 +86,7 @@ def vdot(u: Any, other: Any) -> Any:
             idle = None if task.contributes else part[()]
             made = prepare_whole(u, "vdot", same, np.add, part.dtype, result, products, idle)
     if made is not None:
-        u.pencil.kept.add(name, made)
+        u.pencil.kept["vdot"].add((u.kind, other.kind), made)
     return converted(result, combined())
 
 
