@@ -105,7 +105,6 @@ def prepare_together(
     """
     for _ in range(_MOST_ROUNDS):
         prepared = None  # the memory of the last attempt
-        agree.defer(up=False)
         with agree:
             prepared = bind(agree)
             if prepared is None:
@@ -113,6 +112,7 @@ def prepare_together(
         if (settled() if settled else not agree.deferred) and prepared is not None:
             return prepared
         set_up()
+        agree.defer(up=False)
     raise AssertionError("a call could not be prepared with what was made for it")
 
 
@@ -371,7 +371,9 @@ class KeptVerb(ABC, Generic[F, P]):
             self.agree.flag(up=bool(flags & FLAGGED))
             self._set_up()
         prepared = prepare_together(self.agree, self._bind, self._set_up, self.settled)
-        self._touch()
+        plans = kept_plans(self.topology)
+        plans.move_to_end(self.key)
+        self.key = next(reversed(plans))  # the same object for all calls
         return prepared
 
     def _bind(self, agree: Agreement) -> P | None:
@@ -388,11 +390,6 @@ class KeptVerb(ABC, Generic[F, P]):
             self.key = self.signature(NoAgreement())
         self.plan = kept_plan(self.topology, self.key, self.make)
         self.set_up(self.plan)
-
-    def _touch(self) -> None:
-        plans = kept_plans(self.topology)
-        plans.move_to_end(self.key)
-        self.key = next(reversed(plans))  # the same object for all calls
 
 
 class LocalVerb(KeptVerb[F, P]):
@@ -421,9 +418,13 @@ class LocalVerb(KeptVerb[F, P]):
         key: PlanKey | None = None,
     ) -> None:
         self._kept = Bounded() if pencil is None or topology.freed else pencil.kept[name]
-        found: tuple[F, PreparedAgreement] | None = self._kept.get(key)
-        super().__init__(name, topology, None if found is None else found[1].block())
-        self.plan = None if found is None else found[0]
+        plan, agreement = self._kept.get(key, (None, None))
+        super().__init__(name, topology, agreement and agreement.block())
+        self.plan = plan
+
+    def prepare(self, flags: int | None = None) -> P:  # noqa: ARG002 - there was no agreement before
+        """Agree and prepare. *Collective*."""
+        return prepare_together(self.agree, self._bind, self._set_up, self.settled)
 
     def _find(self, key: PlanKey) -> F:
         found: tuple[F, PreparedAgreement] | None = self._kept.get(key)
@@ -435,8 +436,6 @@ class LocalVerb(KeptVerb[F, P]):
     def _set_up(self) -> None:
         assert self.plan is not None
         self.set_up(self.plan)
-
-    def _touch(self) -> None: ...
 
 
 class KeptCall(Generic[F]):

@@ -93,12 +93,12 @@ class _Gather(LocalVerb[_GatherPlan, Callable[[], Array | None]]):
     def __init__(self, u: Any, root: Any, key: Any, dims: Any) -> None:
         self._given = u, root, key, dims
         self._whole = key is Ellipsis and dims is None
-        if type(u) is not PencilArray:  # isinstance() may raise
-            super().__init__("gather", topology_among(u))
-        elif self._whole and type(root) in (int, NoneType):
-            super().__init__("gather", u.pencil.topology, u.pencil, (root, u.kind))
+        if type(u) is PencilArray:  # isinstance() may raise
+            known = self._whole and type(root) in (int, NoneType)
+            pencil = u.pencil
+            super().__init__("gather", pencil.topology, pencil, (root, u.kind) if known else None)
         else:
-            super().__init__("gather", u.pencil.topology, u.pencil)
+            super().__init__("gather", topology_among(u))
 
     def signature(self, agree: Agreement) -> PlanKey:
         """Check the arguments."""
@@ -136,13 +136,14 @@ class _Gather(LocalVerb[_GatherPlan, Callable[[], Array | None]]):
 
     def bind(self, plan: _GatherPlan) -> Callable[[], Array | None]:
         """Allocate what the call needs. The returned function is *Collective*."""
-        u, root, *_ = self._given
+        u, root, _, _ = self._given
         slabs, found = plan.slabs, None
-        on_root = self.topology.rank == slabs.root
+        on_root = u.pencil.rank == slabs.root
         if root is None or on_root:
-            found = pool.empty(plan.shape, u.dtype)
-            view = found if plan.view is None else plan.view(found)
-            result = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
+            result = view = found = pool.empty(plan.shape, u.dtype)
+            if plan.view is not None:
+                view = plan.view(found)
+                result = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
         move = slabs.mover(u.local[plan.mine], found if on_root else None, to_root=True)
 
         def collect() -> Array | None:
