@@ -338,7 +338,6 @@ class KeptVerb(ABC, Generic[F, P]):
         self.topology = topology
         self.agree = agreed(topology.comm, name) if agree is None else agree
         self.key: PlanKey | None = None
-        self.plan: F | None = None
 
     @abstractmethod
     def signature(self, agree: Agreement) -> PlanKey:
@@ -377,19 +376,14 @@ class KeptVerb(ABC, Generic[F, P]):
         return prepared
 
     def _bind(self, agree: Agreement) -> P | None:
-        if self.plan is None:
-            self.key = self.signature(agree)
-            self.plan = self._find(self.key)
-        return None if self.plan is None else self.bind(self.plan)
-
-    def _find(self, key: PlanKey) -> F | None:
-        return kept_plans(self.topology).get(key)
+        self.key = self.signature(agree)
+        plan = kept_plans(self.topology).get(self.key)
+        return None if plan is None else self.bind(plan)
 
     def _set_up(self) -> None:
         if self.key is None:
             self.key = self.signature(NoAgreement())
-        self.plan = kept_plan(self.topology, self.key, self.make)
-        self.set_up(self.plan)
+        self.set_up(kept_plan(self.topology, self.key, self.make))
 
 
 class LocalVerb(KeptVerb[F, P]):
@@ -418,20 +412,20 @@ class LocalVerb(KeptVerb[F, P]):
         key: PlanKey | None = None,
     ) -> None:
         self._kept = Bounded() if pencil is None or topology.freed else pencil.kept[name]
-        plan, agreement = self._kept.get(key, (None, None))
+        self.plan: F | None
+        self.plan, agreement = self._kept.get(key, (None, None))
         super().__init__(name, topology, agreement and agreement.block())
-        self.plan = plan
 
-    def prepare(self, flags: int | None = None) -> P:  # noqa: ARG002 - there was no agreement before
+    def prepare(self, flags: int | None = None) -> P:  # noqa: ARG002 - there was no agreement
         """Agree and prepare. *Collective*."""
         return prepare_together(self.agree, self._bind, self._set_up, self.settled)
 
-    def _find(self, key: PlanKey) -> F:
-        found: tuple[F, PreparedAgreement] | None = self._kept.get(key)
-        if found is None:
-            found = self.make(), self.agree.prepared()
+    def _bind(self, agree: Agreement) -> P | None:
+        if self.plan is None:
+            key = self.signature(agree)
+            self.plan, _ = found = self._kept.get(key) or (self.make(), self.agree.prepared())
             self._kept.add(key, found)
-        return found[0]
+        return self.bind(self.plan)
 
     def _set_up(self) -> None:
         assert self.plan is not None

@@ -207,37 +207,37 @@ def cumsum(
     >>> int(np.cumsum(u, axis=0).max())
     4
     """
-    return _scan("cumsum", np.add, a, axis, dtype, out)
+    return _Scan("cumsum", np.add, a, axis, dtype, out).run()
 
 
 def cumprod(a: Field, *args: Any, **options: Any) -> Field:
     """Multiply all elements up to each one along an axis; else like `cumsum`. *Collective*."""
-    return _scan("cumprod", np.multiply, a, *args, **options)
+    return _Scan("cumprod", np.multiply, a, *args, **options).run()
 
 
 def nancumsum(a: Field, *args: Any, **options: Any) -> Field:
     """Add up with NaN as 0, as `numpy.nancumsum`; else like `cumsum`. *Collective*."""
-    return _scan("nancumsum", np.add, a, *args, missing=0, **options)
+    return _Scan("nancumsum", np.add, a, *args, missing=0, **options).run()
 
 
 def nancumprod(a: Field, *args: Any, **options: Any) -> Field:
     """Multiply with NaN as 1, as `numpy.nancumprod`; else like `cumsum`. *Collective*."""
-    return _scan("nancumprod", np.multiply, a, *args, missing=1, **options)
+    return _Scan("nancumprod", np.multiply, a, *args, missing=1, **options).run()
 
 
 def cumulative_sum(x: Field, /, **options: Any) -> Field:
     """Add up along an axis, as `numpy.cumulative_sum` and like `cumsum`. *Collective*."""
-    return _scan("cumulative_sum", np.add, x, **options)
+    return _Scan("cumulative_sum", np.add, x, **options).run()
 
 
 def cumulative_prod(x: Field, /, **options: Any) -> Field:
     """Multiply along an axis, as `numpy.cumulative_prod` and like `cumsum`. *Collective*."""
-    return _scan("cumulative_prod", np.multiply, x, **options)
+    return _Scan("cumulative_prod", np.multiply, x, **options).run()
 
 
 def accumulate(ufunc: np.ufunc, a: Field, axis: int = 0, *args: Any, **options: Any) -> Field:
     """Do what ``ufunc.accumulate`` does, for `numpy.add` and `numpy.multiply`. *Collective*."""
-    return _scan(f"{ufunc.__name__}.accumulate", ufunc, a, axis, *args, **options)
+    return _Scan(f"{ufunc.__name__}.accumulate", ufunc, a, axis, *args, **options).run()
 
 
 class _Axis(NamedTuple):
@@ -314,16 +314,15 @@ class _Scan(LocalVerb[_Axis, tuple[Scan, Array]]):
         pair = values.transpose(order), block.transpose(order)
         return _scanned(self._ufunc, *pair, along, plan.line), block
 
-
-def _scan(name: str, ufunc: np.ufunc, u: Field, *args: Any, **options: Any) -> Field:
-    """Scan along one axis. *Collective*."""
-    verb = _Scan(name, ufunc, u, *args, **options)
-    scan, block = verb.prepare()
-    assert verb.plan is not None
-    comm = comm_along(u, verb.plan.position) if verb.plan.line.is_cut else None
-    with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
-        scan(comm)
-    return u.in_frame(u.pencil, u.frame.bare, block)
+    def run(self) -> Field:
+        """Agree and scan. *Collective*."""
+        scan, block = self.prepare()
+        u, axis = self._given[0], self.plan
+        assert axis is not None
+        comm = comm_along(u, axis.position) if axis.line.is_cut else None
+        with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
+            scan(comm)
+        return u.in_frame(u.pencil, u.frame.bare, block)
 
 
 def _scanned(ufunc: np.ufunc, values: Array, sums: Array, axis: int, line: Line) -> Scan:

@@ -69,6 +69,8 @@ class Once(LocalVerb["Form", Callable[[], T]]):
     make a plan for this call.
     """
 
+    plan_for: Callable[[PointIndexer], object]  # *Collective*
+
     def __init__(self, name: str, u: PencilArray, key: PlanKey | None) -> None:
         super().__init__(name, u.pencil.topology, u.pencil, key)
         self._u = u
@@ -97,10 +99,6 @@ class Once(LocalVerb["Form", Callable[[], T]]):
     def begin(self) -> Callable[[], T]:
         """Check the arguments, and request the points; return what completes the call."""
 
-    @abstractmethod
-    def plan_for(self, indexer: PointIndexer) -> object:
-        """Make the plan of the indexer that the call needs. *Collective*."""
-
     def settled(self) -> bool:
         """Whether all ranks do the same, and have memory for it."""
         fence()
@@ -112,6 +110,7 @@ class Once(LocalVerb["Form", Callable[[], T]]):
         if not (self._staging.usable and self._staging.grow(self.topology)):
             self._indexer = PointIndexer.of(self._u.pencil, self._u.singletons, self._coords)
             self.plan_for(self._indexer)
+        self.agree.flag(up=False)
 
     def run(self) -> T:
         """Agree on the call, and complete it. *Collective*."""
@@ -120,10 +119,6 @@ class Once(LocalVerb["Form", Callable[[], T]]):
         finally:
             if self._indexer is not None:
                 self._indexer.free()
-
-    def _flag(self, *, flagged: bool, deferred: bool) -> None:
-        self.agree.flag(up=flagged)
-        self.agree.defer(up=deferred)
 
     def _read(self, coords: object) -> tuple[int, ...]:
         """Check the coordinates; return the shape of the values."""
@@ -175,14 +170,12 @@ class Once(LocalVerb["Form", Callable[[], T]]):
 class TakeOnce(Once[Array]):
     """A call that reads the points of which `read` returns the coordinates."""
 
+    plan_for = staticmethod(PointIndexer.plan_take)
+
     def __init__(self, name: str, u: PencilArray, read: Callable[[Record], Any], out: Any) -> None:
         super().__init__(name, u, (u.kind,))
         self._given = read, out
         self._direct = compiled() is not None and self.topology.is_shared(u.padded)
-
-    def plan_for(self, indexer: PointIndexer) -> object:
-        """Make the plan to read points. *Collective*."""
-        return indexer.plan_take()
 
     def begin(self) -> Callable[[], Array]:
         """Request the points, or tell where the own block is."""
@@ -191,17 +184,17 @@ class TakeOnce(Once[Array]):
         shape = self._read(read(self.agree))
         found = as_results(out, shape, u.dtype)
         if self._indexer is not None:
-            self._flag(flagged=False, deferred=False)
             return self._indexer.bind_take(u, found, starts=False).run
         points = self._points(self._form.nearest.first)
         # What is under way may change the block until this rank completes it.
         if self._direct and staging.ready and not self.topology.under_way:
             self._direct = False  # at the next attempt
-            self._flag(flagged=False, deferred=True)
+            self.agree.defer(up=True)
             return self._read_shared(points, found)
         order = np.empty(points.number, np.int64)
         chunks = staging.begin(rank, self._form, points.number)
-        self._flag(flagged=True, deferred=chunks is None)
+        self.agree.flag(up=True)
+        self.agree.defer(up=chunks is None)
         chunks = chunks or []
         orders = [self._write(chunk, points, order[chunk.points]) for chunk in chunks]
 
@@ -254,6 +247,8 @@ class TakeOnce(Once[Array]):
 class PutOnce(Once[None]):
     """A call that writes values, which are combined with those that are there."""
 
+    plan_for = staticmethod(PointIndexer.plan_put)
+
     def __init__(self, u: PencilArray, coords: object, values: object, reduce: object) -> None:
         known = type(reduce) in (ReduceOp, NoneType)  # else an error
         super().__init__("PencilArray.put_points", u, (u.kind, reduce) if known else None)
@@ -265,10 +260,6 @@ class PutOnce(Once[None]):
         agree(reduce=op)
         return *super().signature(agree), op
 
-    def plan_for(self, indexer: PointIndexer) -> object:
-        """Make the plan to write points. *Collective*."""
-        return indexer.plan_put()
-
     def begin(self) -> Callable[[], None]:
         """Request the points, with the values."""
         u, rank, (coords, given, reduce) = self._u, self.topology.rank, self._given
@@ -279,7 +270,6 @@ class PutOnce(Once[None]):
         if op is not None:
             op.result(u.dtype)  # if there is any
         if self._indexer is not None:
-            self._flag(flagged=False, deferred=False)
             return self._indexer.bind_put(u, values, op, starts=False).run
         # All replicas of a point read the request to the first one.
         points = self._points(0)
@@ -289,8 +279,8 @@ class PutOnce(Once[None]):
             order = self._write(chunk, points, self._staging.scratch[2, : chunk.size])
             for column, room in zip(columns, chunk.values, strict=True):
                 move(room, None, column[chunk.points], order)
-        large = chunks is None or points.number > self._form.most
-        self._flag(flagged=large, deferred=chunks is None)
+        self.agree.flag(up=chunks is None or points.number > self._form.most)
+        self.agree.defer(up=chunks is None)
 
         def complete() -> None:
             self._serve(rank - self._form.nearest.first, _set if op is None else op.combine_column)
