@@ -63,13 +63,13 @@ def put_once(
 class Once(LocalVerb["Form", Callable[[], T]]):
     """A single call on points of a field.
 
-    A rank that reads shared blocks directly sets the flag for setup, one that requests its points
-    the other, and one that lacks memory for a request both. If both are set, by whatever ranks,
-    they make room together, and agree again. If there is none, or ranks are on several nodes, they
-    make a plan for this call.
+    A rank that reads shared blocks directly sets the flag for setup, one with a request that others
+    must wait for the other flag, and one that lacks memory for its request both. If both are set,
+    by whatever ranks, they make room together, and agree again. If there is none, or ranks are on
+    several nodes, they make a plan for this call.
     """
 
-    plan_for: Callable[[PointIndexer], object]  # *Collective*
+    plan_for: Callable[[PointIndexer], object]  # makes what the call needs of it; *Collective*
 
     def __init__(self, name: str, u: PencilArray, key: PlanKey | None) -> None:
         super().__init__(name, u.pencil.topology, u.pencil, key)
