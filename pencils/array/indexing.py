@@ -29,7 +29,7 @@ from pencils.errors import ArgumentError
 from pencils.layout import Selection, box
 from pencils.layout.integers import as_ints
 from pencils.layout.layout import ProcessGrid
-from pencils.pencil import Pencil, keep_in
+from pencils.pencil import Pencil
 
 F = TypeVar("F", bound=Field)
 
@@ -73,7 +73,7 @@ def get_section(u: F, key: Indices) -> F:
     if found is None:
         found = _find(u, key)
         if plain is not None:
-            keep_in(kept, name, found)
+            kept.add(name, found)
     if not found.cut:
         return u.part_of_components(found.inside)
     part = u.in_frame(found.pencil, found.frame, u.padded[found.inside])

@@ -56,22 +56,18 @@ def vdot(u: Any, other: Any) -> Any:
     # `isinstance` may raise, on one rank only, for an object whose class is a property.
     fields = all(issubclass(type(operand), Field) for operand in (u, other))
     alike = fields and u.pencil is other.pencil
-    name = ("vdot", u.kind, other.kind) if alike else ()
-    kept = u.pencil.kept.get(name) if alike else None
+    kept = u.pencil.kept["vdot"].get((u.kind, other.kind)) if alike else None
     if kept is not None:
         return kept(u, other)
-    made = None
     with agreed(topology_among(u, other).comm, "vdot") as agree:
         first = min(_fields(u, other), key=lambda field: len(field.singletons))
-        same: dict[str, object] = {"u": _signature(u), "other": _signature(other)}
-        agree(**same)  # also if what follows raises
+        agree(u=_signature(u), other=_signature(other))  # also if what follows raises
         blocks = _blocks(u, other)
         if np.shape(u) != np.shape(other):
             raise ArgumentError(
                 f"vdot of shapes {np.shape(u)} and {np.shape(other)}; they must be equal"
             )
-        same["dtypes"] = tuple(block.dtype for block in blocks)
-        agree(**same)
+        agree(dtypes=tuple(block.dtype for block in blocks))
         task = Reduction.of("vdot", first, None, None, False)
         axes = memory_axes(first.pencil.order, len(first.components))
 
@@ -85,9 +81,8 @@ def vdot(u: Any, other: Any) -> Any:
         result = np.result_type(*blocks)
         if alike and u.singletons == other.singletons:
             idle = None if task.contributes else part[()]
-            made = prepare_whole(u, "vdot", same, np.add, part.dtype, result, products, idle)
-    if made is not None:
-        u.pencil.kept.add(name, made)
+            made = prepare_whole(agree.prepared(), np.add, part.dtype, result, products, idle)
+            u.pencil.kept["vdot"].add((u.kind, other.kind), made)
     return converted(result, combined())
 
 

@@ -77,7 +77,7 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
     """
     call: _TransposeCall | None = None
     if type(u) is PencilArray and type(pencil) is Pencil:  # isinstance() may raise
-        call = u.pencil.kept.get(("transpose", pencil, u.kind))
+        call = u.pencil.kept["transpose"].get((pencil, u.kind))
     if call is None or not call.fits(out):
         verb = _Transpose(u, pencil, out)
         move, target = verb.prepare()
@@ -131,18 +131,17 @@ class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
         """Keep the plan for other fields of this kind."""
         u, pencil, _ = self._given
         if u.pencil.topology is self.topology and self.key is not None:
-            call = _TransposeCall(self.topology, pencil, self.key)
-            u.pencil.kept.add(("transpose", pencil, u.kind), call)
+            call = _TransposeCall(self.topology, pencil, self.key, self.agree.prepared())
+            u.pencil.kept["transpose"].add((pencil, u.kind), call)
 
 
 class _TransposeCall(KeptCall[Transposition]):
     """Calls of `transpose` for fields of one kind."""
 
-    def __init__(self, topology: Topology, target: Pencil, key: PlanKey) -> None:
+    def __init__(
+        self, topology: Topology, target: Pencil, key: PlanKey, agreement: PreparedAgreement
+    ) -> None:
         plan: Transposition = kept_plans(topology)[key]
-        # As `_Transpose.signature` records them: ranks that take either way meet.
-        values = {"source": plan.source, "target": target, **plan.spec.signature}
-        agreement = PreparedAgreement(topology.comm, "transpose", None, **values)
         super().__init__(topology, key, agreement, waits=plan.moves.pull is not None)
         self._target = target
         # That of another communicator if the target was made on a congruent one.
