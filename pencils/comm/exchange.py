@@ -71,6 +71,7 @@ from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.layout import Traffic
+from pencils.layout.integers import MOST
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -152,8 +153,9 @@ class Exchange:
 
         *Collective*.
         """
-        counts = np.array([method.off_node() for method in self._methods], np.int64)
-        sent = np.array([counts[:, 0].sum(), counts[:, 1].sum()])
+        counts = zip(*(method.off_node() for method in self._methods), strict=True)
+        most = MOST // self.topology.comm.size
+        sent = np.array([min(sum(count), most) for count in counts], np.int64)
         self.topology.comm.Allreduce(MPI.IN_PLACE, sent)
         return Traffic(*sent.tolist())
 

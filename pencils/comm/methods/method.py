@@ -15,6 +15,7 @@ from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.layout import Traffic
+from pencils.layout.integers import MOST
 
 Array = NDArray[Any]
 Arrays = Sequence[Array]
@@ -185,10 +186,11 @@ def find_starts(
     last of `bases`; `ranks` has the rank of a peer in `comm`. *Collective*.
     """
     mine = np.zeros((comm.size, len(bases)), np.int64)
-    mine[:, -1] = bases[-1]
+    mine[:, -1] = min(bases[-1], MOST)  # no staging block is as large
     for number, plan in enumerate(sends):
         for peer, start in reversed(list(zip(plan.peers, plan.starts, strict=True))):
-            mine[ranks[peer], number] = bases[number] + start  # those for one peer are consecutive
+            # Those for one peer are consecutive.
+            mine[ranks[peer], number] = min(bases[number] + start, MOST)
     theirs = np.empty_like(mine)
     comm.Alltoall(mine, theirs)
     found = []

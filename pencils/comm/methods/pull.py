@@ -13,6 +13,7 @@ and all pack into the same block again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -83,7 +84,7 @@ class Pull:
         self.received = sum(sum(recvs.nbytes) for recvs in self._recvs)
         # Where blocks of each spec begin: in the staging block of this rank, and, for those that it
         # receives, in that of their sender. Where the staging block of every rank ends.
-        self._bases = np.cumsum([0, *(sends.packed for sends in self._sends)]).tolist()
+        self._bases = [*accumulate((sends.packed for sends in self._sends), initial=0)]
         bases = zip(self._sends, self._bases, strict=False)
         self._send_starts = [[base + start for start in sends.starts] for sends, base in bases]
         self._recv_starts: list[list[int]] = []

@@ -37,6 +37,7 @@ from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers, SharedPool, synchronize
 from pencils.comm.topology import Topology, split
 from pencils.layout import Traffic
+from pencils.layout.integers import MOST
 
 # Divisions of a node into groups that are kept for each communicator; the number of communicators
 # of MPI libraries is limited.
@@ -89,7 +90,8 @@ class SharedMemoryGroup:
         self._idle: dict[int, list[AddressTable]] = {}  # by number of arrays
         node, on_node = topology.node, topology.on_node
         members = sorted({topology.rank, *peers})
-        mine = np.array([members[0], _digest(members), *numbers], np.int64)
+        counted = (min(number, MOST) for number in numbers)  # as plans may have no arrays
+        mine = np.array([members[0], _digest(members), *counted], np.int64)
         table = np.empty((node.size, len(mine)), np.int64)
         node.Allgather(mine, table)
         first, key = table[:, 0], table[:, 0].tobytes()
