@@ -55,17 +55,19 @@ from pencils.comm.agree import agreed
 from pencils.comm.failure import raise_lost
 from pencils.comm.memory import Bytes, round_up, same_view
 from pencils.comm.methods import METHODS, Hybrid, Messages, Method, Shared
-from pencils.comm.methods.method import (
-    ChunkPlan,
-    PreparedMethod,
-    Started,
+from pencils.comm.methods.method import ChunkPlan, PreparedMethod, Started
+from pencils.comm.methods.shared import is_near
+from pencils.comm.mpi import MPI, Uncopied
+from pencils.comm.pack import (
+    MessageSpec,
+    Pairs,
+    Unpacker,
+    no_op,
     one_each,
     own_blocks,
     pack_plans,
+    prepare_copies,
 )
-from pencils.comm.methods.shared import is_near
-from pencils.comm.mpi import MPI, Uncopied
-from pencils.comm.pack import MessageSpec, Pairs, Unpacker, no_op, prepare_copies
 from pencils.comm.recording import Recorder, current, timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
