@@ -21,14 +21,7 @@ from pencils.comm.agree import token
 from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, array_at, fence
 from pencils.comm.methods.messages import Messages
-from pencils.comm.methods.method import (
-    Array,
-    Arrays,
-    ChunkPlan,
-    Method,
-    PreparedMethod,
-    Started,
-)
+from pencils.comm.methods.method import Array, Arrays, ChunkPlan, Method, PreparedMethod, Started
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import MessageBlock, PackPlan, find_starts, no_op, one_each, prepare_copies
 from pencils.comm.recording import timed
@@ -88,7 +81,8 @@ class SharedMemoryGroup:
         self._idle: dict[int, list[AddressTable]] = {}  # by number of arrays
         node, on_node = topology.node, topology.on_node
         members = sorted({topology.rank, *peers})
-        counted = (min(number, MOST) for number in numbers)  # as plans may have no arrays
+        # There may be plans for arrays that are too large to exist.
+        counted = (min(number, MOST) for number in numbers)
         mine = np.array([members[0], token(members), *counted], np.int64)
         table = np.empty((node.size, len(mine)), np.int64)
         node.Allgather(mine, table)
