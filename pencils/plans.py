@@ -38,7 +38,7 @@ from pencils.comm.memory import Array
 from pencils.comm.mpi import Uncopied
 from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers
-from pencils.comm.topology import Attribute, Topology
+from pencils.comm.topology import Topology, attribute
 from pencils.errors import ArgumentError
 from pencils.pencil import Bounded, Pencil
 
@@ -276,9 +276,9 @@ class Plan(Freeable, Generic[T]):
 
 # Of each communicator: plans that verbs keep, memory that these share, and the methods that were
 # fastest when measured, by what is moved.
-kept_plans = Attribute(OrderedDict[Any, Any])
-plan_buffers = Attribute(Buffers)
-fastest_methods = Attribute(dict[Any, Any])
+kept_plans = attribute(OrderedDict[Any, Any])
+plan_buffers = attribute(Buffers)
+fastest_methods = attribute(dict[Any, Any])
 
 
 def kept_plan(topology: Topology, key: object, make: Callable[[], Any]) -> Any:

@@ -29,7 +29,7 @@ from pencils.comm.mpi import MPI
 from pencils.comm.pack import no_op
 from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
-from pencils.comm.topology import Attribute, Topology
+from pencils.comm.topology import Topology, attribute
 from pencils.fft.execute import AUTO, KERNELS, BlockTransform, SerialTransform, Space, job_of
 from pencils.fft.options import Wanted
 from pencils.pencil import Pencil
@@ -84,7 +84,7 @@ class WorkMemory:
         return self._slots.get(slot, np.empty(0, np.uint8))
 
 
-work_memory = Attribute(WorkMemory)
+work_memory = attribute(WorkMemory)
 
 
 class Direction:

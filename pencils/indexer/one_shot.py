@@ -32,7 +32,7 @@ from pencils.comm.pack import compiled
 from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints, Points, fetch, locate, move, sort_to
 from pencils.comm.shared_memory import synchronize
-from pencils.comm.topology import Attribute, Topology
+from pencils.comm.topology import Topology, attribute
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
 from pencils.indexer.points import PointIndexer, check_components
 from pencils.indexer.requests import PointColumns, points_on
@@ -445,7 +445,7 @@ class Staging:
         return last[2]
 
 
-stagings = Attribute(Staging)
+stagings = attribute(Staging)
 
 
 def _allocate(topology: Topology, words: int) -> list[Ints]:

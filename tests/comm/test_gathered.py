@@ -1,7 +1,7 @@
 """Small pieces in one message from each node to each other one."""
 
 from contextlib import contextmanager
-from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -158,23 +158,23 @@ def test_each_stage_is_sent_before_the_next_one_is_packed(divided, monkeypatch):
 
     def noted(name, function):
         def call(*args):
-            calls.append((name, *args[1:]))
+            calls.append(name)
             return function(*args)
 
         return call
 
-    for name in ("send", "wait"):
-        monkeypatch.setattr(gathered.Bundles, name, noted(name, getattr(gathered.Bundles, name)))
-    prepare = gathered.prepare_copies
+    start, prepare = noted("start", MPI.Prequest.Startall), gathered.prepare_copies
+    requests = SimpleNamespace(Prequest=SimpleNamespace(Startall=start))
+    monkeypatch.setattr(gathered, "MPI", requests)
     monkeypatch.setattr(gathered, "prepare_copies", lambda pairs: noted("pack", prepare(pairs)))
+    monkeypatch.setattr(gathered, "wait_all", noted("wait", gathered.wait_all))
     monkeypatch.setattr(gathered, "synchronize", noted("meet", gathered.synchronize))
     with Transposition(*slabs(comm, (12, 12)), method="gathered") as plan:
         assert works(comm, plan, numbered((12, 12)))
     others = len(set(nodes)) - 1
-    first = [("pack",), ("send", 0)] if others else []
-    sends = [[("pack",), ("meet",), ("send", stage)] for stage in range(1, others)]
-    waits = [[("wait", stage), ("meet",)] for stage in range(others)]
-    assert everywhere(comm, calls == [*first, *chain(*sends, *waits)])
+    expected = ["pack", "wait", *["start"] * others, "start"]  # of what comes, and the first stage
+    expected += ["pack", "meet", "start"] * (others - 1) + ["wait", "meet"] * others
+    assert everywhere(comm, calls == (expected if others else []))
 
 
 def test_large_pieces_travel_alone(divided, monkeypatch):
