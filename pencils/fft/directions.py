@@ -171,7 +171,7 @@ class Direction:
     def _bind_step(self, number: int, here: PencilArray, there: PencilArray) -> PreparedStep:
         step = self._steps[number]
         if isinstance(step, Transposition):
-            exchange, _ = step.prepared([here], [there])
+            exchange = step.prepared_one(here, there)
             return exchange.reserve, exchange.run_open
         if isinstance(step, BlockTransform):
             return step.bind(here.local, there.local)
