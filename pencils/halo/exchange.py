@@ -152,13 +152,17 @@ class HaloExchange(Plan[PreparedHalo]):
         self._specs = tuple(HaloSpec.of(u) for u in fields)
         self._buffers = buffers
         self._options = choose_options(topology, self._specs, options, buffers, blocks)
-        given = topology, self._specs, self._options, buffers
-        self._filling = starting = HaloSchedule(*given)
+        self._filling = starting = self._make()
         if self._filling.pull is not None and not meets:
-            starting = HaloSchedule(*given, meets=False)
+            starting = self._make(meets=False)
         self._schedules = {FILL: self._filling, START: starting}  # that to `ADD` is made later
         self.route, self.method = self._options.route, self._filling.method
         super().__init__(topology, check=check)
+
+    def _make(self, **how: bool) -> HaloSchedule:
+        """Make steps. *Collective*."""
+        topology = self._pencils[0].topology
+        return HaloSchedule(topology, self._specs, self._options, self._buffers, **how)
 
     @property
     def meets(self) -> bool:
@@ -292,8 +296,7 @@ class HaloExchange(Plan[PreparedHalo]):
         """Complete older exchanges, and make the steps of `accumulate`. *Collective*."""
         self._topology.complete()
         if task not in self._schedules:
-            given = self._topology, self._specs, self._options, self._buffers
-            self._schedules[task] = HaloSchedule(*given, adjoint=True)
+            self._schedules[task] = self._make(adjoint=True)
 
 
 def values_of(
@@ -437,12 +440,12 @@ def _fastest(
         halos = [schedule.bind(blocks) for schedule in schedules]
         for halo in halos:
             halo.reserve()
-    seconds = time_in_turn(topology.comm, [partial(_run_often, halo) for halo in halos], SAMPLES)
+
+    def run_often(halo: PreparedHalo) -> None:
+        for _ in range(CALLS):
+            halo.run()
+
+    seconds = time_in_turn(topology.comm, [partial(run_often, halo) for halo in halos], SAMPLES)
     for schedule in schedules:
         schedule.free()
     return ways[seconds.index(min(seconds))]
-
-
-def _run_often(halo: PreparedHalo) -> None:
-    for _ in range(CALLS):
-        halo.run()
