@@ -326,7 +326,7 @@ class KeptVerb(ABC, Generic[F, P]):
     def __init__(self, name: str, topology: Topology, agree: agreed | None = None) -> None:
         self.topology = topology
         self.agree = agreed(topology.comm, name) if agree is None else agree
-        self.key: PlanKey | None = None
+        self.key: PlanKey = ()  # of the plan, once the arguments are checked
 
     @abstractmethod
     def signature(self, agree: Agreement) -> PlanKey:
@@ -363,7 +363,7 @@ class KeptVerb(ABC, Generic[F, P]):
         return None if plan is None else self.bind(plan)
 
     def _set_up(self) -> None:
-        if self.key is None:
+        if not self.key:
             self.key = self.signature(NoAgreement())
         self.set_up(kept_plan(self.topology, self.key, self.make))
 

@@ -52,7 +52,7 @@ class Job(NamedTuple):
     @property
     def whole(self) -> frozenset[int]:
         """Axes that are transformed."""
-        return frozenset(place for place, _ in self.lines)
+        return frozenset(axis for axis, _ in self.lines)
 
     @property
     def in_order(self) -> tuple[tuple[int, AxisTransform], ...]:

@@ -126,7 +126,7 @@ class HaloExchange(Plan[PreparedHalo]):
             check_halo(specs)
             agree.flag(up=any_private(given))
         options = HaloOptions(corners, route, method, agree.flagged)
-        self._set(given, options, Buffers(), check=check, meets=check)
+        self._set(given, options, Buffers(), check=check, synchronizes=check)
 
     @classmethod
     def for_fields(
@@ -134,7 +134,7 @@ class HaloExchange(Plan[PreparedHalo]):
     ) -> HaloExchange:
         """Make a plan from arguments that all ranks agree on; calls do not check. *Collective*."""
         plan = object.__new__(cls)
-        plan._set(fields, options, buffers, check=False, meets=True)
+        plan._set(fields, options, buffers, check=False, synchronizes=True)
         return plan
 
     def _set(
@@ -144,17 +144,20 @@ class HaloExchange(Plan[PreparedHalo]):
         buffers: Buffers,
         *,
         check: bool,
-        meets: bool,
+        synchronizes: bool,
     ) -> None:
-        """Make the plan; `meets`: a start may wait for all ranks, as calls do. *Collective*."""
+        """Make the plan. *Collective*.
+
+        `synchronizes`: a start may wait for all ranks, as calls do.
+        """
         topology, blocks = fields[0].pencil.topology, [u.padded for u in fields]
         self._pencils = [u.pencil for u in fields]
         self._specs = tuple(HaloSpec.of(u) for u in fields)
         self._buffers = buffers
         self._options = choose_options(topology, self._specs, options, buffers, blocks)
         self._filling = starting = self._make()
-        if self._filling.pull is not None and not meets:
-            starting = self._make(meets=False)
+        if self._filling.pull is not None and not synchronizes:
+            starting = self._make(synchronizes=False)
         self._schedules = {FILL: self._filling, START: starting}  # that to `ADD` is made later
         self.route, self.method = self._options.route, self._filling.method
         super().__init__(topology, check=check)
@@ -165,7 +168,7 @@ class HaloExchange(Plan[PreparedHalo]):
         return HaloSchedule(topology, self._specs, self._options, self._buffers, **how)
 
     @property
-    def meets(self) -> bool:
+    def synchronizes(self) -> bool:
         """Whether ranks must meet in each call, because small fields are pulled."""
         return self._filling.pull is not None
 
@@ -192,7 +195,7 @@ class HaloExchange(Plan[PreparedHalo]):
         if not self._check:
             (found or self._prepare_fields("__call__", fields, FILL)).run()
             return
-        if found is None or (self.meets and self._topology.under_way):
+        if found is None or (self.synchronizes and self._topology.under_way):
             found = self._prepare_fields("__call__", fields, FILL)
         else:
             _, flags = self._row("__call__").attempt(partial(make_ready, found))
@@ -282,7 +285,7 @@ class HaloExchange(Plan[PreparedHalo]):
             if found is None:
                 return None
             self._remembered.add(key, found, fields, [u.padded for u in fields])
-        if task == FILL and self.meets and self._topology.under_way:
+        if task == FILL and self.synchronizes and self._topology.under_way:
             return None
         make_ready(found)
         return found

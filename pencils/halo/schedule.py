@@ -189,7 +189,7 @@ class HaloOptions(NamedTuple):
 class HaloSchedule:
     """The steps for fields of given specs; in reverse if `adjoint`. Making one is *Collective*.
 
-    `meets`: all ranks may meet in each call, so that small exchanges are pulled.
+    `synchronizes`: all ranks may meet in each call, so that small exchanges are pulled.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class HaloSchedule:
         buffers: Buffers,
         *,
         adjoint: bool = False,
-        meets: bool = True,
+        synchronizes: bool = True,
     ) -> None:
         self._specs, self._adjoint, self._topology = specs, adjoint, topology
         self._mark_contiguous = options.private and options.method == AUTO
@@ -210,7 +210,7 @@ class HaloSchedule:
         self.pull: Pull | None = None
         # An estimate that is the same on all ranks, before they tell each other what is exact.
         small = sum(spec.ghost_bytes() for spec in specs) <= 2 * MOST_STAGED
-        if usual and meets and small and not adjoint:
+        if usual and synchronizes and small and not adjoint:
             (phase,) = message_phases(layout, None, corners=options.corners)
             self.pull = Pull.find(topology, self._messages(phase))
         far = message_phases(layout, options.route, corners=options.corners)

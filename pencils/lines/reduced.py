@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -157,32 +157,18 @@ class Neighbors:
 
     def _spec(self, step: int) -> MessageSpec:
         """Messages to the part that is one step further, and from the one before."""
-        lines, width, parts = self._lines, self._width, len(self._points)
-        shape = self.ends[0].shape
-        blocks: list[list[MessageBlock]] = []
-        for part, sends in ((lines.part + step, True), (lines.part - step, False)):
-            blocks.append([])
-            if not self._wraps and not 0 <= part < parts:
+        lines, shape, parts = self._lines, self.ends[0].shape, len(self._points)
+
+        def at(start: int) -> tuple[int, ...]:
+            return tuple(start if axis == lines.axis else 0 for axis in range(len(shape)))
+
+        blocks: tuple[list[MessageBlock], list[MessageBlock]] = [], []
+        for found, part in zip(blocks, (lines.part + step, lines.part - step), strict=True):
+            if 0 in shape or not (self._wraps or 0 <= part < parts):
                 continue
-            owner = lines.part if sends else part % parts  # of the array that is sent
-            start = self._points[owner] - width if step > 0 else 0
-            key = _key(shape, {lines.axis: (start, width)} if sends else {})
-            at = _start(shape, {} if sends else {lines.axis: start})
-            blocks[-1].append(MessageBlock(lines.peer(part % parts), key, at))
-        sent, received = map(_filled, blocks)
-        return MessageSpec(sent, received, (), lines.spec.dtype)
-
-
-def _key(shape: Sequence[int], parts: Mapping[int, tuple[int, int]]) -> tuple[slice, ...]:
-    """Index of a box: along some axes from a start on so many points, whole along the others."""
-    bounds = (parts.get(axis, (0, n)) for axis, n in enumerate(shape))
-    return tuple(slice(start, start + count) for start, count in bounds)
-
-
-def _start(shape: Sequence[int], starts: Mapping[int, int]) -> tuple[int, ...]:
-    return tuple(starts.get(axis, 0) for axis in range(len(shape)))
-
-
-def _filled(blocks: Sequence[MessageBlock]) -> list[MessageBlock]:
-    """Leave out blocks without points."""
-    return [block for block in blocks if all(part.start < part.stop for part in block.key)]
+            sender = lines.part if found is blocks[0] else part % parts
+            end, first = at(self._points[sender] - self._width if step > 0 else 0), at(0)
+            here, there = (end, first) if found is blocks[0] else (first, end)
+            key = tuple(slice(i, i + n) for i, n in zip(here, shape, strict=True))
+            found.append(MessageBlock(lines.peer(part % parts), key, there))
+        return MessageSpec(*blocks, (), lines.spec.dtype)

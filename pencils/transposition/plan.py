@@ -64,7 +64,7 @@ class PlanOptions(NamedTuple):
     method: str
     max_buffer_bytes: int | None
     check: bool
-    meets: bool  # whether a start may wait for all ranks
+    synchronizes: bool  # whether a start may wait for all ranks
 
 
 class Transposition(Plan[Move]):
@@ -148,7 +148,7 @@ class Transposition(Plan[Move]):
             spec = FieldSpec(as_dtype(dtype), as_components(components), singletons)
             if max_buffer_bytes is not None:
                 max_buffer_bytes = as_int("max_buffer_bytes", max_buffer_bytes, least=1)
-            options = PlanOptions(check_method(method), max_buffer_bytes, check, meets=check)
+            options = PlanOptions(check_method(method), max_buffer_bytes, check, synchronizes=check)
             agree(**spec.signature, **options._asdict())
         self._set(sides, spec, options, topology, Buffers())
 
@@ -169,7 +169,7 @@ class Transposition(Plan[Move]):
         Without `check`, the caller makes sure that all ranks have memory for a call.
         """
         sides = Side.of(source), Side.of(target)
-        options = PlanOptions(method, max_buffer_bytes, check, meets=True)
+        options = PlanOptions(method, max_buffer_bytes, check, synchronizes=True)
         plan = object.__new__(cls)
         plan._set(sides, spec, options, source.topology, buffers or Buffers())
         return plan
@@ -199,7 +199,7 @@ class Transposition(Plan[Move]):
             self._method = fastest_methods(topology).get(key, AUTO)
         self.pull = self._find_pull(topology)
         self._exchange: Exchange | None = None
-        if self.pull is None or not options.meets:
+        if self.pull is None or not options.synchronizes:
             self._exchange = self._make_exchange(topology)
         self.method = self._exchange.method if self.pull is None and self._exchange else Pull.name
         super().__init__(topology, check=options.check)
@@ -492,7 +492,7 @@ class Transposition(Plan[Move]):
         Where a start must not wait for all ranks, fields are not pulled by one.
         """
         pull = self.pull
-        if pull is None or not pull.fits(fields) or (started and not self._options.meets):
+        if pull is None or not pull.fits(fields) or (started and not self._options.synchronizes):
             return None
         return pull
 

@@ -135,7 +135,7 @@ class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
     def keep(self) -> None:
         """Keep the plan for other fields of this kind."""
         u, pencil, _ = self._given
-        if u.pencil.topology is self.topology and self.key is not None:
+        if u.pencil.topology is self.topology:
             call = _TransposeCall(self.topology, pencil, self.key)
             u.pencil.kept.add(("transpose", pencil, u.kind), call)
 
