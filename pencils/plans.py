@@ -249,6 +249,12 @@ class Plan(Freeable, Generic[T]):
 
         return prepare_together(self._agreement(call), checked, set_up)
 
+    def _check_together(self, call: str) -> None:
+        """Agree that all ranks call a method of this plan, which is open. *Collective*."""
+        with agreed(self._topology.comm, f"{type(self).__name__}.{call}") as agree:
+            agree(plan=self._text)
+            self._check_open()
+
     def _check_open(self) -> None:
         """Raise if the plan or its communicator was freed."""
         if self._freed or self._topology.freed:

@@ -246,9 +246,7 @@ class HaloExchange(Plan[PreparedHalo]):
         Traffic
             Number of messages, and of bytes, the same on every rank.
         """
-        with agreed(self._topology.comm, "HaloExchange.off_node") as agree:
-            agree(plan=self._text)
-            self._check_open()
+        self._check_together("off_node")
         phases = [exchange.off_node() for exchange in self._filling.exchanges]
         return Traffic(sum(each.messages for each in phases), sum(each.nbytes for each in phases))
 

@@ -59,6 +59,7 @@ _WHY_NOT = {
     ),
 }
 
+Method: TypeAlias = "LineMethod | Reduced | SharedLines"
 # A prepared call: the solve, and the field that it fills.
 Prepared: TypeAlias = "tuple[Bound, PencilArray]"
 
@@ -143,8 +144,8 @@ class LinePlan(Plan[Bound]):
         self._lines, self._equations, self._source = lines, equations, source
         self._shared: SharedLines | None = None
         self._use_shared = self._only_shared = False
-        self._other: LineMethod | Reduced | None = None
-        self._make_other: Callable[[], LineMethod | Reduced]
+        self._other: Method | None = None
+        self._make_other: Callable[[], Method]
         whole = lines.whole
         reduction: ReducedSystem | None = None
         moved = {id(u): transpose(u, whole.pencil) for u in equations.fields}
@@ -224,7 +225,7 @@ class LinePlan(Plan[Bound]):
         self._check_open()
         call.prepare()
         self._check_fields(call.b, call.out)
-        method: LineMethod | Reduced | SharedLines | None = self._other
+        method: Method | None = self._other
         if self._shared is not None:
             are_shared = self._are_shared(call.b, call.target)
             agree.flag(up=not are_shared)
@@ -281,9 +282,7 @@ class LinePlan(Plan[Bound]):
             )
         return False
 
-    def _bound(
-        self, method: LineMethod | Reduced | SharedLines, b: PencilArray, out: PencilArray
-    ) -> Bound:
+    def _bound(self, method: Method, b: PencilArray, out: PencilArray) -> Bound:
         """Find the solve of these fields, or bind it, and allocate what it needs; local."""
         key = id(b), id(out), method.name
         found = self._found(key)

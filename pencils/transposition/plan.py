@@ -377,9 +377,7 @@ class Transposition(Plan[Move]):
             The same ones every time, with values that are not set; None where the pencil does not
             include this process.
         """
-        with agreed(self._topology.comm, "Transposition.buffers") as agree:
-            agree(plan=self._text)
-            self._check_open()
+        self._check_together("buffers")
         if self._buffer_fields is None:
             pair = tuple(
                 None if pencil is None else PencilArray.allocated(pencil, *self.spec, shared=True)
@@ -399,16 +397,12 @@ class Transposition(Plan[Move]):
             Number of messages, and of bytes, the same on every rank. Blocks of more than 256 KiB
             count as one message, although they may travel in pieces.
         """
-        with agreed(self._topology.comm, "Transposition.off_node") as agree:
-            agree(plan=self._text)
-            self._check_open()
+        self._check_together("off_node")
         return Traffic(0, 0) if self.pull is not None else self.exchange().off_node()
 
     def reversed(self) -> Transposition:
         """Return a plan from target to source that shares the memory of this one. *Collective*."""
-        with agreed(self._topology.comm, "Transposition.reversed") as agree:
-            agree(plan=self._text)
-            self._check_open()
+        self._check_together("reversed")
         back = object.__new__(Transposition)
         back._set(self._sides[::-1], self.spec, self._options, self._topology, self._buffers)
         return back
