@@ -42,7 +42,7 @@ PreparedSteps: TypeAlias = list[PreparedStep]
 SLOTS = 2  # fields between steps lie in one of these by turns
 
 
-class Step(NamedTuple):
+class TransformStep(NamedTuple):
     """A step of a transform; without a function the values are copied."""
 
     function: Transposition | BlockTransform | None
@@ -92,7 +92,7 @@ class Direction:
     """The steps from fields of one space to fields of another one. Making it is local."""
 
     def __init__(
-        self, start: Space, steps: Sequence[Step], buffers: Buffers, memory: WorkMemory
+        self, start: Space, steps: Sequence[TransformStep], buffers: Buffers, memory: WorkMemory
     ) -> None:
         self.buffers = buffers  # of all transposes
         self._memory, self._comm = memory, start.pencil.topology.comm
@@ -240,20 +240,20 @@ def _list_steps(
     buffers: Buffers,
     *,
     forward: bool,
-) -> list[Step]:
+) -> list[TransformStep]:
     """List the serial transforms, and the transposes between them. *Collective*.
 
     The last serial transform multiplies by all factors.
     """
     here, last = ends
-    steps: list[Step] = []
+    steps: list[TransformStep] = []
 
     def transpose(space: Space) -> None:
         if here != space:
             move = Transposition.for_spec(
                 here.pencil, space.pencil, space.spec, AUTO, buffers=buffers
             )
-            steps.append(Step(move, space, in_place=False))
+            steps.append(TransformStep(move, space, in_place=False))
 
     factor = prod(line.scales(wanted.normalize)[not forward] for line in wanted.lines)
     scaled = [serial for serial, _ in libraries if serial.lines][-1:]
@@ -266,6 +266,6 @@ def _list_steps(
                 serial, wanted, forward=forward, factor=factor if [serial] == scaled else 1
             )
             block = BlockTransform(job, start.pencil.order, KERNELS[backend])
-            steps.append(Step(block, end, in_place=start == end))
+            steps.append(TransformStep(block, end, in_place=start == end))
     transpose(last)
-    return steps or [Step(None, here, in_place=True)]
+    return steps or [TransformStep(None, here, in_place=True)]
