@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -225,19 +225,19 @@ class LinePlan(Plan[Bound]):
         self._check_open()
         call.prepare()
         self._check_fields(call.b, call.out)
-        method: Method | None = self._other
-        if self._shared is not None:
-            are_shared = self._are_shared(call.b, call.target)
+        method, target = self._other, call.target
+        shared: SharedLines | None = self._shared
+        if shared is not None:
+            are_shared = self._are_shared(call.b, target)
             agree.flag(up=not are_shared)
-            self._shared.met = call.decided and self._use_shared
+            shared.met = call.decided and self._use_shared
             if self._use_shared:  # ranks make shared fields together
-                is_bound = (are_shared or call.decided) and call.target is not None
-                method = self._shared if is_bound else None
+                is_bound = (are_shared or call.decided) and target is not None
+                method = shared if is_bound else None
         if method is None:
             return None
-        if call.target is None:
-            call.made = PencilArray.allocated(self._lines.pencil, *self._lines.spec)
-        target = cast("PencilArray", call.target)
+        if target is None:
+            target = call.made = PencilArray.allocated(self._lines.pencil, *self._lines.spec)
         bound = self._bound(method, call.b, target)
         return (bound, target) if bound.ready or not self._check else None
 
