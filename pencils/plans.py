@@ -260,6 +260,12 @@ class Plan(Freeable, Generic[T]):
 
         return prepare_together(self._agreement(call), checked, set_up)
 
+    def _check_together(self, call: str) -> None:
+        """Agree that all ranks call a method of this plan, which is open. *Collective*."""
+        with agreed(self._topology.comm, f"{type(self).__name__}.{call}") as agree:
+            agree(plan=self._text)
+            self._check_open()
+
     def _check_open(self) -> None:
         """Raise if the plan or its communicator was freed."""
         if self._freed or self._topology.freed:
@@ -337,7 +343,7 @@ class KeptVerb(ABC, Generic[F, P]):
     def __init__(self, name: str, topology: Topology, agree: agreed | None = None) -> None:
         self.topology = topology
         self.agree = agreed(topology.comm, name) if agree is None else agree
-        self.key: PlanKey | None = None
+        self.key: PlanKey = ()  # of the plan, once the arguments are checked
 
     @abstractmethod
     def signature(self, agree: Agreement) -> PlanKey:
@@ -381,7 +387,7 @@ class KeptVerb(ABC, Generic[F, P]):
         return None if plan is None else self.bind(plan)
 
     def _set_up(self) -> None:
-        if self.key is None:
+        if not self.key:
             self.key = self.signature(NoAgreement())
         self.set_up(kept_plan(self.topology, self.key, self.make))
 

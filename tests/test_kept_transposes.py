@@ -22,7 +22,6 @@ import pencils
 from pencils import Pencil, PencilArray, Transposition, empty, transpose
 from pencils.comm.methods import pull
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
-from pencils.transposition import sides
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -33,7 +32,7 @@ SHAPE = (7, 5, 6)
 def _way(request, monkeypatch):
     """Blocks that ranks pull, and those that are too large for that."""
     if request.param == "large":
-        monkeypatch.setattr(sides, "_find_pull", lambda *_: None)
+        monkeypatch.setattr(Transposition, "_find_pull", lambda *_: None)
     return request.param
 
 

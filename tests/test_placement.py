@@ -52,7 +52,7 @@ def on_the_nodes(comm, nodes, **layout):
 
 def really_sent(plan, on_node):
     """Run a plan; return what all ranks have sent to other nodes."""
-    (method,) = plan.moves.exchange()._methods
+    (method,) = plan.exchange()._methods
     far = getattr(method, "far", method)
     spy = far.comm = Spy(far.comm)
     values = numbered(SHAPE)

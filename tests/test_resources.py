@@ -24,7 +24,7 @@ from pencils import (
 )
 from pencils.comm.methods import pull
 from pencils.plans import MOST_PLANS, kept_plans
-from pencils.transposition import sides
+from pencils.transposition import plan as transposition_plan
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -162,7 +162,7 @@ def test_plans_of_transpose_come_and_go(comm):
 @pytest.mark.mpiexec("measures the memory of one process")
 def test_memory_does_not_grow(comm, monkeypatch):
     """A loop over everything that moves data leaves as much memory in use as it found."""
-    monkeypatch.setattr(sides, "_MOST_PLACES", 4)  # that are remembered
+    monkeypatch.setattr(transposition_plan, "_MOST_PLACES", 4)  # that are remembered
     pen = Pencil(SHAPE, comm)
     data = numbered(SHAPE)
     axes = [np.arange(extent) for extent in SHAPE]

@@ -143,13 +143,13 @@ def test_without_checks_a_call_sends_nothing_but_the_data(comm, pair):
     data = numbered(SHAPE)
     u = spread(pair[0], data)
     with Transposition(*pair, check=False, method="messages") as plan:
-        spy = spy_on(plan.moves._exchange)
+        spy = spy_on(plan._exchange)
         assert everywhere(comm, holds(plan(u), data))
     assert set(spy.calls) <= {"Send_init", "Recv_init"}
     # Nothing travels where nothing moves.
     pen = Pencil(SHAPE, comm)
     with plan_of((pen, pen.with_(order=(2, 0, 1)))) as plan:
-        spy = spy_on(plan.moves._exchange)
+        spy = spy_on(plan._exchange)
         plan(spread(pen, numbered(SHAPE)))
     assert everywhere(comm, not spy.calls)
     # A plan of another memory order or equal pencils will do.
@@ -172,7 +172,7 @@ def test_a_rank_sends_one_message_to_each_rank_that_shares_points(comm):
             if rank != comm.rank and (mine & pair[1].box(rank)).volume
         ]
         with plan_of(pair, "messages", data) as plan:
-            spy = spy_on(plan.moves._exchange)
+            spy = spy_on(plan._exchange)
             v = plan(spread(pair[0], data))
         assert everywhere(comm, holds(v, data))
         assert everywhere(comm, sorted(dest for dest, _ in spy.sent) == expected)
@@ -217,11 +217,7 @@ def test_a_plan_that_is_dropped_is_gone_at_once(comm, pair):
         plan = Transposition(*pair, check=False)
         plan(u, v)
         plan(u, v)
-        parts = [
-            weakref.ref(part)
-            for part in (plan.moves._exchange, plan.moves.pull)
-            if part is not None
-        ]
+        parts = [weakref.ref(part) for part in (plan._exchange, plan.pull) if part is not None]
         del plan
         assert everywhere(comm, parts and not any(part() for part in parts))
     finally:
@@ -233,9 +229,9 @@ def test_all_turns_meet_in_one_place(pair):
     whole, cut = (
         Transposition(*pair, method="shared", max_buffer_bytes=staging) for staging in (None, 100)
     )
-    groups = {id(method.group.pool) for method in cut.moves._exchange._methods}
+    groups = {id(method.group.pool) for method in cut._exchange._methods}
     assert len(groups) == 1
-    assert groups == {id(whole.moves._exchange._methods[0].group.pool)}
+    assert groups == {id(whole._exchange._methods[0].group.pool)}
     for plan in (whole, cut):
         assert plan.batch([], []) == []
         plan.free()

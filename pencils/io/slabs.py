@@ -29,7 +29,7 @@ from pencils.plans import Freeable, kept_plan, kept_plans, plan_buffers
 from pencils.transposition.plan import Transposition
 
 if TYPE_CHECKING:
-    from pencils.transposition.sides import Move
+    from pencils.transposition.plan import Move
 
 Extents = tuple[int, ...]
 

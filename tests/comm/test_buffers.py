@@ -136,7 +136,7 @@ def test_a_bound_is_kept(comm, method, staging):
     values = numbered(SHAPE)
     u = spread(pair[0], values)
     with Transposition(*pair, method=method, max_buffer_bytes=staging) as plan:
-        chunks = plan.moves.exchange().chunks
+        chunks = plan.exchange().chunks
         for call in (plan, lambda field: plan.start(field).wait()):
             assert everywhere(comm, holds(call(u), values))
         rounding = LINE * max(1, comm.size)

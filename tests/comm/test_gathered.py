@@ -1,6 +1,7 @@
 """Small pieces in one message from each node to each other one."""
 
 from contextlib import contextmanager
+from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np

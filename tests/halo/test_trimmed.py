@@ -28,7 +28,7 @@ import pencils
 from pencils import HaloExchange, Pencil, dap, gather, transpose
 from pencils.comm import memory
 from pencils.errors import ArgumentError, RankDisagreementError
-from pencils.halo.schedule import ROUTES, HaloSpec, PaddedBlock
+from pencils.halo.schedule import ROUTES, HaloSpec
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -112,11 +112,11 @@ def test_faces_as_wide_as_a_trimmed_block_are_contiguous(comm, monkeypatch):
     pen = Pencil((3 * comm.size, 4), comm, decomp=0)
     u = trim(pencils.zeros(pen, halo=2), {0, 1})
     (phase,) = ROUTES["sweeps"]([0], [1])
-    block = PaddedBlock(HaloSpec.of(u), comm.rank, contiguous=True)
-    spec = block.message_spec(phase, adjoint=False)
-    pieces = [*spec.sends, *spec.recvs]
-    assert everywhere(comm, len(pieces) == sum(u.halo_room[0]))
-    assert everywhere(comm, all(piece.contiguous for piece in pieces))
+    spec = HaloSpec.of(u)
+    sent, received = spec.copies(comm.rank, phase)
+    faces = [(c.points, c.source) for c in sent] + [(c.ghosts, c.dest) for c in received]
+    assert everywhere(comm, len(faces) == sum(u.halo_room[0]))
+    assert everywhere(comm, all(spec.is_large_run(*face) for face in faces))
 
 
 @ends

@@ -8,6 +8,7 @@ from dense import diagonals_of, make, near, shared_field, solved
 from mpi4py import MPI
 from mpi_helpers import (
     all_raise,
+    collectives,
     everywhere,
     holds,
     numbered,
@@ -222,6 +223,34 @@ def test_the_same_fields_again_and_others(comm):
             del private, shared
             gc.collect()
             assert near(solve(spread(pencil, data), out), expected)
+
+
+@pytest.mark.mpiexec("counts calls of the MPI library")
+def test_shared_fields_on_some_ranks_and_private_ones_on_others(comm):
+    """From the second call on they meet as often as with private fields on all ranks."""
+    rng = np.random.default_rng(10)
+    diagonals = diagonals_of(rng, 24, 1)
+    data = random_data(rng, (24, 20))
+    expected = solved(diagonals, data, 0)
+    with collectives() as made:
+        own = comm.Dup()
+        pencil = Pencil((24, 20), own, decomp=0)
+        shared, private = (
+            [shared_field(pencil, data, shared=each), zeros(pencil, shared=each)]
+            for each in (True, False)
+        )
+        mixed = private if comm.rank == 0 else shared
+        counts = []
+        with LineSolver(pencil, 0, diagonals) as solve:
+            for fields in (private, mixed, shared, mixed, shared):
+                for _ in range(3):
+                    made.clear()
+                    out = solve(*fields)
+                    counts.append(len(made))
+                    assert near(out, expected)
+        assert everywhere(comm, counts[1:3] == counts[4:6] == counts[10:12])
+        assert everywhere(comm, counts[7:9] == counts[13:15])
+        own.Free()
 
 
 def test_ranks_in_another_order_and_some_of_them(comm):
