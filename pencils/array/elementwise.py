@@ -370,9 +370,14 @@ def _checked(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
 
 
 # NumPy may compute ``block**number`` for these without `numpy.power`, which is faster, and differs
-# where values are infinite. So must blocks of all sizes.
+# where values are infinite or complex. So must blocks of all sizes.
 _SIMPLE = (-1, 0, 0.5, 1, 2)
-_POWERS: dict[complex, Callable[[Any], Any]] = {0.5: _unary(np.sqrt), 2: _unary(np.square)}
+# Kinds and types of both operands, and the number: of complex elements NumPy squares ``u**2`` only.
+_POWERS: dict[tuple[str, type, complex], Callable[[Any], Any]] = {
+    **{(kind, float, 0.5): _unary(np.sqrt) for kind in "fc"},
+    **{(kind, int, 2): _unary(np.square) for kind in "fc"},
+    ("f", float, 2.0): _unary(np.square),
+}
 
 
 class Operators(Field):
@@ -417,8 +422,9 @@ class Operators(Field):
         kind: Any = type(other)
         if kind not in NUMBERS or other not in _SIMPLE:
             return self._power(other)
-        if kind in {int, float} and other in _POWERS and self.dtype.kind in "fc":
-            return _POWERS[other](self)  # type: ignore[no-any-return]
+        root_or_square = _POWERS.get((self.dtype.kind, kind, other))
+        if root_or_square is not None:
+            return root_or_square(self)  # type: ignore[no-any-return]
         if not self._local.size:
             try_on_one(operator.pow, (self._local, other), (self,))
         return as_field(self._local**other, None, self._pencil, self.singletons, self)

@@ -80,6 +80,9 @@ def test_powers_of_small_and_large_blocks(comm, extent, dtype):
     with np.errstate(all="ignore"):
         for number in [*numbers, *map(np.float64, numbers), np.float32(0.5), np.int64(2), True]:
             assert_alike(outcome(operator.pow, u, number), outcome(operator.pow, a, number))
+            found, expected = (outcome(operator.pow, x, number)[0] for x in (u, u.local))
+            if found is not None:  # by the same function of NumPy: to the last bit
+                np.testing.assert_array_equal(found.local, expected)
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
