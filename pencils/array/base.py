@@ -264,7 +264,7 @@ class Field:
         key = as_ints("component", index)
         if len(key) > len(self.components):
             raise IndexError(f"component {key} of a field with component axes {self.components}")
-        return self.part_of_components(key)
+        return self.map_block(lambda block: block[key])
 
     def unstack(self) -> list[Self]:
         """List the fields along the first component axis, as views: ``ux, uy, uz = u.unstack()``.
@@ -314,10 +314,6 @@ class Field:
             frame = frame_of(self._pencil, frame.singletons, frame.halo)
         block = frame.make(frame.shape_of(self.components, kind), kind, zero=zero)
         return self.in_frame(self._pencil, frame, block)
-
-    def part_of_components(self, key: Key) -> Self:
-        """View what a key of NumPy selects of the component axes; for the library."""
-        return self.map_block(lambda block: block[key])
 
     def map_block(self, view: Callable[[Array], Array]) -> Self:
         """View what a function takes of the block, on the same points; for the library."""

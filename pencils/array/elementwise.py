@@ -18,7 +18,7 @@ import numpy as np
 
 from pencils.array.allocation import Array, BlockLayout, frame_of, is_c_ordered
 from pencils.array.base import Field, checks
-from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
+from pencils.array.operands import check_fits, common_pencil, local_parts
 from pencils.array.signatures import Operand
 from pencils.comm import pool
 from pencils.comm.progress import poll, slabs, under_way
@@ -173,8 +173,7 @@ def compute(
         else:
             return None
     if out is None:
-        found: Field = on_blocks.apply(u, tuple(key), *parts)
-        return found
+        return on_blocks.apply(u, tuple(key), *parts)
     return _compute_into(out, ufunc, parts)
 
 
@@ -205,10 +204,9 @@ def elementwise(func: Callable[..., Any], inputs: Sequence[Any], kwargs: dict[st
             "this argument must be a number or a NumPy array, not a PencilArray; pass u.local"
         )
     pencil = common_pencil(fields)
-    parts, singletons = _own_parts(inputs, pencil)
+    (*parts, mask), singletons = local_parts((*inputs, where), pencil)
     if where is not True:
-        kwargs["where"], along = local_part(where, pencil)
-        singletons &= along
+        kwargs["where"] = mask
     if targets:
         singletons = singletons.intersection(*(target.singletons for target in targets))
         for target in targets:
@@ -224,16 +222,6 @@ def elementwise(func: Callable[..., Any], inputs: Sequence[Any], kwargs: dict[st
         return as_field(result, outs[0], pencil, singletons, like)
     pairs = zip(result, outs if targets else (None,) * len(result), strict=True)
     return tuple(as_field(part, target, pencil, singletons, like) for part, target in pairs)
-
-
-def _own_parts(operands: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
-    """Cut the own blocks out of operands; also the dimensions along which all are singletons."""
-    parts, singletons = [], everywhere(pencil.ndim)
-    for operand in operands:
-        part, along = local_part(operand, pencil)
-        parts.append(part)
-        singletons &= along
-    return parts, singletons
 
 
 def _evaluate(
@@ -373,7 +361,7 @@ def _checked(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
 # where values are infinite or complex. So must blocks of all sizes.
 _SIMPLE = (-1, 0, 0.5, 1, 2)
 # Kinds and types of both operands, and the number: of complex elements NumPy squares ``u**2`` only.
-_POWERS: dict[tuple[str, type, complex], Callable[[Any], Any]] = {
+_POWERS: dict[Any, Callable[[Any], Any]] = {
     **{(kind, float, 0.5): _unary(np.sqrt) for kind in "fc"},
     **{(kind, int, 2): _unary(np.square) for kind in "fc"},
     ("f", float, 2.0): _unary(np.square),

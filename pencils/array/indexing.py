@@ -16,7 +16,7 @@ from pencils.array.operands import (
     check_fits,
     common_pencil,
     does_not_broadcast,
-    local_part,
+    local_parts,
     signature,
 )
 from pencils.array.signatures import Indices, Mask, Operand
@@ -75,9 +75,10 @@ def get_section(u: F, key: Indices) -> F:
         if plain is not None:
             keep_in(kept, name, found)
     if not found.cut:
-        return u.part_of_components(found.inside)
+        return u.map_block(lambda block: block[found.inside])
     part = u.in_frame(found.pencil, found.frame, u.padded[found.inside])
-    part.base = u if found.components is None else u.part_of_components(found.components)
+    chosen = found.components
+    part.base = u if chosen is None else u.map_block(lambda block: block[chosen])
     return part
 
 
@@ -262,10 +263,9 @@ def _set_where(u: Field, mask: Any, value: object) -> None:
 
 def copy_where(u: Field, value: Any, mask: Any, casting: Any) -> None:
     """Copy a number, global data or a field to where a mask is true, as `numpy.copyto`."""
-    pencil = common_pencil([one for one in (u, value, mask) if isinstance(one, Field)])
-    part, singletons = local_part(value, pencil)
-    where, along = local_part(mask, pencil)
-    check_fits(singletons & along, u, pencil)
+    pencil = common_pencil((u, value, mask))
+    (part, where), singletons = local_parts((value, mask), pencil)
+    check_fits(singletons, u, pencil)
     np.copyto(u.local, part, casting=casting, where=where)
     u.mark_written()
 

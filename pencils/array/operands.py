@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -147,13 +147,14 @@ def check_out(out: Field | None, pencil: Pencil | None, spec: FieldSpec) -> None
         check_writeable(out, "out")
 
 
-def common_pencil(fields: Sequence[Field], *, assigned: bool = False) -> Pencil:
-    """Return the pencil of a result of all fields.
+def common_pencil(operands: Sequence[object], *, assigned: bool = False) -> Pencil:
+    """Return the pencil of a result of operands, of which one at least is a field.
 
     Along each dimension where fields vary, they must give every rank the same points of the whole:
     the pencil is theirs there, and that of the first field elsewhere. `assigned`: the second field
     is assigned to the first one.
     """
+    fields = [operand for operand in operands if isinstance(operand, Field)]
     pencil = fields[0].pencil
     for number, field in enumerate(fields[1:], 1):
         other = field.pencil
@@ -328,6 +329,16 @@ def local_part(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
         else:
             raise ArgumentError(does_not_broadcast(array.shape, pencil.shape, box.shape))
     return array[(Ellipsis, *key)], frozenset(singletons)
+
+
+def local_parts(operands: Iterable[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
+    """Local parts of operands, and the dimensions along which all are singletons."""
+    parts, singletons = [], everywhere(pencil.ndim)
+    for operand in operands:
+        part, along = local_part(operand, pencil)
+        parts.append(part)
+        singletons &= along
+    return parts, singletons
 
 
 def check_fits(singletons: frozenset[int], out: Field, pencil: Pencil) -> None:
