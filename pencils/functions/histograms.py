@@ -89,13 +89,9 @@ def _warn_of_booleans(a: Field) -> None:
 def _bins(
     name: str, a: Field, bins: Any, range: Any, weights: Any
 ) -> tuple[Array, Any, Any, Field]:
-    """Find the edges of a histogram. *Collective*.
+    """Find the edges of a histogram, and the bins and range that give them without values.
 
-    Returns
-    -------
-    edges, bins, range, numbers
-        The edges, what gives them without the values of all ranks, and the field, with booleans
-        as integers.
+    *Collective*. The field is returned, too, with booleans as integers.
     """
     check_given(name, a, bins, weights)
     comm, named, pair = a.pencil.topology.comm, isinstance(bins, str), None

@@ -185,8 +185,7 @@ def test_where_on_another_pencil_raises(comm):
     u = pencils.ones(pencils.Pencil((2 * comm.size, 3), comm))
     mask = pencils.ones(pencils.Pencil(u.shape, reverse), dtype=bool)
     if comm.size > 1:  # the blocks have equal shapes
-        call = functools.partial(u.sum, where=mask)
-        raise_together(comm, PencilMismatchError, "cannot be mixed", call=call)
+        raise_together(comm, PencilMismatchError, "cannot be mixed", call=lambda: u.sum(where=mask))
     reverse.Free()
 
 
@@ -283,8 +282,7 @@ def test_divisors_and_means_that_are_given(comm, pencil):
         expected = of_array(axis=0, mean=center, correction=1)
         for mean in (center, spread(pencil, center), spread(pencil, center[0])):
             assert_holds(of_field(axis=0, mean=mean, correction=1), expected, rtol=1e-12)
-    call = functools.partial(u.var, ddof=1, correction=1)
-    raise_together(comm, ArgumentError, "give one", call=call)
+    raise_together(comm, ArgumentError, "give one", call=lambda: u.var(ddof=1, correction=1))
     for rank in ranks_at_fault(comm):
         with pytest.raises((ArgumentError, RankDisagreementError)):
             u.std(ddof=1, correction=1) if comm.rank == rank else u.std()
@@ -364,8 +362,7 @@ def test_many_products_round_as_few_do(comm, dtype, halo):
 
 
 def test_comparisons(comm, pencil):
-    a = draw((2, *pencil.shape))
-    u = spread(pencil, a)
+    u, a = both(pencil, draw((2, *pencil.shape)))
     near, far = a + 1e-9, a.copy()
     far.reshape(-1)[-1] += 1
     for other, close, equal in ((a, True, True), (near, True, False), (far, False, False)):
@@ -526,8 +523,7 @@ def test_many_ranks_reduce_after_they_agree(comm, monkeypatch):
     monkeypatch.setattr(agree, "MOST_GATHERED", 1)
     pencil = pencils.Pencil((5, 3), comm.Dup())
     for dtype in NUMBERS:
-        data = draw(pencil.shape, dtype)
-        u = spread(pencil, data)
+        u, data = both(pencil, draw(pencil.shape, dtype))
         for _ in range(2):
             assert_agrees(u.sum(), data.sum(), rtol=tolerance(dtype))
             assert_agrees(u.max(), data.max())

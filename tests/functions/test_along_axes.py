@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fields import assert_holds, draw, spread
+from fields import assert_holds, both, draw, spread
 from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault
 
 import pencils
@@ -43,8 +43,7 @@ def test_functions_of_sections(pencil, key):
 
 
 def test_sections_of_results(pencil):
-    whole = draw(pencil.shape)
-    u = spread(pencil, whole)
+    u, whole = both(pencil, draw(pencil.shape))
     assert_holds(np.cumsum(u, 0)[::2] - u[::2], np.cumsum(whole, 0)[::2] - whole[::2], rtol=1e-13)
     if pencil.shape[0] > 1:
         assert_holds(np.diff(u[1:], axis=0), np.diff(whole[1:], axis=0))
@@ -57,8 +56,7 @@ def test_random_layouts(comm):
     rng = np.random.default_rng(7)
     for _ in range(12):
         shape = tuple(rng.integers(0, 9, rng.integers(1, 4)).tolist())
-        whole = draw(shape)
-        u = spread(random_pencil(rng, comm, shape), whole)
+        u, whole = both(random_pencil(rng, comm, shape), draw(shape))
         axes, steps = tuple(range(len(shape))), tuple(rng.integers(-9, 10, len(shape)).tolist())
         assert_holds(np.roll(u, steps, axes), np.roll(whole, steps, axes))
         assert_holds(np.flip(u), np.flip(whole))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fields import draw, in_memory_order, spread
+from fields import both, draw, in_memory_order
 from mpi_helpers import random_pencil, same
 
 import pencils
@@ -22,8 +22,7 @@ def holds(found, expected):
 
 
 def test_differences_of_equal_numbers_and_by_powers_of_two_are_exact(pencil):
-    whole = draw(pencil.shape)
-    u = spread(pencil, whole)
+    u, whole = both(pencil, draw(pencil.shape))
     for axis in axes_with(pencil.shape, 2):
         found, expected = np.gradient(u, 0.25, axis=axis), np.gradient(whole, 0.25, axis=axis)
         assert same(found.local, expected[found.local_slices])
@@ -36,8 +35,7 @@ def test_long_lines(comm, order):
         shape = [3, 4, 5]
         shape[axis] = 300 * comm.size + 7
         pencil = pencils.Pencil(shape, comm, decomp=axis, order=order)
-        whole = draw(pencil.shape)
-        u = spread(pencil, whole)
+        u, whole = both(pencil, draw(pencil.shape))
         for spacing in (0.3, np.linspace(1, 2, shape[axis]) ** 2):
             given = {"axis": axis, "edge_order": 2}
             assert holds(np.gradient(u, spacing, **given), np.gradient(whole, spacing, **given))
@@ -64,8 +62,7 @@ def axes_with(shape, points):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", [1, 2])
 def test_each_axis(pencil, dtype, order):
-    whole = data(pencil.shape, dtype)
-    u = spread(pencil, whole, halo=1)
+    u, whole = both(pencil, data(pencil.shape, dtype), halo=1)
     for axis in axes_with(pencil.shape, order + 1):
         for spacing in spacings(pencil.shape[axis]):
             if np.dtype(dtype).kind in "mM" and not isinstance(spacing, float):
@@ -78,8 +75,7 @@ def test_each_axis(pencil, dtype, order):
 
 
 def test_several_axes(pencil):
-    whole = draw(pencil.shape)
-    u = spread(pencil, whole)
+    u, whole = both(pencil, draw(pencil.shape))
     axes = axes_with(pencil.shape, 2)
     steps = [0.5 + axis for axis in axes]
     expected = np.gradient(whole, *steps, axis=axes)
@@ -96,8 +92,7 @@ def test_several_axes(pencil):
 
 
 def test_components_and_singletons(pencil):
-    vector = draw((3, *pencil.shape))
-    u = spread(pencil, vector)
+    u, vector = both(pencil, draw((3, *pencil.shape)))
     assert holds(np.gradient(u, axis=0), np.gradient(vector, axis=0))
     dims = axes_with(pencil.shape, 2)
     found = np.gradient(u, axis=[1 + dim for dim in dims])
@@ -105,8 +100,7 @@ def test_components_and_singletons(pencil):
         assert holds(each, np.gradient(vector, axis=1 + dim))
     for dim in dims:
         shape = tuple(1 if d != dim else n for d, n in enumerate(pencil.shape))
-        line = draw(shape)
-        u = spread(pencil, line, dims=dim)
+        u, line = both(pencil, draw(shape), dims=dim)
         found = np.gradient(u, axis=dim)
         assert found.singletons == u.singletons
         assert holds(found, np.gradient(line, axis=dim))
@@ -117,8 +111,7 @@ def test_random_layouts(comm):
     for _ in range(10):
         shape = tuple(rng.integers(3, 9, rng.integers(1, 4)).tolist())
         pencil = random_pencil(rng, comm, shape)
-        whole = draw(shape)
-        u = spread(pencil, whole)
+        u, whole = both(pencil, draw(shape))
         spacing = [rng.random(extent).cumsum() for extent in shape]
         for order in (1, 2):
             found = np.gradient(u, *spacing, edge_order=order)

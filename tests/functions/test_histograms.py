@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from agreement import assert_agrees, identical, outcome
 from checks import assert_mistake_raises_on_all
-from fields import draw, lay, spread
+from fields import both, draw, lay, spread
 from mpi_helpers import everywhere, raise_together
 
 import pencils
@@ -42,8 +42,7 @@ def assert_same(call, u, a, *, rtol=0.0):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_histograms(pencil, dtype):
-    a = draw((2, *pencil.shape), dtype)
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((2, *pencil.shape), dtype), halo=1)
     assert_same(np.histogram, u, a)
     for bins in (1, 7, [0, 1, 2], [-5.0, -0.5, 0.5, 0.5, 9.0], np.array([3])):
         for limits in (None, (0, 4), (-2.5, 1.5)):
@@ -98,8 +97,7 @@ def test_estimators(comm, dtype):
     few = pencils.ones(pencils.Pencil((2,), comm))
     for bins in ("auto", "doane", "fd"):
         assert_same(lambda x, bins=bins: np.histogram(x, bins), few, np.ones(2))
-    call = functools.partial(np.histogram, u, "stone")
-    raise_together(comm, ArgumentError, "or one of auto", call=call)
+    raise_together(comm, ArgumentError, "or one of auto", call=lambda: np.histogram(u, "stone"))
     call = functools.partial(np.histogram, u, "auto", weights=u)
     raise_together(comm, TypeError, "takes no weights", call=call)
 
@@ -126,13 +124,11 @@ def test_fields_without_points(comm):
 
 def test_replicas_count_once(comm):
     pencil = lay(comm, "pencils")
-    a = draw((2, pencil.shape[0], 1, 1), "u1")
-    u = spread(pencil, a, dims=0)
+    u, a = both(pencil, draw((2, pencil.shape[0], 1, 1), "u1"), dims=0)
     assert_same(np.histogram, u, a)
     assert_same(lambda x: np.unique(x, return_counts=True), u, a)
     assert_agrees(np.bincount(u), np.bincount(a.ravel()))
-    whole = draw(pencil.shape)
-    v = spread(pencil, whole)
+    v, whole = both(pencil, draw(pencil.shape))
     profile = u.component(0)
     expected = np.histogram2d(whole.ravel(), np.broadcast_to(a[0], whole.shape).ravel(), 4)
     for mine, theirs in zip(np.histogram2d(v, profile, 4), expected, strict=True):

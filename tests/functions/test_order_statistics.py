@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from agreement import assert_agrees, identical, kept, outcome
 from checks import assert_mistake_raises_on_all
-from fields import draw, lay, spread
+from fields import both, draw, lay, spread
 from mpi_helpers import collectives, everywhere, raise_together
 
 import pencils
@@ -60,8 +60,7 @@ def test_the_whole_field(pencil, dtype):
 @pytest.mark.parametrize("method", METHODS)
 def test_methods(pencil, method):
     for dtype in ("f8", "i4"):
-        a = draw((3, *pencil.shape), dtype)
-        u = spread(pencil, a)
+        u, a = both(pencil, draw((3, *pencil.shape), dtype))
         for q in ([0, 0.21, 0.5, 0.83, 0.999, 1], 0, 1, 0.37, [0, 1], []):
             old = np.lib.NumpyVersion(np.__version__) < "2.4.0"
             if old and np.asarray(q).dtype.kind == "i" and method != "linear":
@@ -102,8 +101,7 @@ def test_special_values(pencil):
 
 
 def test_axes(pencil):
-    a = draw((3, 2, *pencil.shape))
-    u = spread(pencil, a)
+    u, a = both(pencil, draw((3, 2, *pencil.shape)))
     every = tuple(range(a.ndim))
     whole = [2 + d for d in range(pencil.ndim) if d not in pencil.decomp]
     for axis in (0, (0, 1), (1,), every, *whole, *([(1, whole[-1])] if whole else [])):
@@ -156,8 +154,7 @@ def call_on(call):
 
 def test_replicas_count_once(comm):
     pencil = lay(comm, "pencils")
-    a = draw((2, pencil.shape[0], 1, 1))
-    u = spread(pencil, a, dims=0)
+    u, a = both(pencil, draw((2, pencil.shape[0], 1, 1)), dims=0)
     assert_same_outcome(np.median, u, a)
     assert_agrees(np.median(u, axis=2), np.median(a, axis=2, keepdims=True))
 
