@@ -6,7 +6,6 @@ from fields import assert_holds, both, draw, in_memory_order
 from mpi_helpers import same
 
 import pencils
-from pencils.errors import ArgumentError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -44,18 +43,6 @@ def test_differences_mix_with_sections(pencil):
         assert_holds(found, expected + whole[:-1].mean(axis=0, keepdims=True), rtol=1e-12)
 
 
-def test_differences_of_components_and_singletons(pencil):
-    u, vector = both(pencil, draw((3, *pencil.shape)))
-    assert_holds(np.diff(u, axis=0), np.diff(vector, axis=0))
-    assert np.diff(u, axis=0).pencil is pencil
-    assert_holds(np.diff(u, axis=1), np.diff(vector, axis=1))
-    u, line = both(pencil, draw((*pencil.shape[:1], *[1] * (pencil.ndim - 1))), dims=0)
-    assert_holds(np.diff(u, axis=0), np.diff(line, axis=0))
-    if pencil.ndim > 1:
-        with pytest.raises(ArgumentError, match="replicated"):
-            np.diff(u)
-
-
 @pytest.mark.parametrize("dtype", DTYPES[:-1])
 def test_integrals(pencil, dtype):
     u, whole = both(pencil, data(pencil.shape, dtype), halo=1)
@@ -68,17 +55,6 @@ def test_integrals(pencil, dtype):
             found = np.trapezoid(u, axis=axis, **given)
             assert found.singletons == {axis % pencil.ndim}
             assert_holds(found, expected, rtol=rtol)
-
-
-def test_integrals_of_components_and_singletons(pencil):
-    u, vector = both(pencil, draw((3, *pencil.shape)))
-    assert_holds(np.trapezoid(u, axis=0), np.trapezoid(vector, axis=0), rtol=1e-12)
-    expected = np.expand_dims(np.trapezoid(vector, axis=1), 1)
-    assert_holds(np.trapezoid(u, axis=1), expected, rtol=1e-12)
-    u, line = both(pencil, draw((*pencil.shape[:1], *[1] * (pencil.ndim - 1))), dims=0)
-    for axis in range(pencil.ndim):
-        expected = np.expand_dims(np.trapezoid(line, axis=axis), axis)
-        assert_holds(np.trapezoid(u, axis=axis), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fields import both, draw, in_memory_order
-from mpi_helpers import random_pencil, same
+from mpi_helpers import same
 
 import pencils
 
@@ -74,50 +74,20 @@ def test_each_axis(pencil, dtype, order):
             assert holds(found, np.gradient(whole, spacing, **given)), (axis, spacing)
 
 
-def test_several_axes(pencil):
-    u, whole = both(pencil, draw(pencil.shape))
-    axes = axes_with(pencil.shape, 2)
+@pytest.mark.parametrize("components", [(), (3,)])
+def test_several_axes(pencil, components):
+    u, whole = both(pencil, draw((*components, *pencil.shape)))
+    lead = len(components)
+    axes = [lead + dim for dim in axes_with(pencil.shape, 2)]
     steps = [0.5 + axis for axis in axes]
-    expected = np.gradient(whole, *steps, axis=axes)
-    found = np.gradient(u, *steps, axis=axes)
-    if len(axes) == 1:
-        found, expected = [found], [expected]
-    assert isinstance(found, tuple if len(axes) > 1 else list)
-    assert all(map(holds, found, expected))
-    if len(axes) == pencil.ndim:
-        found, expected = np.gradient(u), np.gradient(whole)
+    pairs = [(np.gradient(x, *steps, axis=axes) for x in (u, whole))]
+    if len(axes) == pencil.ndim:  # by default along space
+        pairs += [(np.gradient(u), np.gradient(whole, axis=axes))]
+    for found, expected in pairs:
         if len(axes) == 1:
-            found, expected = [found], [expected]
-        assert all(map(holds, found, expected))
-
-
-def test_components_and_singletons(pencil):
-    u, vector = both(pencil, draw((3, *pencil.shape)))
-    assert holds(np.gradient(u, axis=0), np.gradient(vector, axis=0))
-    dims = axes_with(pencil.shape, 2)
-    found = np.gradient(u, axis=[1 + dim for dim in dims])
-    for dim, each in zip(dims, found if len(dims) > 1 else [found], strict=True):
-        assert holds(each, np.gradient(vector, axis=1 + dim))
-    for dim in dims:
-        shape = tuple(1 if d != dim else n for d, n in enumerate(pencil.shape))
-        u, line = both(pencil, draw(shape), dims=dim)
-        found = np.gradient(u, axis=dim)
-        assert found.singletons == u.singletons
-        assert holds(found, np.gradient(line, axis=dim))
-
-
-def test_random_layouts(comm):
-    rng = np.random.default_rng(11)
-    for _ in range(10):
-        shape = tuple(rng.integers(3, 9, rng.integers(1, 4)).tolist())
-        pencil = random_pencil(rng, comm, shape)
-        u, whole = both(pencil, draw(shape))
-        spacing = [rng.random(extent).cumsum() for extent in shape]
-        for order in (1, 2):
-            found = np.gradient(u, *spacing, edge_order=order)
-            expected = np.gradient(whole, *spacing, edge_order=order)
-            if len(shape) == 1:
-                found, expected = [found], [expected]
+            assert holds(found, expected)
+        else:
+            assert isinstance(found, tuple)
             assert all(map(holds, found, expected))
 
 

@@ -59,20 +59,6 @@ def test_every_function(pencil, name):
         assert_holds(function(u, axis=axis), function(whole, axis=axis), rtol=1e-13)
 
 
-def test_components_and_singletons(pencil):
-    vector = draw((2, 3, *pencil.shape), int)
-    for axis in (0, 1, -1):
-        assert_holds(np.cumsum(spread(pencil, vector), axis), np.cumsum(vector, axis))
-    for dim in range(pencil.ndim):
-        shape = tuple(1 if d == dim else n for d, n in enumerate(pencil.shape))
-        line = draw(shape, int)
-        u = spread(pencil, line, dims=[d for d in range(pencil.ndim) if d != dim])
-        for axis in range(pencil.ndim):
-            found = np.cumsum(u, axis)
-            assert found.singletons == u.singletons
-            assert_holds(found, np.cumsum(line, axis))
-
-
 @pytest.mark.parametrize("wanted", ["f4", "i2", "c16", "?"])
 def test_types_that_are_asked_for(pencil, wanted):
     u, whole = both(pencil, draw(pencil.shape, "i1"))
