@@ -13,8 +13,7 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
 def test_stack(pencil):
-    a, b = draw(pencil.shape), draw(pencil.shape, seed=1)
-    u, v = spread(pencil, a), spread(pencil, b)
+    (u, a), (v, b) = both(pencil, draw(pencil.shape)), both(pencil, draw(pencil.shape, seed=1))
     assert_holds(np.stack([u, v]), np.stack([a, b]))
     assert_holds(np.stack([u, b, v], axis=0), np.stack([a, b, b]))
     w = np.stack([u, v, u])
