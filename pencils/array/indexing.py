@@ -6,6 +6,7 @@ communicated. Dimensions of space never vanish: where the key has an integer, th
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -75,10 +76,9 @@ def get_section(u: F, key: Indices) -> F:
         if plain is not None:
             keep_in(kept, name, found)
     if not found.cut:
-        return u.map_block(lambda block: block[found.inside])
+        return u.map_block(itemgetter(found.inside))
     part = u.in_frame(found.pencil, found.frame, u.padded[found.inside])
-    chosen = found.components
-    part.base = u if chosen is None else u.map_block(lambda block: block[chosen])
+    part.base = u if found.components is None else u.map_block(itemgetter(found.components))
     return part
 
 

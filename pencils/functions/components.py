@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from string import ascii_letters
 from typing import Any
 
@@ -106,10 +107,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Field, ...]:
     """List the fields along a component axis, as `numpy.unstack`; never communicates."""
     number = component_axis("unstack", x, axis)
     lead = (slice(None),) * number
-    fields: list[Field] = [
-        x.map_block(lambda block, i=i: block[*lead, i]) for i in range(x.shape[number])
-    ]
-    return tuple(fields)
+    return tuple(x.map_block(itemgetter((*lead, i))) for i in range(x.shape[number]))
 
 
 def _aligned(
