@@ -18,7 +18,7 @@ import numpy as np
 
 from pencils.array.allocation import Array, BlockLayout, frame_of, is_c_ordered
 from pencils.array.base import Field, checks
-from pencils.array.operands import check_fits, common_pencil, local_parts
+from pencils.array.operands import check_fits, common_pencil, local_part, local_parts
 from pencils.array.signatures import Operand
 from pencils.comm import pool
 from pencils.comm.progress import poll, slabs, under_way
@@ -204,9 +204,10 @@ def elementwise(func: Callable[..., Any], inputs: Sequence[Any], kwargs: dict[st
             "this argument must be a number or a NumPy array, not a PencilArray; pass u.local"
         )
     pencil = common_pencil(fields)
-    (*parts, mask), singletons = local_parts((*inputs, where), pencil)
+    parts, singletons = local_parts(inputs, pencil)
     if where is not True:
-        kwargs["where"] = mask
+        kwargs["where"], along = local_part(where, pencil)
+        singletons &= along
     if targets:
         singletons = singletons.intersection(*(target.singletons for target in targets))
         for target in targets:

@@ -17,7 +17,8 @@ from pencils.array.operands import (
     check_fits,
     common_pencil,
     does_not_broadcast,
-    local_parts,
+    fields_among,
+    local_part,
     signature,
 )
 from pencils.array.signatures import Indices, Mask, Operand
@@ -263,9 +264,10 @@ def _set_where(u: Field, mask: Any, value: object) -> None:
 
 def copy_where(u: Field, value: Any, mask: Any, casting: Any) -> None:
     """Copy a number, global data or a field to where a mask is true, as `numpy.copyto`."""
-    pencil = common_pencil((u, value, mask))
-    (part, where), singletons = local_parts((value, mask), pencil)
-    check_fits(singletons, u, pencil)
+    pencil = common_pencil(fields_among(u, value, mask))
+    part, singletons = local_part(value, pencil)
+    where, along = local_part(mask, pencil)
+    check_fits(singletons & along, u, pencil)
     np.copyto(u.local, part, casting=casting, where=where)
     u.mark_written()
 

@@ -28,7 +28,13 @@ from pencils.array.global_reduction import (
     reduce_field,
 )
 from pencils.array.indexing import copy_where
-from pencils.array.operands import common_pencil, local_parts, signature, topology_among
+from pencils.array.operands import (
+    common_pencil,
+    fields_among,
+    local_part,
+    signature,
+    topology_among,
+)
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import dot
 from pencils.errors import ArgumentError
@@ -62,10 +68,7 @@ def vdot(u: Any, other: Any) -> Any:
         return kept(u, other)
     made = None
     with agreed(topology_among(u, other).comm, "vdot") as agree:
-        first = min(
-            (operand for operand in (u, other) if isinstance(operand, Field)),
-            key=lambda field: len(field.singletons),
-        )
+        first = min(fields_among(u, other), key=lambda field: len(field.singletons))
         same: dict[str, object] = {"u": _signature(u), "other": _signature(other)}
         agree(**same)  # also if what follows raises
         blocks = _blocks(u, other)
@@ -129,8 +132,8 @@ def _signature(operand: Any) -> object:
 
 def _blocks(one: Any, other: Any) -> tuple[Array, Array]:
     """Local parts of both operands, broadcast against each other."""
-    parts, _ = local_parts((one, other), common_pencil((one, other)))
-    left, right = np.broadcast_arrays(*parts)
+    pencil = common_pencil(fields_among(one, other))
+    left, right = np.broadcast_arrays(local_part(one, pencil)[0], local_part(other, pencil)[0])
     return left, right
 
 

@@ -147,14 +147,18 @@ def check_out(out: Field | None, pencil: Pencil | None, spec: FieldSpec) -> None
         check_writeable(out, "out")
 
 
-def common_pencil(operands: Sequence[object], *, assigned: bool = False) -> Pencil:
-    """Return the pencil of a result of operands, of which one at least is a field.
+def fields_among(*operands: object) -> list[Field]:
+    """List the operands that are fields."""
+    return [operand for operand in operands if isinstance(operand, Field)]
+
+
+def common_pencil(fields: Sequence[Field], *, assigned: bool = False) -> Pencil:
+    """Return the pencil of a result of all fields.
 
     Along each dimension where fields vary, they must give every rank the same points of the whole:
     the pencil is theirs there, and that of the first field elsewhere. `assigned`: the second field
     is assigned to the first one.
     """
-    fields = [operand for operand in operands if isinstance(operand, Field)]
     pencil = fields[0].pencil
     for number, field in enumerate(fields[1:], 1):
         other = field.pencil

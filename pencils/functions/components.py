@@ -14,7 +14,7 @@ from pencils.array import reductions
 from pencils.array.allocation import Array, frame_of, plain_array
 from pencils.array.base import Field
 from pencils.array.elementwise import as_field, elementwise
-from pencils.array.operands import common_pencil, local_parts, signature
+from pencils.array.operands import common_pencil, fields_among, local_parts, signature
 from pencils.comm.agree import agreed
 from pencils.comm.progress import poll, under_way
 from pencils.comm.reduce import native
@@ -116,10 +116,10 @@ def _aligned(
     """Return the pencil and the local parts of operands, and what makes a field of a block."""
     if out is not None:
         raise TypeError(f"numpy.{name} of PencilArrays takes no out=; use what it returns")
-    pencil = common_pencil(arrays)
+    fields = fields_among(*arrays)
+    pencil = common_pencil(fields)
     parts, singletons = local_parts(arrays, pencil)
-    first = next(array for array in arrays if isinstance(array, Field))
-    make = partial(as_field, out=None, pencil=pencil, singletons=singletons, like=first)
+    make = partial(as_field, out=None, pencil=pencil, singletons=singletons, like=fields[0])
     return pencil, [np.asarray(part) for part in parts], make
 
 
@@ -163,7 +163,7 @@ def cross(
     """
     if axis is not None:
         axisa = axisb = axisc = axis
-    pencil = common_pencil((a, b))
+    pencil = common_pencil(fields_among(a, b))
     one, first = _vectors("cross", a, axisa, pencil)
     other, second = _vectors("cross", b, axisb, pencil)
     extents = np.shape(one)[first], np.shape(other)[second]
@@ -273,7 +273,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **options: Any) -> Any:
     """Scalar product of vectors of components, as `numpy.vecdot`; never communicates."""
-    pencil = common_pencil((x1, x2))
+    pencil = common_pencil(fields_among(x1, x2))
     one, first = _vectors("vecdot", x1, axis, pencil)
     other, second = _vectors("vecdot", x2, axis, pencil)
     axes: Any = [(first,), (second,), ()]
@@ -330,7 +330,7 @@ def einsum(subscripts: Any, *operands: Any, **options: Any) -> Any:
             "each operand, and fields and the result end with ... for space, like "
             "'i...,i...->...' or 'ij,j...->i...'"
         )
-    pencil = common_pencil(operands)
+    pencil = common_pencil(fields_among(*operands))
     pairs = [_term(subscripts, *pair, pencil) for pair in zip(terms, operands, strict=True)]
     spread = [place for place, term in enumerate(terms) if term.endswith("...")]
 
