@@ -255,12 +255,9 @@ class BlockLayout:
         return found
 
     def shape_of(self, components: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-        """Shape of the padded block of a field.
+        """Shape of the padded block of a field, whose bytes as a whole NumPy must be able to count.
 
-        Raises
-        ------
-        ArgumentError
-            On every rank alike, if NumPy could not count the bytes of the whole padded field.
+        Otherwise it raises, on every rank alike.
         """
         if dtype.itemsize * self._volume * prod(max(1, n) for n in components) > MOST:
             along = zip(self.extent.shape, self.halo, strict=True)

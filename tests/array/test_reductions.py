@@ -360,8 +360,7 @@ def test_many_products_round_as_few_do(comm, dtype, halo):
 
 
 def test_comparisons(comm, pencil):
-    a = draw((2, *pencil.shape))
-    u = spread(pencil, a)
+    u, a = both(pencil, draw((2, *pencil.shape)))
     near, far = a + 1e-9, a.copy()
     far.reshape(-1)[-1] += 1
     for other, close, equal in ((a, True, True), (near, True, False), (far, False, False)):
@@ -522,8 +521,7 @@ def test_many_ranks_reduce_after_they_agree(comm, monkeypatch):
     monkeypatch.setattr(agree, "MOST_GATHERED", 1)
     pencil = pencils.Pencil((5, 3), comm.Dup())
     for dtype in NUMBERS:
-        data = draw(pencil.shape, dtype)
-        u = spread(pencil, data)
+        u, data = both(pencil, draw(pencil.shape, dtype))
         for _ in range(2):
             assert_agrees(u.sum(), data.sum(), rtol=tolerance(dtype))
             assert_agrees(u.max(), data.max())

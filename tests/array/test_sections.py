@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fields import assert_holds, draw, lay, spread
+from fields import assert_holds, both, draw, lay, spread
 from mpi_helpers import all_raise, everywhere, other_blocks
 
 import pencils
@@ -47,8 +47,7 @@ def with_space(key, ndim, lead=1):
 
 
 def test_a_section_is_a_field_of_the_selected_points(pencil):
-    a = draw((2, *pencil.shape))
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((2, *pencil.shape)), halo=1)
     for key in keys_for(pencil):
         part = u[key]
         assert_holds(part, a[with_space(key, a.ndim)])
@@ -58,8 +57,7 @@ def test_a_section_is_a_field_of_the_selected_points(pencil):
 
 
 def test_sections_of_sections(pencil):
-    a = draw(pencil.shape)
-    u = spread(pencil, a)
+    u, a = both(pencil, draw(pencil.shape))
     for first in (slice(1, None), slice(None, None, 2), slice(None, -1)):
         for second in (slice(1, None), slice(None, None, 2), -1, slice(None)):
             one = a[first]
@@ -104,8 +102,7 @@ def test_sections_are_views(pencil):
 
 
 def test_assignment_in_place(pencil):
-    a = draw((2, *pencil.shape))
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((2, *pencil.shape)), halo=1)
     for key in keys_for(pencil):
         a[with_space(key, a.ndim)] += 1
         u[key] += 1
@@ -343,8 +340,7 @@ def test_fields_of_other_pencils_are_not_assigned(comm):
 
 def test_singletons_are_indexed(comm):
     pencil = lay(comm, "pencils")
-    a = draw((pencil.shape[0], 1, pencil.shape[2]))
-    u = spread(pencil, a, dims=(0, 2))
+    u, a = both(pencil, draw((pencil.shape[0], 1, pencil.shape[2])), dims=(0, 2))
     u[:, 0, 1] = 7
     a[:, 0, 1] = 7
     assert_holds(u, a)

@@ -298,8 +298,7 @@ def test_python_objects_are_refused(pencil):
 
 @pytest.mark.parametrize("ufunc", [np.add, np.multiply, np.minimum, np.maximum])
 def test_reduce_along_an_axis(pencil, ufunc):
-    a = draw((2, *pencil.shape), "i8")
-    u = spread(pencil, a)
+    u, a = both(pencil, draw((2, *pencil.shape), "i8"))
     assert_holds(ufunc.reduce(u), ufunc.reduce(a))
     assert_holds(ufunc.reduce(u, 1), ufunc.reduce(a, 1, keepdims=True)[:, :])
     assert_holds(ufunc.reduce(u, axis=(0, -1)), ufunc.reduce(a, axis=(0, -1), keepdims=True)[0])

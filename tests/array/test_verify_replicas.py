@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fields import draw, lay, spread
+from fields import both, draw, lay
 from mpi_helpers import all_raise
 
 import pencils
@@ -52,8 +52,7 @@ def test_ghosts_do_not_count(comm):
 @pytest.mark.parallel([2, 3, 4, 6])
 def test_replicas_along_two_dimensions(comm):
     pencil = lay(comm, "pencils")
-    z = draw((1, 1, pencil.shape[2]))
-    u = spread(pencil, z, dims=2)
+    u, _ = both(pencil, draw((1, 1, pencil.shape[2])), dims=2)
     pencils.debug.verify_replicas(u)
     u.local[0, 0, 0] += pencil.rank
     ranks = str(list(range(1, comm.size)))

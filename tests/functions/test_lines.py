@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fields import assert_holds, draw, in_memory_order, spread
+from fields import assert_holds, both, draw, in_memory_order, spread
 from mpi_helpers import all_raise, ranks_at_fault
 
 import pencils
@@ -66,8 +66,7 @@ def test_singletons_are_whole(pencil):
 
 @pytest.mark.parametrize("dtype", ["f8", "i4", "c8"])
 def test_apply_along_axis(pencil, dtype):
-    a = draw((3, *pencil.shape), dtype)
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((3, *pencil.shape), dtype), halo=1)
     for axis in whole(pencil, 1):
         flat = np.apply_along_axis(np.ptp, axis, a) if dtype != "c8" else None
         if flat is not None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from agreement import assert_agrees, identical, kept, outcome
 from checks import assert_like_numpy, assert_mistake_raises_on_all
-from fields import draw, lay, spread
+from fields import both, draw, lay, spread
 from mpi_helpers import all_raise, everywhere, named, ranks_at_fault
 
 import pencils
@@ -60,8 +60,7 @@ def test_the_whole_field(comm, pencil, dtype):
 
 @pytest.mark.parametrize("name", EXACT + ROUNDED)
 def test_axes(pencil, name):
-    a = holes((2, 3, *pencil.shape))
-    u = spread(pencil, a)
+    u, a = both(pencil, holes((2, 3, *pencil.shape)))
     function, last = getattr(np, name), a.ndim - 1
     for axis in (0, 2, -1, (0, 1), (1, last), tuple(range(2, a.ndim)), ()):
         assert_like_numpy(function, u, a, axis, rtol=1e-11)
@@ -120,8 +119,7 @@ def test_where_and_initial(pencil, name):
 
 
 def test_divisors_and_means(pencil):
-    a = holes((3, *pencil.shape))
-    u = spread(pencil, a)
+    u, a = both(pencil, holes((3, *pencil.shape)))
     for options in ({"ddof": 1}, {"correction": 1}, {"correction": 0.5}, {"ddof": 2}):
         for axis in (None, 0):
             assert_like_numpy(np.nanvar, u, a, axis, rtol=1e-12, **options)
@@ -136,8 +134,7 @@ def test_divisors_and_means(pencil):
 
 
 def test_result_types(pencil):
-    a = holes(pencil.shape, "f4")
-    u = spread(pencil, a)
+    u, a = both(pencil, holes(pencil.shape, "f4"))
     for name in ("nansum", "nanprod", "nanmean", "nanvar"):
         for dtype in ("f8", "c16")[: 1 if name == "nanvar" else 2]:
             result, expected = (getattr(np, name)(x, dtype=dtype) for x in (u, a))
@@ -158,14 +155,12 @@ def test_times(pencil):
 
 def test_replicas_count_once(comm):
     pencil = lay(comm, "pencils")
-    a = holes((2, pencil.shape[0], 1, 1))
-    u = spread(pencil, a, dims=0)
+    u, a = both(pencil, holes((2, pencil.shape[0], 1, 1)), dims=0)
     for name in EXACT + ROUNDED:
         assert_agrees(getattr(np, name)(u), getattr(np, name)(a), rtol=1e-12)
     for axis in (1, 2, (1, 3)):
         assert_like_numpy(np.nanmean, u, a, axis, rtol=1e-12)
-    weights = draw(a.shape, seed=3)
-    v = spread(pencil, weights, dims=0)
+    v, weights = both(pencil, draw(a.shape, seed=3), dims=0)
     assert_agrees(np.average(v, weights=v), np.average(weights, weights=weights), rtol=1e-12)
 
 
@@ -182,8 +177,7 @@ def test_fields_without_points(comm):
 
 @pytest.mark.parametrize("dtype", ["?", "i4", "f2", "f4", "f8", "c16"])
 def test_averages(comm, pencil, dtype):
-    a = draw((2, *pencil.shape), dtype)
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((2, *pencil.shape), dtype), halo=1)
     rtol = TOLERANCE.get(dtype, 1e-10)
     for axis in (None, 0, -1, (0, 1)):
         assert_agrees(np.average(u, axis), kept(a, axis, pencil.ndim, np.average), rtol=rtol)
@@ -210,8 +204,7 @@ def kept_pair(a, axis, ndim, weights):
 
 
 def test_weights_along_axes(pencil):
-    a = draw((2, *pencil.shape))
-    u = spread(pencil, a)
+    u, a = both(pencil, draw((2, *pencil.shape)))
     for axis in range(a.ndim):
         weights = np.arange(1.0, a.shape[axis] + 1)
         expected = kept(a, axis, pencil.ndim, np.average, weights=weights)
