@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
 from pencils.io.captured_file import CapturedFile, changing
+from pencils.io.contents import Contents
 from pencils.io.direct import checksum
 from pencils.io.file_access import open_to_write, write
 from pencils.io.file_info import (
@@ -29,7 +30,6 @@ from pencils.io.file_info import (
     DatasetInfo,
     Stored,
 )
-from pencils.io.options import Contents
 from pencils.io.slabs import chunk_box
 from pencils.io.vtkhdf import write_view
 from pencils.plans import Freeable
@@ -56,11 +56,11 @@ def lay_out(
     marks = {name: secrets.token_bytes(8) for name in names}
     with CapturedFile(path) as captured:
         with changing(captured, "w", **_aligned(contents.align)) as file:
-            facts: dict[str, Any] = {"format": FORMAT, "version": _version()}
-            facts["complete"] = np.frombuffer(marks[""], np.int64)[0]
-            facts |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
-            facts |= contents.step_and_time
-            for name, value in facts.items():
+            head: dict[str, Any] = {"format": FORMAT, "version": _version()}
+            head["complete"] = np.frombuffer(marks[""], np.int64)[0]
+            head |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
+            head |= contents.step_and_time
+            for name, value in head.items():
                 file.attrs[RESERVED + name] = value
             for name, value in contents.attrs.items():
                 store_attribute(file, name, value)
@@ -70,11 +70,8 @@ def lay_out(
             for entry in contents.entries:
                 filters = contents.compression
                 made = make_chunked(file, entry, filters) if entry.chunks else reserve(file, entry)
-                made.attrs[RESERVED + "components"] = entry.components
-                made.attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
-                made.attrs[RESERVED + "periodic"] = np.array(entry.periodic, np.int8)
-                if entry.boundary:  # netCDF has no attributes of 2-D
-                    made.attrs[RESERVED + "boundary"] = np.ravel(entry.boundary)
+                for key, value in entry.attrs.items():
+                    made.attrs[key] = value
                 if summed:
                     mark = np.frombuffer(marks[entry.name], np.uint64)[0]
                     made.attrs[RESERVED + "checksum"] = mark
@@ -224,10 +221,10 @@ def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> Dataset
     return replace(entry, offset=made.id.get_offset())
 
 
-def describe_all(file: Any, notes: Mapping[str, Mapping[str, Any]], *, has_grid: bool) -> None:
+def describe_all(file: Any, attrs: Mapping[str, Mapping[str, Any]], *, has_grid: bool) -> None:
     """Write the attributes of datasets, and the conventions to which they are."""
-    for name, attrs in notes.items():
-        for key, value in attrs.items():
+    for name, own in attrs.items():
+        for key, value in own.items():
             store_attribute(file[name], key, value)
     given = file.attrs.get("Conventions")
     if given is None and has_grid:

@@ -7,7 +7,7 @@ ranks have the same ones, so the file has each once: as an array, with a word th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import prod
@@ -75,6 +75,35 @@ class DatasetInfo:
             periodic=u.pencil.periodic,
             boundary=boundary if any(map(any, boundary)) else (),
         )
+
+    @classmethod
+    def stored(
+        cls, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], attrs: Mapping[str, Any]
+    ) -> DatasetInfo:
+        """Describe a dataset by its attributes, as `attrs` and others have made them."""
+        components, total = (attrs.get(RESERVED + key) for key in ("components", "checksum"))
+        widths = map(int, attrs.get(RESERVED + "boundary", ()))
+        return cls(
+            name,
+            shape,
+            dtype,
+            components=None if components is None else int(components),
+            singletons=tuple(map(bool, attrs.get(RESERVED + "singleton", ()))),
+            periodic=tuple(map(bool, attrs.get(RESERVED + "periodic", ()))),
+            boundary=tuple(zip(widths, widths, strict=True)),
+            kind=attrs.get(RESERVED + "value", "" if shape else _ARRAY),
+            checksum=None if total is None else int(total),
+        )
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Attributes of the dataset of a field."""
+        found: dict[str, Any] = {"components": self.components}
+        found["singleton"] = np.array(self.singletons, np.int8)
+        found["periodic"] = np.array(self.periodic, np.int8)
+        if self.boundary:  # netCDF has no attributes of 2-D
+            found["boundary"] = np.ravel(self.boundary)
+        return {RESERVED + name: value for name, value in found.items()}
 
     @property
     def points(self) -> tuple[int, ...]:

@@ -26,8 +26,8 @@ from pencils.io.commit import describe_seen
 from pencils.io.direct import checksum, checksum_box
 from pencils.io.file_access import on_root, open_regular
 from pencils.io.file_info import Access, FileInfo
-from pencils.io.options import as_path, read_names
-from pencils.io.reading import compare, default_targets, read_contents, read_targets
+from pencils.io.options import as_names, as_path
+from pencils.io.reading import as_targets, compare, default_targets, read_contents
 from pencils.io.slabs import chunk_box, count_chunks, enlarge
 from pencils.pencil import Pencil
 
@@ -184,13 +184,13 @@ def load(
     topology = topology_of(as_comm(comm, "load")) if is_given else topology_among(*known)
     private = topology.comm
     with agreed(private, "load") as agree:
-        given, wanted = as_path(path), read_names(names)
+        given, wanted = as_path(path), as_names(names)
         new_dtype = None if dtype is None else as_dtype(dtype)
         access = Access(bool(verify), bool(edited), bool(external))
         agree(path=given, names=wanted, dtype=new_dtype, **access._asdict())
         targets = None
         if template is not None or into is not None:
-            targets = read_targets(template, into, wanted, halo, private.size)
+            targets = as_targets(template, into, wanted, halo, private.size)
             if comm is not None:
                 raise ArgumentError("leave out comm: template and into have their own processes")
         agree(template=repr(targets), halo=halo if targets is None else None)

@@ -24,7 +24,7 @@ from pencils.comm.recording import timed
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.direct import add_sums, carry_sums, checksum_box, is_direct, read_points
 from pencils.io.file_info import DatasetInfo, FileInfo, damaged, decode, encode
-from pencils.io.options import read_name
+from pencils.io.options import as_name
 from pencils.io.slabs import (
     FileMoves,
     boundary_widths,
@@ -104,7 +104,7 @@ def find_target(targets: Targets, name: str) -> Target:
     return target
 
 
-def read_targets(
+def as_targets(
     template: object, into: object, names: list[str] | None, halo: HaloLike | None, size: int
 ) -> Targets:
     """Make targets of arguments of `load`, on `size` processes; raise an error for wrong ones."""
@@ -116,7 +116,7 @@ def read_targets(
     default: Targets = {None: onto(template)} if isinstance(template, Pencil) else {}
     if isinstance(template, Mapping):
         for name, thing in template.items():
-            read_name(name)
+            as_name(name)
             if isinstance(thing, Pencil):
                 named[name] = onto(thing)
             elif isinstance(thing, PencilArray):
@@ -129,7 +129,7 @@ def read_targets(
             "template must be a Pencil, or a mapping like {'u': u} of fields like those to load, "
             f"not {type(template).__name__}"
         )
-    for name, u in _read_into(into, names).items():
+    for name, u in _as_fields(into, names).items():
         named[name] = Target(u.pencil, u.halo, u, filled=True)
     targets: Targets = {name: named[name] for name in sorted(named)}
     targets |= default
@@ -143,7 +143,7 @@ def read_targets(
     return targets
 
 
-def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:
+def _as_fields(into: object, names: list[str] | None) -> dict[str, PencilArray]:
     if into is None:
         return {}
     if isinstance(into, PencilArray):
@@ -156,7 +156,7 @@ def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:
             f"into must be a PencilArray or a mapping like {{'u': u}}, not {into!r:.80}"
         )
     for name, u in into.items():
-        read_name(name)
+        as_name(name)
         if not u.local.flags.writeable:
             raise ArgumentError(f"into[{name!r}] is read-only, like the data it views; pass a copy")
     return dict(into)

@@ -28,6 +28,7 @@ from pencils.errors import ArgumentError, CheckpointError
 from pencils.io import hdf5
 from pencils.io.captured_file import changing
 from pencils.io.commit import WriterLock, clean, commit, discard, make_temporary, set_aside
+from pencils.io.contents import label_axes
 from pencils.io.create import describe_all, label, reserve, store_attribute, store_value
 from pencils.io.direct import FileBlocks
 from pencils.io.file_access import system
@@ -43,7 +44,7 @@ from pencils.io.file_info import (
 )
 from pencils.io.manifest import Extent, Listed, Record, check_manifest, repair, seal_new
 from pencils.io.objects import read_checked
-from pencils.io.options import already_there, check_notes, known_extents
+from pencils.io.options import already_there, check_described
 from pencils.io.slabs import chunk_in_order, count_chunks
 from pencils.io.vtkhdf import update_view
 from pencils.layout import Selection
@@ -92,8 +93,8 @@ class SeriesFile:
     """The file of a series, which is locked, and made if there is none. On rank 0 only.
 
     If a process was killed while it changed the file, the change is completed. `attrs` are those of
-    a new file, `notes` those of the datasets that the first snapshot will make. With mode "w", what
-    is there stays until the first snapshot or `close`.
+    a new file, `dataset_attrs` those of datasets that the first snapshot will make. With mode "w",
+    what is there stays until the first snapshot or `close`.
     """
 
     def __init__(
@@ -101,11 +102,11 @@ class SeriesFile:
         target: Path,
         mode: str,
         attrs: Mapping[str, Any],
-        notes: Mapping[str, Any],
+        dataset_attrs: Mapping[str, Any],
         *,
         edited: bool = False,
     ) -> None:
-        self._target, self._given = target, (attrs, notes)
+        self._target, self._given = target, (attrs, dataset_attrs)
         # Removes a new file that never takes the place of the old one.
         self._remove: weakref.finalize[Any, Any] | None = None
         self._lock = WriterLock()
@@ -119,7 +120,7 @@ class SeriesFile:
         self._columns: dict[str, SeriesColumn] = {}
         self._coordinates: dict[str, Array] = {}  # along axes of columns
         self._sums: dict[str, int] = {}  # checksums of all snapshots together, by field
-        self._notes: dict[str, Any] = {}
+        self._dataset_attrs: dict[str, Any] = {}
         target, path = self._target, str(self._target)
         is_new = not target.exists()
         if mode == "x" and not is_new:
@@ -144,7 +145,7 @@ class SeriesFile:
             record = check_manifest(path)
             assert record is not None
         if not self.times:
-            self._notes = dict(self._given[1])
+            self._dataset_attrs = dict(self._given[1])
         self._record: Record = record
         if is_new:
             self._take_place()
@@ -226,7 +227,7 @@ class SeriesFile:
             raise ArgumentError(
                 f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename"
             )
-        check_notes(self._notes, {*given, TIME, *coordinates})
+        check_described(self._dataset_attrs, {*given, TIME, *coordinates})
         names = [column.name for column in given.values() if column.is_field]
         times = SeriesColumn(TIME, (), np.dtype(float), attrs={_VALUE: "numpy"})
         sums = {_SUMS + name: SeriesColumn(_SUMS + name, (), np.dtype(np.uint64)) for name in names}
@@ -344,7 +345,7 @@ class SeriesFile:
                 made[name].attrs[_SUM] = np.uint64(0)
             if name != TIME and column.nbytes:
                 label(file, made[name], (TIME, *column.labels))
-        describe_all(file, self._notes, has_grid=bool(self._coordinates))
+        describe_all(file, self._dataset_attrs, has_grid=bool(self._coordinates))
 
     def _find(self, file: Any, column: SeriesColumn) -> FileBlocks:
         """Find the chunks of the last snapshot of a field."""
@@ -411,7 +412,7 @@ class SeriesFile:
         elif attrs.get(_VALUE) == COORDINATE:
             self._coordinates[name] = read_checked(dataset)
             own = {key: value for key, value in attrs.items() if not key.startswith(RESERVED)}
-            self._notes[name] = own
+            self._dataset_attrs[name] = own
 
 
 def _total(sums: Array) -> int:
@@ -422,9 +423,9 @@ def _total(sums: Array) -> int:
 def _create(path: str, attrs: Mapping[str, Any]) -> None:
     """Overwrite `path` with a series that has no snapshots."""
     with changing(path, "w") as file:
-        facts: dict[str, object] = {"format": FORMAT, "complete": 1, "series": _VERSION}
-        facts |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
-        for name, value in facts.items():
+        head: dict[str, object] = {"format": FORMAT, "complete": 1, "series": _VERSION}
+        head |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
+        for name, value in head.items():
             file.attrs[RESERVED + name] = value
         for name, value in attrs.items():
             store_attribute(file, name, value)
@@ -451,40 +452,23 @@ def _describe_field(
 ) -> tuple[SeriesColumn, dict[str, Array]]:
     """Describe the dataset of a field, and the coordinates of its own that it needs.
 
-    An axis that has all points of the grid has the coordinate of the grid; of a part of them a
-    coordinate of its own, named after the field. Where an integer selects one point of an axis,
-    its coordinate becomes an attribute.
+    Where an integer selects one point of an axis, its coordinate becomes an attribute.
     """
     lead, dropped = len(u.components), selection.dropped
     left = [dim for dim in range(u.pencil.ndim) if not dropped[lead + dim]]
-    pairs = list(zip(selection.ranges, dropped, strict=True))
-    parts = (
-        str(one.start) if drop else f"{one.start}:{one.stop}:{one.step}" for one, drop in pairs
+    entry = DatasetInfo(
+        name,
+        selection.shape,
+        taken.dtype,
+        components=1 + dropped[:lead].count(False),  # with time, for load
+        singletons=tuple(dim in taken.singletons for dim in left),
+        periodic=tuple(taken.pencil.periodic[dim] for dim in left),
     )
-    labels: list[str] = []
-    own: dict[str, Array] = {}
-    attrs: dict[str, Any] = {
-        RESERVED + "components": 1 + dropped[:lead].count(False),  # with time, for load
-        RESERVED + "singleton": np.array([dim in taken.singletons for dim in left], np.int8),
-        RESERVED + "periodic": np.array([taken.pencil.periodic[dim] for dim in left], np.int8),
-        _SELECTED: f"[{', '.join(parts)}]",
-    }
-    known = grid if grid is not None and len(grid.names) == u.pencil.ndim else None
-    extents = () if known is None else known_extents(known.pencil, u.pencil)
-    for axis, (kept, drop) in enumerate(pairs):
-        dim = axis - lead
-        if dim < 0:
-            labels += [] if drop else [f"component{axis}_{len(kept)}"]
-        elif known is None or u.shape[axis] != extents[dim]:
-            along = f"dim{dim}" if known is None else known.names[dim]
-            labels += [] if drop else [f"{along}_{len(kept)}"]
-        elif drop:
-            attrs[known.names[dim]] = known.axes[dim][kept.start]
-        elif len(kept) == len(known.axes[dim]):
-            labels.append(known.names[dim])
-        else:
-            along = f"{name.replace('/', '_')}_{known.names[dim]}"
-            labels.append(along)
-            own[along] = known.axes[dim][kept.start : kept.stop : kept.step]
-    column = SeriesColumn(name, selection.shape, taken.dtype, tuple(labels), attrs, is_field=True)
+    parts = (
+        str(one.start) if drop else f"{one.start}:{one.stop}:{one.step}"
+        for one, drop in zip(selection.ranges, dropped, strict=True)
+    )
+    labels, own, single = label_axes(name, u, selection, grid)
+    attrs = entry.attrs | {_SELECTED: f"[{', '.join(parts)}]"} | single
+    column = SeriesColumn(name, entry.shape, entry.dtype, labels, attrs, is_field=True)
     return column, own

@@ -29,11 +29,11 @@ from pencils.io.commit import (
     discard,
     make_temporary,
 )
+from pencils.io.contents import Contents
 from pencils.io.direct import FileBlocks, add_sums, carry_sums, checksum_box, write_part
 from pencils.io.file_access import from_root, system, through_root
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent, seal_new
-from pencils.io.options import Contents
 from pencils.io.slabs import FileMoves, chunk_box, find_plan
 
 if TYPE_CHECKING:
