@@ -7,9 +7,10 @@ twice; `Saving` takes all fields first, and works on their parts in a thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from pencils.io.commit import (
 )
 from pencils.io.contents import Contents
 from pencils.io.direct import FileBlocks, add_sums, carry_sums, checksum_box, write_part
-from pencils.io.file_access import from_root, system, through_root
+from pencils.io.file_access import from_root, system
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent, seal_new
 from pencils.io.slabs import FileMoves, chunk_box, find_plan
@@ -87,7 +88,7 @@ class HDF5Writer:
     def write(self, fields: Mapping[str, PencilArray], slabs: FileMoves) -> None:
         """Write the fields, and give the file its name, or remove it. *Collective*."""
         share = sum(entry.nbytes for entry in self.entries) // self._comm.size
-        sums = dict.fromkeys((entry.name for entry in self.entries), 0)
+        sums: dict[str, int] = {}
         try:
             bar = shown(f"save {self.target.name}", share, rank=self._rank, unit=BYTES)
             with bar as moved, closing(slabs):
@@ -114,45 +115,35 @@ class HDF5Writer:
 
     def end(self, sums: Mapping[str, int]) -> None:
         """Add checksums, seal the file, which is whole, and give it its name. *Collective*."""
-        sums = sums if self.summed else {}
+        sums = {one.name: sums.get(one.name, 0) for one in self.entries if self.summed}
         with agreed(self._comm, "save") as agree:
             self.file.raise_error()
             if self._rank != 0:
                 # In the memory of the same system, rank 0 will bring all of it to the disk at once.
-                if self._place is None or self.file.place() != self._place:
-                    self.file.sync()
-                self._close_whole()
+                self._close(to_disk=self._place is None or self.file.place() != self._place)
             carry_sums(agree, sums)
         totals = add_sums(self._comm, sums, agree)
         with agreed(self._comm, "save"), system("save", self.target):
             if self._rank == 0:
-                entries = self._values + [
-                    replace(entry, checksum=totals.get(entry.name, 0)) if self.summed else entry
-                    for entry in self.entries
-                ]
-                self._seal(entries)
-                commit(self.temporary, self.target, self._to_disk)
+                self._seal(totals)
+                commit(self.temporary, self.target, lambda _: self._close(to_disk=True))
 
-    def _to_disk(self, _temporary: Path) -> None:
-        self.file.sync()
-        self._close_whole()
-
-    def _close_whole(self) -> None:
+    def _close(self, *, to_disk: bool) -> None:
+        if to_disk:
+            self.file.sync()
         self.file.close()
         self.file.raise_error()
 
-    def _seal(self, entries: Sequence[DatasetInfo]) -> None:
+    def _seal(self, sums: Mapping[str, int]) -> None:
         """Add what is known at the end: checksums, the list of contents, and that it is whole."""
         from pencils.io import create
 
         path = str(self.temporary)
-        offsets = None if self._chunks else self._attribute_offsets
-        summed = [one for one in entries if not one.kind or one.checksum is not None]
-        fields = [one for one in summed if not one.kind]
-        sums = {one.name: one.checksum for one in fields if one.checksum is not None}
-        create.note_complete(path, sums, offsets)
-        whole = [(one.offset, one.nbytes) for one in summed if one.offset is not None]
-        seal_new(path, entries, [*whole, *self._chunks])
+        create.note_complete(path, sums, None if self._chunks else self._attribute_offsets)
+        fields = [replace(entry, checksum=sums.get(entry.name)) for entry in self.entries]
+        data = fields + [one for one in self._values if one.checksum is not None]
+        whole = [(one.offset, one.nbytes) for one in data if one.offset is not None]
+        seal_new(path, self._values + fields, [*whole, *self._chunks])
 
     def close(self) -> None:
         """Close the file; what was written and is not on the disk stays where it is. Local."""
@@ -213,24 +204,28 @@ class Part:
     def finish(self) -> int:
         """Write the rest; return this rank's part of the checksum. *Collective*."""
         if self._entry.chunks:
-            starts = through_root(self._tiles.topology.comm, self._sizes, self._place)
-            self._writer.file.attempt(lambda: self._write(starts))
+            comm, file = self._tiles.topology.comm, self._writer.file
+            found = comm.gather(file.attempt(self._sizes))
+            places = from_root(comm, partial(self._place, found))
+            if places is not None:
+                own: Any = (..., *self._tiles.box().slices())
+                file.attempt(lambda: self._write(places[own]))
         return self._sum % 2**64
 
     def _sizes(self) -> Ints:
         """Return the sizes and masks of the chunks of this rank."""
-        self._writer.file.raise_error()
         pairs = [(len(data), mask) for data, mask in self._packed]
         return np.array(pairs, np.int64).reshape(-1, 2).T
 
-    def _place(self, sizes: list[Ints]) -> list[Ints]:
-        """Find room for the chunks of all ranks; return where those of each begin. On rank 0."""
+    def _place(self, found: list[Ints | None] | None) -> Ints | None:
+        """Find room for the chunks of all ranks; None if one has failed. On rank 0."""
         table = np.zeros((2, *self._components, *self._tiles.shape), np.int64)
-        keys: list[Any] = [(..., *self._tiles.box(rank).slices()) for rank in range(len(sizes))]
-        for key, own in zip(keys, sizes, strict=True):
-            table[key] = own.reshape(table[key].shape)
-        places = self._writer.place_chunks(self._entry, table)
-        return [places[key] for key in keys]
+        for rank, sizes in enumerate(found or ()):
+            if sizes is None:
+                return None  # `HDF5Writer.end` raises the error
+            key: Any = (..., *self._tiles.box(rank).slices())
+            table[key] = sizes.reshape(table[key].shape)
+        return self._writer.place_chunks(self._entry, table)
 
     def _write(self, starts: Ints) -> None:
         file, run, begin = self._writer.file, bytearray(), 0  # of chunks that follow each other
