@@ -27,7 +27,7 @@ from pencils.io.direct import checksum, checksum_box
 from pencils.io.file_access import on_root, open_regular
 from pencils.io.file_info import Access, FileInfo
 from pencils.io.options import as_names, as_path
-from pencils.io.reading import as_targets, compare, default_targets, read_contents
+from pencils.io.reading import as_targets, compare, default_targets, read_contents, sum_together
 from pencils.io.slabs import chunk_box, count_chunks, enlarge
 from pencils.pencil import Pencil
 
@@ -274,7 +274,8 @@ def find_matches(
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, edited=access.edited, external=access.external)
     file = describe_seen(topology, given, lambda real: _hdf5().describe_summed(real, access))
-    compare(topology.comm, "verify", file, partial(_sum_shares, topology.comm, file))
+    sums = sum_together(topology.comm, "verify", file, partial(_sum_shares, topology.comm, file))
+    compare(topology.comm, "verify", file, sums)
     return [dataset.name for dataset in file.datasets] if file.is_covered else None
 
 

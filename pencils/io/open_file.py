@@ -21,7 +21,7 @@ from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.commit import WriterLock, describe_seen
-from pencils.io.direct import add_sums, carry_sums, checksum, longest_runs
+from pencils.io.direct import add_up, checksum, longest_runs
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.manifest import reseal
 from pencils.io.options import as_path
@@ -339,11 +339,12 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         written = [one for one in self.values() if one.written]
         old = {one.dataset.name: one.dataset.checksum for one in written}
         known = {name: total for name, total in old.items() if total is not None}
-        changes = {name: self[name].change for name in known}
-        with agreed(self.comm, "close") as agree:
+
+        def end_writing() -> dict[str, int]:
             self._shared.raise_error()
-            carry_sums(agree, changes)
-        changes = add_sums(self.comm, changes, agree)
+            return {name: self[name].change for name in known}
+
+        changes = add_up(self.comm, "close", end_writing)
         with agreed(self.comm, "close"):
             if known and self.comm.rank == 0:
                 self.info.identity.check_in_place(self.path)

@@ -22,7 +22,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.recording import timed
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.direct import add_sums, carry_sums, checksum_box, is_direct, read_points
+from pencils.io.direct import add_up, checksum_box, is_direct, read_points
 from pencils.io.file_info import DatasetInfo, FileInfo, damaged, decode, encode
 from pencils.io.options import as_name
 from pencils.io.slabs import (
@@ -243,14 +243,14 @@ def read_contents(
             values.update({name: decode(value) for name, value in file.values.items()})
             return reader.sums
 
-        agree, sums = _sum_together(comm, "load", file, read)
+        sums = sum_together(comm, "load", file, read)
         with closing(FileMoves()) as slabs:
             for one, raw in reader.rest:
                 slabs.fill(raw, partial(reader.read_bytes, one))
     if reader.rest or any(one.checksum is None for one in file.datasets):
-        agree, sums = _sum_together(comm, "load", file, lambda: reader.sums)
+        sums = sum_together(comm, "load", file, lambda: reader.sums)
     # Else all was summed up before that agreement: checksums show if the file changes later, too.
-    _check_sums(comm, "load", file, sums, agree)
+    compare(comm, "load", file, sums)
     for one, raw, u in zip(file.datasets, raws, fields, strict=True):
         if raw is not u and not np.may_share_memory(raw.local, u.padded):
             if one.boundary:
@@ -272,19 +272,12 @@ def _raw_of(one: DatasetInfo, u: PencilArray, pencil: Pencil) -> PencilArray:
     return PencilArray.allocated(pencil, one.dtype, u.components, u.singletons)
 
 
-def compare(
+def sum_together(
     comm: MPI.Intracomm, call: str, file: FileInfo, read: Callable[[], Mapping[str, int]]
-) -> None:
-    """Compare checksums that ranks `read` locally with those in the file. *Collective*."""
-    agree, sums = _sum_together(comm, call, file, read)
-    _check_sums(comm, call, file, sums, agree)
+) -> dict[str, int]:
+    """Agree that ranks have `read` locally; add their parts of known checksums. *Collective*."""
 
-
-def _sum_together(
-    comm: MPI.Intracomm, call: str, file: FileInfo, read: Callable[[], Mapping[str, int]]
-) -> tuple[agreed, dict[str, int]]:
-    """Read, and agree that this went well; return this rank's part of each known checksum."""
-    with agreed(comm, call) as agree:
+    def read_same() -> dict[str, int]:
         found: Mapping[str, int] = {}
         try:
             found = read()
@@ -292,17 +285,14 @@ def _sum_together(
             if comm.rank == 0:
                 file.identity.check_unchanged(file.path)
         known = (one.name for one in file.datasets if one.checksum is not None)
-        sums = {name: found.get(name, 0) for name in known}
-        carry_sums(agree, sums)
-    return agree, sums
+        return {name: found.get(name, 0) for name in known}
+
+    return add_up(comm, call, read_same)
 
 
-def _check_sums(
-    comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, int], agree: agreed
-) -> None:
-    """Compare checksums, of which an agreement has carried the parts if there was room."""
-    totals = add_sums(comm, sums, agree)
-    bad = [one.name for one in file.datasets if totals.get(one.name, one.checksum) != one.checksum]
+def compare(comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, int]) -> None:
+    """Raise CheckpointError unless checksums are those in the file. *Collective* if they differ."""
+    bad = [one.name for one in file.datasets if sums.get(one.name, one.checksum) != one.checksum]
     if bad:
         with agreed(comm, call):  # a replaced file can be the reason
             if comm.rank == 0:

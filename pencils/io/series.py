@@ -28,7 +28,7 @@ from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.commit import check_folder
 from pencils.io.contents import are_fields, whole_grid
-from pencils.io.direct import FileBlocks, add_sums, carry_sums, write_part
+from pencils.io.direct import FileBlocks, add_up, write_part
 from pencils.io.file_access import from_root
 from pencils.io.file_info import RESERVED, TIME, Stored, encode
 from pencils.io.options import (
@@ -359,10 +359,12 @@ def _write(
             write = partial(write_part, file, slab, place, first=step * slab.size)
             sums[name] = file.attempt(write) or 0
         file.sync()
-    with agreed(comm, "append") as agree:
+
+    def end_writing() -> dict[str, int]:
         file.raise_error()
-        carry_sums(agree, sums)
-    return add_sums(comm, sums, agree)
+        return sums
+
+    return add_up(comm, "append", end_writing)
 
 
 def _read_number(time: object) -> float:

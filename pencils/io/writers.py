@@ -31,7 +31,7 @@ from pencils.io.commit import (
     make_temporary,
 )
 from pencils.io.contents import Contents
-from pencils.io.direct import FileBlocks, add_sums, carry_sums, checksum_box, write_part
+from pencils.io.direct import FileBlocks, add_up, checksum_box, write_part
 from pencils.io.file_access import from_root, system
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent, seal_new
@@ -115,14 +115,15 @@ class HDF5Writer:
 
     def end(self, sums: Mapping[str, int]) -> None:
         """Add checksums, seal the file, which is whole, and give it its name. *Collective*."""
-        sums = {one.name: sums.get(one.name, 0) for one in self.entries if self.summed}
-        with agreed(self._comm, "save") as agree:
+
+        def end_writing() -> dict[str, int]:
             self.file.raise_error()
             if self._rank != 0:
                 # In the memory of the same system, rank 0 will bring all of it to the disk at once.
                 self._close(to_disk=self._place is None or self.file.place() != self._place)
-            carry_sums(agree, sums)
-        totals = add_sums(self._comm, sums, agree)
+            return {one.name: sums.get(one.name, 0) for one in self.entries if self.summed}
+
+        totals = add_up(self._comm, "save", end_writing)
         with agreed(self._comm, "save"), system("save", self.target):
             if self._rank == 0:
                 self._seal(totals)
