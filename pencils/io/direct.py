@@ -130,7 +130,7 @@ def read_points(
     target: Array,
     *,
     summed: bool,
-    moved: OnProgress = ignore,
+    progress: OnProgress = ignore,
 ) -> int:
     """Read a block, from index `start` on, of an array of this `shape` at `offset` of a file.
 
@@ -156,7 +156,7 @@ def read_points(
             total += sum_box(span, part.dtype, part.shape, first, steps, apart=apart)
         if not in_place:
             copy(part, np.ndarray(part.shape, part.dtype, span, strides=apart))
-        moved(part.nbytes)
+        progress(part.nbytes)
     return total % 2**64
 
 
@@ -177,7 +177,7 @@ def write_part(
     *,
     first: int = 0,
     summed: bool = True,
-    moved: OnProgress = ignore,
+    progress: OnProgress = ignore,
 ) -> int:
     """Write this rank's points of a field to the blocks of it in a file. Local.
 
@@ -197,7 +197,7 @@ def write_part(
                 total += sum_box(piece, part.dtype, part.shape, first + at, steps, apart=apart)
             for place, data in blocks.pieces(at * itemsize, piece):
                 file.write(place, data)
-            moved(part.nbytes)
+            progress(part.nbytes)
     file.raise_error()
     return total % 2**64
 

@@ -202,10 +202,10 @@ class StoredField:
             selection = self._check(u, key)
             writer = self._file.writer()
             agree(name=self.dataset.name, key=selection, pencil=u.pencil, dtype=u.dtype)
-            slabs = FileMoves()
-            slabs.prepare(agree, [(u, ())])
-        with closing(slabs):
-            slab = slabs.of(u)
+            moves = FileMoves()
+            moves.prepare(agree, [(u, ())])
+        with closing(moves):
+            slab = moves.of(u)
             self.written = True
             with agreed(self._file.comm, "write"):  # one rank may have no memory for it
                 if slab.local.size and slab.extent.layout.is_first_replica(slab.pencil.rank):

@@ -244,9 +244,9 @@ def read_contents(
             return reader.sums
 
         sums = sum_together(comm, "load", file, read)
-        with closing(FileMoves()) as slabs:
+        with closing(FileMoves()) as moves:
             for one, raw in reader.rest:
-                slabs.fill(raw, partial(reader.read_bytes, one))
+                moves.fill(raw, partial(reader.read_bytes, one))
     if reader.rest or any(one.checksum is None for one in file.datasets):
         sums = sum_together(comm, "load", file, lambda: reader.sums)
     # Else all was summed up before that agreement: checksums show if the file changes later, too.
@@ -305,14 +305,14 @@ class _Reader:
 
     def __init__(self, comm: MPI.Intracomm, file: FileInfo, stack: ExitStack) -> None:
         self._info = file
-        self._moved: OnProgress = ignore
+        self._progress: OnProgress = ignore
         self.rest: list[tuple[DatasetInfo, PencilArray]] = []  # what ranks have to exchange
         self.sums: dict[str, int] = {}
         if any(one.offset is not None for one in file.datasets):
             share = sum(one.nbytes for one in file.datasets) // comm.size
             title = f"load {Path(file.path).name}"
             bar = shown(title, share, rank=comm.rank, unit=BYTES)
-            self._moved = stack.enter_context(bar)
+            self._progress = stack.enter_context(bar)
             self._file = SharedFile(file.path)
             stack.callback(self._file.close)
 
@@ -334,7 +334,7 @@ class _Reader:
         start = (0,) * len(raw.components) + raw.extent.box.start
         place = one.offset or 0, one.shape, start
         self.sums[one.name] = read_points(
-            self._file, *place, raw.local, summed=_is_summed(one, raw), moved=self._moved
+            self._file, *place, raw.local, summed=_is_summed(one, raw), progress=self._progress
         )
         self._file.raise_error()
 

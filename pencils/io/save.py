@@ -157,7 +157,7 @@ def save(
     """
     things: Any = fields  # before it is checked
     topology = topology_among(*(things.values() if isinstance(things, Mapping) else ()))
-    comm, slabs = topology.comm, FileMoves(direct=True)
+    comm, moves = topology.comm, FileMoves(direct=True)
     grid = whole_grid(comm, "save", grid)
     with agreed(comm, "save") as agree:
         target = as_path(path)
@@ -193,13 +193,13 @@ def save(
         check_described(of_datasets, [*contents.fields, *contents.values])
         if wait and not halo:
             moving = ((contents.fields[one.name], one.chunks[one.components :]) for one in entries)
-            slabs.prepare(agree, moving)
+            moves.prepare(agree, moving)
     if halo:
         contents = contents.with_boundary()
     writer = HDF5Writer(topology, target, contents)
     if not wait:
         return Saving(comm, writer, contents.fields)
-    writer.write(contents.fields, slabs)
+    writer.write(contents.fields, moves)
     return None
 
 
@@ -241,10 +241,10 @@ class Saving(CollectiveBlock):
         self._written.set_result(None)  # as long as there is no thread
         stop = Event()
         try:
-            with closing(FileMoves(copies=True)) as slabs:
+            with closing(FileMoves(copies=True)) as moves:
                 for entry in writer.entries:
                     if entry.nbytes:
-                        self._parts[entry.name] = Part(writer, fields[entry.name], entry, slabs)
+                        self._parts[entry.name] = Part(writer, fields[entry.name], entry, moves)
             with agreed(comm, "save"):  # one rank may have no thread for it
                 writer.file.raise_error()
                 worker = ThreadPoolExecutor(1, "pencils-save")

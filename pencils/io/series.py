@@ -229,17 +229,17 @@ class TimeSeries(CollectiveBlock):
             taken = {name: _take(*pair) for name, pair in selected.items()}
             if self._file is not None:
                 self._file.compare(selected, taken, values, self._grid)
-            slabs = FileMoves()
-            slabs.prepare(agree, ((taken[name], ()) for name in sorted(taken)))
+            moves = FileMoves()
+            moves.prepare(agree, ((taken[name], ()) for name in sorted(taken)))
 
         def find_places() -> tuple[str, dict[str, FileBlocks]]:
             assert self._file is not None
-            return self._file.path, self._file.place()
+            return self._file.path, self._file.extend()
 
         self._failed = True
         path, places = from_root(self._comm, find_places)
         targets = {name: (taken[name], places[name]) for name in sorted(places)}
-        sums = _write(self._comm, path, len(self._times), targets, slabs)
+        sums = _write(self._comm, path, len(self._times), targets, moves)
         with agreed(self._comm, "append"):
             if self._file is not None:
                 self._file.commit(now, values, sums, places)
@@ -349,13 +349,13 @@ def _write(
     path: str,
     step: int,
     targets: Mapping[str, tuple[PencilArray, FileBlocks]],
-    slabs: FileMoves,
+    moves: FileMoves,
 ) -> dict[str, int]:
     """Write fields at new places; return their checksums, as part of all snapshots."""
     file, sums = SharedFile(path, write=True), dict.fromkeys(targets, 0)
-    with closing(file), closing(slabs):
+    with closing(file), closing(moves):
         for name, (u, place) in targets.items():
-            slab = slabs.of(u, check=file.raise_error)
+            slab = moves.of(u, check=file.raise_error)
             write = partial(write_part, file, slab, place, first=step * slab.size)
             sums[name] = file.attempt(write) or 0
         file.sync()

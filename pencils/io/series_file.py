@@ -42,7 +42,7 @@ from pencils.io.file_info import (
     DatasetInfo,
     Stored,
 )
-from pencils.io.manifest import Extent, Listed, Record, check_manifest, repair, seal_new
+from pencils.io.manifest import ByteRange, Listed, Record, check_manifest, repair, seal_new
 from pencils.io.objects import read_checked
 from pencils.io.options import already_there, check_described
 from pencils.io.slabs import chunk_in_order, count_chunks
@@ -260,7 +260,7 @@ class SeriesFile:
                     f"the coordinate {name!r} of the grid differs from that in the series"
                 )
 
-    def place(self) -> dict[str, FileBlocks]:
+    def extend(self) -> dict[str, FileBlocks]:
         """Extend all datasets in memory; return the places of the new snapshot of every field."""
         count = len(self.times)
         if count == 0:
@@ -306,7 +306,7 @@ class SeriesFile:
                 self._write_totals(file)
             self._end()
 
-    def _end(self, raw: Iterable[Extent] = ()) -> None:
+    def _end(self, raw: Iterable[ByteRange] = ()) -> None:
         self._record.end({entry.name: Listed.of(entry) for entry in self._entries()}, raw)
 
     def _entries(self) -> list[DatasetInfo]:
@@ -363,7 +363,7 @@ class SeriesFile:
             )
         return FileBlocks(tuple(starts), prod(chunk) * column.dtype.itemsize)
 
-    def _read(self, path: str, access: Access) -> tuple[Any, list[Extent]]:
+    def _read(self, path: str, access: Access) -> tuple[Any, list[ByteRange]]:
         """Read what the file holds; return its record, and without one where its fields are."""
         with hdf5.open_whole(path, access) as source:
             file = source.file
@@ -382,7 +382,7 @@ class SeriesFile:
                 self._read_dataset(path, name, file[name])
             if self._sums.keys() != {name for name, one in self._columns.items() if one.is_field}:
                 raise _rewritten(path)
-            extents: list[Extent] = []
+            extents: list[ByteRange] = []
             for name, column in self._columns.items():
                 _check_layout(path, file[name], column, len(self.times))
                 stored = file[name].id

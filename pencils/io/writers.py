@@ -34,7 +34,7 @@ from pencils.io.contents import Contents
 from pencils.io.direct import FileBlocks, add_up, checksum_box, write_part
 from pencils.io.file_access import from_root, system
 from pencils.io.file_info import DatasetInfo
-from pencils.io.manifest import Extent, seal_new
+from pencils.io.manifest import ByteRange, seal_new
 from pencils.io.slabs import FileMoves, chunk_box, find_plan
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ class HDF5Writer:
         self.summed, self.align = contents.summed, contents.align
         self.compression = contents.compression
         self._comm, self._rank = topology.comm, topology.rank  # it may be freed later
-        self._chunks: list[Extent] = []  # on rank 0: where chunks are
+        self._chunks: list[ByteRange] = []  # on rank 0: where chunks are
         self._attribute_offsets: Mapping[str, int] | None = None  # on rank 0: see `create.lay_out`
         found = from_root(self._comm, lambda: self._begin(path, contents))
-        self.target, self.temporary, self.entries, self._values, self._place = found
+        self.target, self.temporary, self.entries, self._values, self._cache_id = found
         if self._rank != 0:
             self.file = SharedFile(str(self.temporary), write=True)
         try:
@@ -85,16 +85,16 @@ class HDF5Writer:
                 raise
         return target, temporary, fields, values, self.file.place()
 
-    def write(self, fields: Mapping[str, PencilArray], slabs: FileMoves) -> None:
+    def write(self, fields: Mapping[str, PencilArray], moves: FileMoves) -> None:
         """Write the fields, and give the file its name, or remove it. *Collective*."""
         share = sum(entry.nbytes for entry in self.entries) // self._comm.size
         sums: dict[str, int] = {}
         try:
             bar = shown(f"save {self.target.name}", share, rank=self._rank, unit=BYTES)
-            with bar as moved, closing(slabs):
+            with bar as progress, closing(moves):
                 for entry in self.entries:
                     if entry.nbytes:
-                        part = Part(self, fields[entry.name], entry, slabs, moved)
+                        part = Part(self, fields[entry.name], entry, moves, progress)
                         self.file.attempt(part.work)
                         sums[entry.name] = part.finish()
                 self.end(sums)
@@ -120,7 +120,7 @@ class HDF5Writer:
             self.file.raise_error()
             if self._rank != 0:
                 # In the memory of the same system, rank 0 will bring all of it to the disk at once.
-                self._close(to_disk=self._place is None or self.file.place() != self._place)
+                self._close(to_disk=self._cache_id is None or self.file.place() != self._cache_id)
             return {one.name: sums.get(one.name, 0) for one in self.entries if self.summed}
 
         totals = add_up(self._comm, "save", end_writing)
@@ -168,14 +168,14 @@ class Part:
         writer: HDF5Writer,
         u: PencilArray,
         entry: DatasetInfo,
-        slabs: FileMoves,
-        moved: OnProgress = ignore,
+        moves: FileMoves,
+        progress: OnProgress = ignore,
     ) -> None:
-        self._writer, self._entry, self._moved = writer, entry, moved
+        self._writer, self._entry, self._progress = writer, entry, progress
         self._components = u.components
         extents = entry.chunks[len(u.components) :]
         # Until it is written or packed.
-        self._block: PencilArray | None = slabs.of(u, extents, writer.file.raise_error)
+        self._block: PencilArray | None = moves.of(u, extents, writer.file.raise_error)
         self._tiles = find_plan(u, extents).tiles if extents else u.pencil
         self._packed: list[tuple[bytes, int]] = []
         self._sum = 0
@@ -185,8 +185,10 @@ class Part:
         block, self._block = self._block, None
         entry, writer = self._entry, self._writer
         if block is not None and not entry.chunks:
-            blocks, moved = FileBlocks((entry.offset or 0,), entry.nbytes), self._moved
-            self._sum = write_part(writer.file, block, blocks, summed=writer.summed, moved=moved)
+            blocks, progress = FileBlocks((entry.offset or 0,), entry.nbytes), self._progress
+            self._sum = write_part(
+                writer.file, block, blocks, summed=writer.summed, progress=progress
+            )
         elif block is not None and self._tiles.box().volume:
             from pencils.io.create import Packer
 
@@ -200,14 +202,14 @@ class Part:
                     if writer.summed:
                         found = packer.unpack()[tuple(map(slice, box.shape))]
                         self._sum += checksum_box(found, box.start, entry.shape)
-                    self._moved(box.volume * entry.dtype.itemsize)
+                    self._progress(box.volume * entry.dtype.itemsize)
 
     def finish(self) -> int:
         """Write the rest; return this rank's part of the checksum. *Collective*."""
         if self._entry.chunks:
             comm, file = self._tiles.topology.comm, self._writer.file
             found = comm.gather(file.attempt(self._sizes))
-            places = from_root(comm, partial(self._place, found))
+            places = from_root(comm, partial(self._find_places, found))
             if places is not None:
                 own: Any = (..., *self._tiles.box().slices())
                 file.attempt(lambda: self._write(places[own]))
@@ -218,7 +220,7 @@ class Part:
         pairs = [(len(data), mask) for data, mask in self._packed]
         return np.array(pairs, np.int64).reshape(-1, 2).T
 
-    def _place(self, found: list[Ints | None] | None) -> Ints | None:
+    def _find_places(self, found: list[Ints | None] | None) -> Ints | None:
         """Find room for the chunks of all ranks; None if one has failed. On rank 0."""
         table = np.zeros((2, *self._components, *self._tiles.shape), np.int64)
         for rank, sizes in enumerate(found or ()):

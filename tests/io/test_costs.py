@@ -69,7 +69,7 @@ def test_save_and_load(lab, mpi_tmp_path, counted, cut, count):
 @pytest.mark.mpiexec("counts on one process")
 @pytest.mark.parametrize(
     ("options", "moved"),
-    [({}, []), ({"compression": "lzf"}, ["gather", "scatter"])],
+    [({}, []), ({"compression": "lzf"}, ["gather", FROM_ROOT])],
     ids=["slabs", "chunks"],
 )
 def test_fields_that_move(lab, mpi_tmp_path, counted, options, moved):

@@ -194,7 +194,7 @@ def dead_pid():
 
 
 def test_what_dead_saves_left_is_removed_and_nothing_else(path, pencil, lab):
-    here, away = lab.on_root(commit._place), "0" * 8
+    here, away = lab.on_root(commit._machine), "0" * 8
     dead = lab.on_root(dead_pid)
     parent = lab.on_root(os.getppid)
     long_ago = time.time() - 2 * commit._FORGOTTEN
