@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
-from pencils.io.captured_file import CapturedFile, changing
+from pencils.io.captured_file import CapturedFile, Change, changing
 from pencils.io.contents import Contents
 from pencils.io.direct import checksum
 from pencils.io.file_access import open_to_write, write
@@ -36,6 +36,8 @@ from pencils.plans import Freeable
 
 Ints = NDArray[np.int64]
 
+# Written into each file, in this order, among the attributes of pencils.
+LIBRARIES = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
 # Coordinates with these names are the axes of Cartesian grids.
 _AXES = ("x", "y", "z")
 # The name by which netCDF distinguishes a dimension from a variable.
@@ -49,22 +51,18 @@ def lay_out(
 
     Chunks get room later, by `place_chunks`. The offsets are where `note_complete` writes, or None.
     """
+    summed = contents.summed
     # Random numbers, by which their places in the file are found: h5py does not tell these, and to
     # open the file again by it at the end makes a small save take a seventh longer. By the field of
     # a checksum; the empty name is for the note that the file is complete.
-    names = ["", *(contents.fields if contents.summed else ())]
+    names = ["", *(contents.fields if summed else ())]
     marks = {name: secrets.token_bytes(8) for name in names}
     with CapturedFile(path) as captured:
         with changing(captured, "w", **_aligned(contents.align)) as file:
-            head: dict[str, Any] = {"format": FORMAT, "version": _version()}
+            head = {"format": FORMAT, "version": _version()}
             head["complete"] = np.frombuffer(marks[""], np.int64)[0]
-            head |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
-            head |= contents.step_and_time
-            for name, value in head.items():
-                file.attrs[RESERVED + name] = value
-            for name, value in contents.attrs.items():
-                store_attribute(file, name, value)
-            pairs, summed = contents.values.items(), contents.summed
+            write_head(file, head | LIBRARIES | dict(contents.step_and_time), contents.attrs)
+            pairs = contents.values.items()
             values = [store_value(file, *pair, summed=summed) for pair in pairs]
             fields = []
             for entry in contents.entries:
@@ -80,20 +78,33 @@ def lay_out(
                 label(file, file[name], scales)
             describe_all(file, contents.dataset_attrs, has_grid=contents.grid is not None)
             write_view(file, [*contents.fields])
-        changes = captured.changes()
-        places = {
-            name: [at + one.start() for at, data in changes for one in re.finditer(pattern, data)]
-            for name, pattern in ((name, re.escape(mark)) for name, mark in marks.items())
-        }
-        offsets = None
-        if all(len(found) == 1 for found in places.values()):
-            offsets = {name: found[0] for name, found in places.items()}
-        for at in (offsets or {}).values():
-            captured.poke(at, bytes(8))
+        offsets = _find_marks(captured.changes(), marks)
         if offsets is None:
             _note(captured, dict.fromkeys(marks, 0))
+        else:
+            for at in offsets.values():
+                captured.poke(at, bytes(8))
         captured.apply()
     return fields, values, offsets
+
+
+def _find_marks(changes: Iterable[Change], marks: Mapping[str, bytes]) -> dict[str, int] | None:
+    """Find where marks were written; None if one is at several places, or at none."""
+    places = {
+        name: [at + one.start() for at, data in changes for one in re.finditer(mark, data)]
+        for name, mark in ((name, re.escape(mark)) for name, mark in marks.items())
+    }
+    if any(len(found) != 1 for found in places.values()):
+        return None
+    return {name: found[0] for name, found in places.items()}
+
+
+def write_head(file: Any, head: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
+    """Write the attributes of a file: those of pencils without their prefix, and of the user."""
+    for name, value in head.items():
+        file.attrs[RESERVED + name] = value
+    for name, value in attrs.items():
+        store_attribute(file, name, value)
 
 
 @cache

@@ -29,7 +29,15 @@ from pencils.io import hdf5
 from pencils.io.captured_file import changing
 from pencils.io.commit import WriterLock, clean, commit, discard, make_temporary, set_aside
 from pencils.io.contents import label_axes
-from pencils.io.create import describe_all, label, reserve, store_attribute, store_value
+from pencils.io.create import (
+    LIBRARIES,
+    describe_all,
+    label,
+    reserve,
+    store_attribute,
+    store_value,
+    write_head,
+)
 from pencils.io.direct import FileBlocks
 from pencils.io.file_access import system
 from pencils.io.file_info import (
@@ -423,12 +431,8 @@ def _total(sums: Array) -> int:
 def _create(path: str, attrs: Mapping[str, Any]) -> None:
     """Overwrite `path` with a series that has no snapshots."""
     with changing(path, "w") as file:
-        head: dict[str, object] = {"format": FORMAT, "complete": 1, "series": _VERSION}
-        head |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
-        for name, value in head.items():
-            file.attrs[RESERVED + name] = value
-        for name, value in attrs.items():
-            store_attribute(file, name, value)
+        head = {"format": FORMAT, "complete": 1, "series": _VERSION}
+        write_head(file, head | LIBRARIES, attrs)
     seal_new(path, (), ())
 
 
