@@ -88,7 +88,7 @@ class Contents:
 def gather_contents(
     fields: Any, grid: LocalGrid | None, size: int, *, chunks: Any, **options: Any
 ) -> Contents:
-    """Check names, values and processes of what to store, on `size` processes."""
+    """Check names, values and processes, and describe the contents, on `size` processes."""
     if grid is not None:
         check_type("grid", grid, LocalGrid)
     names = as_field_names(fields)

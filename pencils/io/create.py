@@ -187,7 +187,7 @@ class Packer(Freeable):
         return data, mask
 
     def unpack(self) -> Array:
-        """Return what readers will find in the chunk that was packed last; it is overwritten."""
+        """Return the chunk that was packed last as readers get it; the next call overwrites it."""
         self._dataset.read(self._all, self._all, self._chunk, self._kind)
         return self._chunk
 

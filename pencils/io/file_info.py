@@ -121,7 +121,7 @@ class DatasetInfo:
 class Stored(NamedTuple):
     """A value as it is stored in a file."""
 
-    kind: str  # what it was: "int", "str", "numpy", "Generator", and so on
+    kind: str  # type of the value: "int", "str", "numpy", "Generator", and so on
     data: Array  # its elements; text is one element, in UTF-8
 
     def __repr__(self) -> str:
@@ -171,7 +171,7 @@ class Identity(NamedTuple):
 
 
 class FileInfo(NamedTuple):
-    """Contents of a file: its datasets, and what is small enough to be read at once."""
+    """Contents of a file: descriptions of its datasets, its values and attributes."""
 
     path: str
     identity: Identity  # before anything was read, on rank 0
@@ -241,7 +241,7 @@ def _describe(bits: np.random.BitGenerator) -> Array:
 
 
 def decode(stored: Stored) -> Any:
-    """Make the value of what is stored; an array if this version does not have its type."""
+    """Make a value of its stored form; an array if this version does not have its type."""
     kind, data = stored
     if kind in _PLAIN:
         return _PLAIN[kind](data.item())

@@ -1,4 +1,4 @@
-"""Describe HDF5 files, and read of them what is no plain bytes, by serial h5py. No communication.
+"""Describe HDF5 files, and read data that are no plain bytes, by serial h5py. No communication.
 
 CheckpointError: a file is damaged or of another format; OSError: the system cannot read it.
 """

@@ -129,7 +129,7 @@ class Record:
     manifest: Manifest
     start: int  # where the record begins and ends
     stop: int
-    head: bytes  # what refers to it: superblock and header
+    head: bytes  # superblock and header, which refer to it
     # Found by `check_manifest`: all extents outside the sum, and the digests of all pages.
     outside: list[ByteRange] = field(default_factory=list)
     pages: dict[int, int] = field(default_factory=dict)
@@ -460,7 +460,7 @@ def repair(path: str) -> None:
 
 
 def committed(path: str) -> str | CapturedFile:
-    """Return what h5py opens to read the last committed state: the path, if it is in place."""
+    """Return the source from which h5py reads the last committed state: path or patched file."""
     _, patches = _pending(path)
     return CapturedFile(path, changes=patches) if patches else path
 

@@ -335,7 +335,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         return self._shared
 
     def _correct(self) -> None:
-        """Correct the checksums of what was written. *Collective*."""
+        """Correct the checksums of the fields that were written. *Collective*."""
         written = [one for one in self.values() if one.written]
         old = {one.dataset.name: one.dataset.checksum for one in written}
         known = {name: total for name, total in old.items() if total is not None}

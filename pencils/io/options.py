@@ -55,7 +55,7 @@ def as_name(name: object) -> str:
 
 
 def as_field_names(fields: object) -> list[str]:
-    """Return the sorted names of what is to be stored; raise TypeError or ArgumentError."""
+    """Return the sorted names of fields and values; raise TypeError or ArgumentError."""
     if not isinstance(fields, Mapping):
         raise TypeError(f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}")
     if not fields:

@@ -301,12 +301,12 @@ def compare(comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, i
 
 
 class _Reader:
-    """The part of one rank: the open file, the checksums of what was read, and the rest."""
+    """Reads on one rank: the open file, checksums of own points, and fields to be exchanged."""
 
     def __init__(self, comm: MPI.Intracomm, file: FileInfo, stack: ExitStack) -> None:
         self._info = file
         self._progress: OnProgress = ignore
-        self.rest: list[tuple[DatasetInfo, PencilArray]] = []  # what ranks have to exchange
+        self.rest: list[tuple[DatasetInfo, PencilArray]] = []  # fields that ranks exchange
         self.sums: dict[str, int] = {}
         if any(one.offset is not None for one in file.datasets):
             share = sum(one.nbytes for one in file.datasets) // comm.size
@@ -317,7 +317,7 @@ class _Reader:
             stack.callback(self._file.close)
 
     def read(self, raws: Sequence[PencilArray]) -> None:
-        """Read what needs no other rank. Local, as are its errors."""
+        """Read all fields that need no exchange. Local, as are its errors."""
         boxes = []
         for one, raw in zip(self._info.datasets, raws, strict=True):
             if one.offset is None:

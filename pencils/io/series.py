@@ -380,7 +380,7 @@ def _read_number(time: object) -> float:
 
 
 def _read_samples(fields: Any, ranks: Pencil) -> tuple[_Selected, dict[str, Stored]]:
-    """Read what is to be appended: fields with selections of them, and values, sorted by name.
+    """Read the argument of `append`: fields with selections, and values, sorted by name.
 
     Raises ArgumentError, IndexError, PencilMismatchError or TypeError if names, fields, selections
     or values are not what a series takes.

@@ -57,7 +57,7 @@ from pencils.io.slabs import chunk_in_order, count_chunks
 from pencils.io.vtkhdf import update_view
 from pencils.layout import Selection
 
-# Attribute of files that are series, with the version of what only those have.
+# Attribute of files that are series, with the version of their own format.
 _SERIES, _VERSION = RESERVED + "series", 1
 # Checksums of the snapshots of fields, by name in this group.
 _SUMS = RESERVED + "checksum/"
@@ -175,7 +175,7 @@ class SeriesFile:
         self.whole = True
 
     def _take_place(self) -> None:
-        """Give a new file the name, in place of what has it."""
+        """Give a new file its name, in place of the old file."""
         if self._remove is not None and self._remove.alive:
             commit(Path(self.path), self._target, alone=True)
             self._record.path = str(self._target)
@@ -210,7 +210,7 @@ class SeriesFile:
         values: Mapping[str, Stored],
         grid: LocalGrid | None,
     ) -> None:
-        """Fix what the series holds, or raise ArgumentError if what is appended differs."""
+        """Fix the columns of the series, or raise ArgumentError if those to append differ."""
         given = {}
         for name, value in values.items():
             labels = tuple(f"dim{axis}_{n}" for axis, n in enumerate(value.data.shape))
@@ -329,7 +329,7 @@ class SeriesFile:
         return entries
 
     def _write_totals(self, file: Any) -> None:
-        """Write what is about all snapshots: checksums of fields, and how many VTK shows."""
+        """Write the totals over all snapshots: checksums of fields, and the number for VTK."""
         for name, total in self._sums.items():
             file[name].attrs.modify(_SUM, np.uint64(total))
         update_view(file, [*self._sums], len(self.times))
@@ -372,7 +372,7 @@ class SeriesFile:
         return FileBlocks(tuple(starts), prod(chunk) * column.dtype.itemsize)
 
     def _read(self, path: str, access: Access) -> tuple[Any, list[ByteRange]]:
-        """Read what the file holds; return its record, and without one where its fields are."""
+        """Read columns and coordinates; return the record, or without one the places of fields."""
         with hdf5.open_whole(path, access) as source:
             file = source.file
             version = file.attrs.get(_SERIES)

@@ -151,7 +151,7 @@ class FilePlan(Freeable):
             self.there = pencil.with_(decomp=tiles.decomp, order=order, **options)
         else:
             self.there = pencil.with_(decomp=slab_dimension(u.extent.shape), order=order)
-        # Calls do not check: the caller agrees on the memory, together with what else needs some.
+        # Calls do not check: the caller agrees on the memory, together with that for blocks.
         self.plan = Transposition.for_spec(
             *((self.there, pencil) if back else (pencil, self.there)),
             FieldSpec.of(u),

@@ -67,7 +67,7 @@ class HDF5Writer:
             raise
 
     def _begin(self, path: str, contents: Contents) -> tuple[Any, ...]:
-        """Lay out the file under its temporary name, on rank 0; return what others are to know."""
+        """Lay out the file under its temporary name, on rank 0; return its description."""
         from pencils.io import create  # without compression only this rank needs h5py
 
         with system("save", path):
@@ -136,7 +136,7 @@ class HDF5Writer:
         self.file.raise_error()
 
     def _seal(self, sums: Mapping[str, int]) -> None:
-        """Add what is known at the end: checksums, the list of contents, and that it is whole."""
+        """Write the checksums, the note that the file is complete, and the list of contents."""
         from pencils.io import create
 
         path = str(self.temporary)
@@ -147,7 +147,7 @@ class HDF5Writer:
         seal_new(path, self._values + fields, [*whole, *self._chunks])
 
     def close(self) -> None:
-        """Close the file; what was written and is not on the disk stays where it is. Local."""
+        """Close the file without bringing the rest of the data to the disk. Local."""
         self.file.close()
 
     def discard(self) -> None:
@@ -181,7 +181,7 @@ class Part:
         self._sum = 0
 
     def work(self) -> None:
-        """Compute, and write what has its place. Local: it may run in a thread."""
+        """Write plain bytes, or pack chunks. Local: it may run in a thread."""
         block, self._block = self._block, None
         entry, writer = self._entry, self._writer
         if block is not None and not entry.chunks:
