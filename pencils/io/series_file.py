@@ -128,7 +128,7 @@ class SeriesFile:
         self._columns: dict[str, SeriesColumn] = {}
         self._coordinates: dict[str, Array] = {}  # along axes of columns
         self._sums: dict[str, int] = {}  # checksums of all snapshots together, by field
-        self._dataset_attrs: dict[str, Any] = {}
+        self._dataset_attrs: dict[str, Any] = {}  # of coordinates; of a new series, of all datasets
         target, path = self._target, str(self._target)
         is_new = not target.exists()
         if mode == "x" and not is_new:
@@ -152,8 +152,6 @@ class SeriesFile:
             seal_new(path, self._entries(), raw, in_use=True)
             record = check_manifest(path)
             assert record is not None
-        if not self.times:
-            self._dataset_attrs = dict(self._given[1])
         self._record: Record = record
         if is_new:
             self._take_place()
@@ -235,7 +233,10 @@ class SeriesFile:
             raise ArgumentError(
                 f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename"
             )
-        check_described(self._dataset_attrs, {*given, TIME, *coordinates})
+        known, of_user = {*given, TIME, *coordinates}, self._given[1]
+        check_described(of_user, known)
+        kept = {name: own for name, own in self._dataset_attrs.items() if name in known}
+        self._dataset_attrs = kept | dict(of_user)
         names = [column.name for column in given.values() if column.is_field]
         times = SeriesColumn(TIME, (), np.dtype(float), attrs={_VALUE: "numpy"})
         sums = {_SUMS + name: SeriesColumn(_SUMS + name, (), np.dtype(np.uint64)) for name in names}

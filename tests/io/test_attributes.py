@@ -86,6 +86,22 @@ def test_series(lab, path, grid):
 
 
 @pytest.mark.parallel([1, 2, 3, 4, 6])
+@pytest.mark.parametrize("attrs", [ATTRS | TIME, None])
+def test_series_that_begins_again(lab, path, grid, attrs):
+    """Fields have the attributes that are given with them, coordinates those in the file, too."""
+    with pencils.TimeSeries(path, grid=grid, attrs=ATTRS | TIME) as series:
+        series.append(0, fields_on(grid))
+    with pencils.TimeSeries(path, grid=grid, attrs=attrs) as series:
+        series.truncate(-1)
+        series.append(1, fields_on(grid))
+    lab.on_root(check, path, attrs or {name: ATTRS[name] for name in "xy"})
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        series.truncate(-1)
+        series.append(2, fields_on(grid))
+    assert list(lab.on_root(found_in, path)[1]) == ["u", "p", "time"]
+
+
+@pytest.mark.parallel([1, 2, 3, 4, 6])
 def test_mistakes(lab, path, grid):
     fields = fields_on(grid)
     for wrong, error, text in [
