@@ -361,7 +361,13 @@ class CheckpointSeries(CollectiveBlock):
             _set_back(cut, None)
             return None
         with agreed(self._comm, "resume"):
-            _check_continued(cut)
+            for output in cut:
+                if getattr(output, "mode", "a") == "w":
+                    raise ArgumentError(
+                        f"{output!r} was opened with mode='w', which drops what was written "
+                        "before, but the run goes on from a checkpoint: use mode='a' for it, or "
+                        "mode='w' for both"
+                    )
         wants = [number for number in steps if wanted in (None, number)]
         read = partial(load, template=template, names=chosen, **options)
         found = self._read_newest(wants, read)
@@ -593,16 +599,6 @@ def _set_back(outputs: Iterable[Truncatable], time: float | None) -> None:
             output.set_aside()
         else:
             output.truncate(-inf if time is None else time)
-
-
-def _check_continued(outputs: Iterable[Truncatable]) -> None:
-    """Raise ArgumentError if an output was opened with mode "w", which drops earlier output."""
-    for output in outputs:
-        if getattr(output, "mode", "a") == "w":
-            raise ArgumentError(
-                f"{output!r} was opened with mode='w', which drops what was written before, but "
-                "the run goes on from a checkpoint: use mode='a' for it, or mode='w' for both"
-            )
 
 
 def _check_processes(ranks: Pencil, *given: object) -> None:
