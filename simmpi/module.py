@@ -14,19 +14,10 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NoReturn
 
-from simmpi import constants, exceptions
+from simmpi import constants, exceptions, groups, handles
 from simmpi.communicators import COMM_NULL, COMM_SELF, COMM_WORLD, Comm, Intracomm
-from simmpi.groups import GROUP_EMPTY, GROUP_NULL, Group
-from simmpi.handles import (
-    ERRHANDLER_NULL,
-    ERRORS_ABORT,
-    ERRORS_ARE_FATAL,
-    ERRORS_RETURN,
-    INFO_ENV,
-    INFO_NULL,
-    Errhandler,
-    Info,
-)
+from simmpi.groups import Group
+from simmpi.handles import Errhandler, Info
 from simmpi.messages.generalized import Grequest
 from simmpi.messages.matched import Message
 from simmpi.messages.operation import Status
@@ -224,8 +215,8 @@ _FUNCTIONS = (
 def _namespace() -> dict[str, Any]:
     """Collect all names."""
     here: dict[str, Any] = {value.__name__: value for value in (*_CLASSES, *_FUNCTIONS)}
-    here |= {name: value for name, value in vars(constants).items() if name.isupper()}
-    here |= {name: value for name, value in vars(exceptions).items() if name.isupper()}
+    for module in (constants, exceptions, groups, handles):
+        here |= {name: value for name, value in vars(module).items() if name.isupper()}
     here |= {f"COMBINER_{name}": number for number, name in enumerate(COMBINERS, 1)}
     here |= {name: value for name, value in vars(datatypes).items() if isinstance(value, Datatype)}
     here |= by_name | by_operation | {"_typedict": by_code}
@@ -234,14 +225,6 @@ def _namespace() -> dict[str, Any]:
         "WIN_NULL": WIN_NULL,
         "COMM_SELF": COMM_SELF,
         "COMM_WORLD": COMM_WORLD,
-        "GROUP_EMPTY": GROUP_EMPTY,
-        "GROUP_NULL": GROUP_NULL,
-        "ERRHANDLER_NULL": ERRHANDLER_NULL,
-        "ERRORS_ABORT": ERRORS_ABORT,
-        "ERRORS_ARE_FATAL": ERRORS_ARE_FATAL,
-        "ERRORS_RETURN": ERRORS_RETURN,
-        "INFO_ENV": INFO_ENV,
-        "INFO_NULL": INFO_NULL,
         "REQUEST_NULL": Request(),
         "MESSAGE_NULL": Message(),
         "MESSAGE_NO_PROC": Message.of(None, None),

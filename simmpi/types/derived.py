@@ -116,57 +116,53 @@ class Datatype(Described):
 
     def Create_vector(self, count: int, blocklength: int, stride: int) -> Self:
         """Blocks at equal distances, counted in extents."""
-        arguments = {"count": count, "blocklength": blocklength, "stride": stride}
-        typemap = self._vector(count, blocklength, operator.index(stride) * self.extent)
-        return self._derived(typemap, "VECTOR", datatype=self.kind, **arguments)
+        return self._vector("VECTOR", count, blocklength, stride)
 
     def Create_hvector(self, count: int, blocklength: int, stride: int) -> Self:
         """Blocks at equal distances, counted in bytes."""
-        arguments = {"count": count, "blocklength": blocklength, "stride": stride}
-        typemap = self._vector(count, blocklength, operator.index(stride))
-        return self._derived(typemap, "HVECTOR", datatype=self.kind, **arguments)
-
-    def _vector(self, count: int, blocklength: int, stride: int) -> Typemap:
-        number, length, kind = checked_count(count), checked_count(blocklength), self.typemap
-        if not length:
-            return typemaps.EMPTY
-        return kind.repeated(length, kind.extent).repeated(number, stride)
+        return self._vector("HVECTOR", count, blocklength, stride)
 
     def Create_indexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Self:
         """Blocks at displacements counted in extents."""
-        counts, displs = (
-            checked_counts(blocklengths),
-            checked_integers(displacements, len(blocklengths)),
-        )
-        starts = [displ * self.extent for displ in displs]
-        typemap = typemaps.indexed(self.typemap, counts, starts)
-        arguments = {"blocklengths": counts, "displacements": displs}
-        return self._derived(typemap, "INDEXED", datatype=self.kind, **arguments)
+        return self._indexed("INDEXED", displacements, blocklengths=checked_counts(blocklengths))
 
     def Create_hindexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Self:
         """Blocks at displacements counted in bytes."""
-        counts, displs = (
-            checked_counts(blocklengths),
-            checked_integers(displacements, len(blocklengths)),
-        )
-        typemap = typemaps.indexed(self.typemap, counts, displs)
-        arguments = {"blocklengths": counts, "displacements": displs}
-        return self._derived(typemap, "HINDEXED", datatype=self.kind, **arguments)
+        return self._indexed("HINDEXED", displacements, blocklengths=checked_counts(blocklengths))
 
     def Create_indexed_block(self, blocklength: int, displacements: Sequence[int]) -> Self:
         """Blocks of one length at displacements counted in extents."""
-        length, displs = checked_count(blocklength), checked_integers(displacements)
-        starts = [displ * self.extent for displ in displs]
-        typemap = typemaps.indexed(self.typemap, [length] * len(displs), starts)
-        arguments = {"blocklength": length, "displacements": displs}
-        return self._derived(typemap, "INDEXED_BLOCK", datatype=self.kind, **arguments)
+        length = checked_count(blocklength)
+        return self._indexed("INDEXED_BLOCK", displacements, blocklength=length)
 
     def Create_hindexed_block(self, blocklength: int, displacements: Sequence[int]) -> Self:
         """Blocks of one length at displacements counted in bytes."""
-        length, displs = checked_count(blocklength), checked_integers(displacements)
-        typemap = typemaps.indexed(self.typemap, [length] * len(displs), displs)
-        arguments = {"blocklength": length, "displacements": displs}
-        return self._derived(typemap, "HINDEXED_BLOCK", datatype=self.kind, **arguments)
+        length = checked_count(blocklength)
+        return self._indexed("HINDEXED_BLOCK", displacements, blocklength=length)
+
+    def _unit(self, combiner: str) -> int:
+        """Bytes in which a constructor counts distances."""
+        return 1 if combiner.startswith("H") else self.extent
+
+    def _vector(self, combiner: str, count: int, blocklength: int, stride: int) -> Self:
+        step = operator.index(stride) * self._unit(combiner)
+        number, length, one = checked_count(count), checked_count(blocklength), self.typemap
+        typemap = typemaps.EMPTY
+        if length:
+            typemap = one.repeated(length, one.extent).repeated(number, step)
+        arguments = {"count": count, "blocklength": blocklength, "stride": stride}
+        return self._derived(typemap, combiner, datatype=self.kind, **arguments)
+
+    def _indexed(self, combiner: str, displacements: Sequence[int], **lengths: Any) -> Self:
+        """Make blocks at displacements; `lengths` are those of all, or the one that they have."""
+        counts = lengths.get("blocklengths")
+        displs = checked_integers(displacements, None if counts is None else len(counts))
+        if counts is None:
+            counts = [lengths["blocklength"]] * len(displs)
+        starts = [displ * self._unit(combiner) for displ in displs]
+        typemap = typemaps.indexed(self.typemap, counts, starts)
+        arguments = {**lengths, "displacements": displs}
+        return self._derived(typemap, combiner, datatype=self.kind, **arguments)
 
     @classmethod
     def Create_struct(
@@ -248,14 +244,7 @@ class Datatype(Described):
         """Name the datatype."""
         self.kind.name = name
 
-    @property
-    def name(self) -> str:
-        """Name of the datatype."""
-        return self.Get_name()
-
-    @name.setter
-    def name(self, name: str) -> None:
-        self.Set_name(name)
+    name = property(Get_name, Set_name)
 
     @property
     def is_predefined(self) -> bool:

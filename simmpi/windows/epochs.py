@@ -127,7 +127,7 @@ class Window:
 
     def fail(self, text: str) -> NoReturn:
         """End the simulation with an error of usage."""
-        self.scheduler.fail(UsageError(f"{text} on {self.name}", self.scheduler.seed))
+        self.scheduler.fail_with(UsageError, f"{text} on {self.name}")
 
     # ---- accesses ----
 
@@ -282,17 +282,11 @@ class Window:
 
     # ---- start, post, complete, wait ----
 
-    def await_posts(self, call: str, me: int, targets: Sequence[int]) -> None:
-        """Wait until ranks have posted their memory for this one."""
-        self._await(call, me, targets, self.posts)
-
-    def await_ends(self, me: int, origins: Sequence[int]) -> None:
-        """Wait until ranks have completed their accesses to this one."""
-        self._await("Win.Wait", me, origins, self.ends)
-
-    def _await(
+    def await_all(
         self, call: str, me: int, others: Sequence[int], found: Counter[tuple[int, int]]
     ) -> None:
+        """Wait until each of other ranks is in `posts` for this one, or in `ends`."""
+
         def missing() -> list[int]:
             return [self.context.ranks[other] for other in others if not found[other, me]]
 

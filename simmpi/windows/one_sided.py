@@ -230,12 +230,10 @@ def _check_types(window: Window, call: str, buffer: Buffer, where: Buffer) -> No
             "equal",
         )
     if window.strict and not same_types(buffer, where):
-        window.scheduler.fail(
-            MismatchError(
-                f"{call} of {buffer.datatype.name} here and {where.datatype.name} at the target, "
-                f"on {window.name}; both must have the same types",
-                window.scheduler.seed,
-            )
+        window.scheduler.fail_with(
+            MismatchError,
+            f"{call} of {buffer.datatype.name} here and {where.datatype.name} at the target, "
+            f"on {window.name}; both must have the same types",
         )
 
 

@@ -166,7 +166,7 @@ class Synchronization:
         window.leave_fence(call, self._me)
         epochs.started = _numbers(window, group)
         if window.scheduler.choose(2):
-            window.await_posts(call, self._me, epochs.started)
+            window.await_all(call, self._me, epochs.started, window.posts)
 
     def Complete(self) -> None:
         """Complete all accesses since `Start`."""
@@ -175,7 +175,7 @@ class Synchronization:
         epochs = window.epochs[self._me]
         if epochs.started is None:
             window.refuse(call, f"rank {self._me} has not called Start")
-        window.await_posts(call, self._me, epochs.started)
+        window.await_all(call, self._me, epochs.started, window.posts)
         window.complete_all(self._me)
         for target in epochs.started:
             window.posts[target, self._me] -= 1
@@ -199,7 +199,7 @@ class Synchronization:
     def Wait(self) -> bool:
         """Wait until the ranks of `Post` have completed their accesses."""
         window, origins = self._exposure("Win.Wait")
-        window.await_ends(self._me, origins)
+        window.await_all("Win.Wait", self._me, origins, window.ends)
         self._end_exposure(window, origins)
         return True
 
