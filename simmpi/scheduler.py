@@ -132,8 +132,11 @@ class Scheduler:
                     "allow more, or look for a loop that never ends",
                 )
         fault = self._faults.pop((rank.number, number), None)
+        if fault is not None and fault.error is not None:
+            raise _copy(fault.error)
         if fault is not None:
-            self._inject(rank, fault, call)
+            rank.status, rank.waiting = KILLED, Waiting(call, lambda: "", tuple)
+            self._switch(rank)
         if progress:
             self._polls.reset()
         if self.random is not None and self._ready:
@@ -213,13 +216,6 @@ class Scheduler:
             self._main.release()
             rank.lock.acquire()
         raise Abandoned
-
-    def _inject(self, rank: Rank, fault: Fault, call: str) -> None:
-        if fault.error is not None:
-            raise _copy(fault.error)
-        rank.status = KILLED
-        rank.waiting = Waiting(call, lambda: "", tuple)
-        self._switch(rank)
 
     def _offer(self, rank: Rank, *, other: bool = False) -> None:
         """Let a ready rank run instead of this one, which stays ready."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Method = Callable[..., Any]
 Part = Callable[..., Call]
+_Read = Callable[..., list[Buffer]]
 
 
 def forms(part: Part, name: str) -> tuple[Method, Method, Method]:
@@ -92,15 +93,13 @@ def bcast(comm: Caller, context: Context, buf: Any, root: int = 0) -> Call:
     return Call("", finish, None, (root,), same, receives=[buffer])
 
 
-def _to_root(
-    comm: Caller, context: Context, send: Any, parts: Callable[[], list[Buffer]], root: int
-) -> Call:
+def _to_root(comm: Caller, context: Context, read: _Read, send: Any, recv: Any, root: int) -> Call:
     _root(context, root)
     same = (f"root={root}",)
     if comm._me != root:
         mine = as_buffer(send)
         return Call("", each.nothing, mine.pack(), (), same, [mine])
-    found: list[Buffer | None] = list(parts())
+    found: list[Buffer | None] = list(read(recv, context.size, writes=True))
     if is_in_place(send):
         found[root] = None
         nothing = np.empty(0, np.uint8)
@@ -112,18 +111,16 @@ def _to_root(
 
 def gather(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
     """Collect equal parts of all ranks on one."""
-    size = context.size
-    return _to_root(comm, context, sendbuf, lambda: as_parts(recvbuf, size, writes=True), root)
+    return _to_root(comm, context, as_parts, sendbuf, recvbuf, root)
 
 
 def gatherv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
     """Collect parts of all ranks on one."""
-    size = context.size
-    return _to_root(comm, context, sendbuf, lambda: as_vector(recvbuf, size, writes=True), root)
+    return _to_root(comm, context, as_vector, sendbuf, recvbuf, root)
 
 
 def _from_root(
-    comm: Caller, context: Context, parts: Callable[[], list[Buffer]], recv: Any, root: int
+    comm: Caller, context: Context, read: _Read, send: Any, recv: Any, root: int
 ) -> Call:
     _root(context, root)
     same = (f"root={root}",)
@@ -133,18 +130,18 @@ def _from_root(
     finish = partial(each.unpack_mine, source=root, buffer=buffer)
     if comm._me != root:
         return Call("", finish, None, (root,), same, receives=[buffer])
-    sends = parts()
+    sends = read(send, context.size)
     return Call("", finish, [part.pack() for part in sends], (root,), same, sends, [buffer])
 
 
 def scatter(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
     """Divide the buffer of one rank into equal parts for all."""
-    return _from_root(comm, context, lambda: as_parts(sendbuf, context.size), recvbuf, root)
+    return _from_root(comm, context, as_parts, sendbuf, recvbuf, root)
 
 
 def scatterv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
     """Divide the buffer of one rank into parts for all."""
-    return _from_root(comm, context, lambda: as_vector(sendbuf, context.size), recvbuf, root)
+    return _from_root(comm, context, as_vector, sendbuf, recvbuf, root)
 
 
 def allgather(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
@@ -175,7 +172,9 @@ def alltoall(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call
     return Call("", finish, mine.pack(), None, (), [mine], [whole], in_place=own)
 
 
-def _all_parts(parts: list[Buffer], sends: list[Buffer]) -> Call:
+def _to_each(context: Context, read: _Read, sendbuf: Any, recvbuf: Any) -> Call:
+    parts = read(recvbuf, context.size, writes=True)
+    sends = parts if is_in_place(sendbuf) else read(sendbuf, context.size)
     finish = partial(each.unpack_all_mine, parts=parts)
     given = [part.pack() for part in sends]
     return Call("", finish, given, None, (), sends, parts, in_place=sends is parts)
@@ -183,14 +182,12 @@ def _all_parts(parts: list[Buffer], sends: list[Buffer]) -> Call:
 
 def alltoallv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
     """Send parts to all ranks."""
-    parts = as_vector(recvbuf, context.size, writes=True)
-    return _all_parts(parts, parts if is_in_place(sendbuf) else as_vector(sendbuf, context.size))
+    return _to_each(context, as_vector, sendbuf, recvbuf)
 
 
 def alltoallw(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
     """Send parts of other types to all ranks."""
-    parts = as_wide(recvbuf, context.size, writes=True)
-    return _all_parts(parts, parts if is_in_place(sendbuf) else as_wide(sendbuf, context.size))
+    return _to_each(context, as_wide, sendbuf, recvbuf)
 
 
 def _op(op: Any) -> Op:

@@ -150,8 +150,10 @@ EMPTY = Buffer(0, 0, BYTE)
 
 def as_buffer(spec: Any, *, writes: bool = False) -> Buffer:
     """Take a buffer of one message in any form."""
-    if type(spec) is np.ndarray:
-        return _of_array(spec, 1, writes=writes)
+    if type(spec) is np.ndarray:  # the common form
+        address, nbytes, datatype, owner = _basic(spec, None, writes=writes)
+        count = inferred_count(nbytes, datatype, 1)
+        return _checked(Buffer(address, count, datatype, None, owner))
     return _simple(spec, 1, writes=writes)
 
 
@@ -251,14 +253,6 @@ def _checked_kind(datatype: Datatype) -> Kind:
     return kind
 
 
-def _of_array(array: np.ndarray[Any, Any], blocks: int, *, writes: bool) -> Buffer:
-    """Take a NumPy array: the common form."""
-    address, nbytes, datatype, owner = _basic(array, None, writes=writes)
-    return _checked(
-        Buffer(address, inferred_count(nbytes, datatype, blocks), datatype, None, owner)
-    )
-
-
 def _simple(spec: Any, blocks: int, *, writes: bool) -> Buffer:
     """Take a buffer of which the whole memory, or a number of blocks, is given."""
     source, count, displ, kind = _parts_of(spec, lists=True)
@@ -354,19 +348,14 @@ def _export(source: Any, *, writes: bool, typed: bool) -> tuple[int, memoryview,
     except ValueError as error:
         if not typed:
             raise BufferError(f"{error}; pass a datatype with the buffer") from None
-        source, exported = _without_format(source)
+        source = source.view(f"V{source.itemsize}")
+        exported = contiguous_bytes(source)
     if writes and exported.readonly:
         raise BufferError(
             "memory that is read-only was given for a buffer that receives; pass one that can be "
             "written"
         )
     return location(source, exported), exported, source
-
-
-def _without_format(source: Any) -> tuple[Any, memoryview]:
-    """Export the memory of an array of which the format cannot be described."""
-    raw = source.view(f"V{source.itemsize}")
-    return raw, contiguous_bytes(raw)
 
 
 def as_datatype(kind: Any) -> Datatype:
