@@ -89,7 +89,7 @@ def bcast(comm: Caller, context: Context, buf: Any, root: int = 0) -> Call:
     same = (f"root={root}", f"{buffer.nbytes} bytes")
     if comm._me == root:
         return Call("", each.nothing, buffer.pack(), (), same, [buffer])
-    finish = partial(each.unpack_from, source=root, buffer=buffer)
+    finish = partial(each.unpack, parts={root: buffer})
     return Call("", finish, None, (root,), same, receives=[buffer])
 
 
@@ -102,11 +102,11 @@ def _to_root(comm: Caller, context: Context, read: _Read, send: Any, recv: Any, 
     found: list[Buffer | None] = list(read(recv, context.size, writes=True))
     if is_in_place(send):
         found[root] = None
-        nothing = np.empty(0, np.uint8)
-        finish = partial(each.unpack_each, parts=found)
-        return Call("", finish, nothing, None, same, receives=found)
+    finish = partial(each.unpack, parts=dict(enumerate(found)))
+    if is_in_place(send):
+        return Call("", finish, np.empty(0, np.uint8), None, same, receives=found)
     mine = as_buffer(send)
-    return Call("", partial(each.unpack_each, parts=found), mine.pack(), None, same, [mine], found)
+    return Call("", finish, mine.pack(), None, same, [mine], found)
 
 
 def gather(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
@@ -127,7 +127,7 @@ def _from_root(
     buffer = None
     if not (comm._me == root and is_in_place(recv)):
         buffer = as_buffer(recv, writes=True)
-    finish = partial(each.unpack_mine, source=root, buffer=buffer)
+    finish = partial(each.unpack_mine, parts={root: buffer})
     if comm._me != root:
         return Call("", finish, None, (root,), same, receives=[buffer])
     sends = read(send, context.size)
@@ -158,7 +158,7 @@ def allgatherv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Ca
     parts = as_vector(recvbuf, context.size, writes=True)
     own = is_in_place(sendbuf)
     mine = parts[comm._me] if own else as_buffer(sendbuf)
-    finish = partial(each.unpack_each, parts=parts)
+    finish = partial(each.unpack, parts=dict(enumerate(parts)))
     return Call("", finish, mine.pack(), None, (), [mine], parts, in_place=own)
 
 
@@ -175,7 +175,7 @@ def alltoall(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call
 def _to_each(context: Context, read: _Read, sendbuf: Any, recvbuf: Any) -> Call:
     parts = read(recvbuf, context.size, writes=True)
     sends = parts if is_in_place(sendbuf) else read(sendbuf, context.size)
-    finish = partial(each.unpack_all_mine, parts=parts)
+    finish = partial(each.unpack_mine, parts=dict(enumerate(parts)))
     given = [part.pack() for part in sends]
     return Call("", finish, given, None, (), sends, parts, in_place=sends is parts)
 

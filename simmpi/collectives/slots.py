@@ -7,7 +7,7 @@ the same call with the same root and the same types, else the simulation ends wi
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -192,33 +192,22 @@ def nothing(slot: Slot, number: int) -> None:
     """Finish a collective without results."""
 
 
-def unpack_from(slot: Slot, number: int, *, source: int, buffer: Buffer | None) -> None:
-    """Write what one rank has contributed."""
-    if buffer is not None:
-        put(slot, buffer, slot.given[source], source, number)
-
-
-def unpack_each(slot: Slot, number: int, *, parts: Sequence[Buffer | None]) -> None:
-    """Write what each rank has contributed to its own part."""
-    for source, part in enumerate(parts):
+def unpack(slot: Slot, number: int, *, parts: Mapping[int, Buffer | None]) -> None:
+    """Write what ranks have contributed, each to its part."""
+    for source, part in parts.items():
         if part is not None:
             put(slot, part, slot.given[source], source, number)
 
 
-def unpack_mine(slot: Slot, number: int, *, source: int, buffer: Buffer | None) -> None:
-    """Write the part that one rank has contributed for this one."""
-    if buffer is not None:
-        put(slot, buffer, slot.given[source][number], source, number, number)
-
-
-def unpack_all_mine(slot: Slot, number: int, *, parts: Sequence[Buffer]) -> None:
-    """Write the parts that all ranks have contributed for this one."""
-    for source, part in enumerate(parts):
-        put(slot, part, slot.given[source][number], source, number, number)
+def unpack_mine(slot: Slot, number: int, *, parts: Mapping[int, Buffer | None]) -> None:
+    """Write what ranks have contributed for this one, each to its part."""
+    for source, part in parts.items():
+        if part is not None:
+            put(slot, part, slot.given[source][number], source, number, number)
 
 
 def unpack_column(slot: Slot, number: int, *, whole: Buffer) -> None:
-    """Write parts of equal size, as `unpack_all_mine` does, in one copy."""
+    """Write parts of equal size, as `unpack_mine` does, in one copy."""
     table = slot.once(lambda: _table(slot))
     if table is None or table.shape[0] * table.shape[2] != whole.nbytes:
         _fail_sizes(slot, number)
@@ -234,7 +223,7 @@ def _table(slot: Slot) -> Any:
 
 
 def unpack_row(slot: Slot, number: int, *, whole: Buffer) -> None:
-    """Write contributions of equal size, as `unpack_each` does, in one copy."""
+    """Write contributions of equal size, as `unpack` does, in one copy."""
     row = slot.once(lambda: _row(slot))
     if row is None or len(row) != whole.nbytes:
         _fail_sizes(slot, number)
