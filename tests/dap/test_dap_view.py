@@ -286,9 +286,8 @@ def test_what_does_not_fit_raises_on_all_ranks(comm):
     ):
         raise_together(comm, kind, call=lambda h=how: view.to_pencil(**{"pencil": pencil, **h}))
     cells = view_of(comm, random_dist(rng, (6,), comm.size, "u"), numbered((6,)))
-    raise_together(
-        comm, dap.UnsupportedError, "got 5", "U2", call=lambda: cells.to_pencil(Pencil(5, comm))
-    )
+    call = partial(cells.to_pencil, Pencil(5, comm))
+    raise_together(comm, dap.UnsupportedError, "got 5", "U2", call=call)
     deep = dap.GlobalDist((*cells.dist.dims, *view.dist.dims))
     if comm.size == 1:
         deep_view = dap.DistributedView(comm, deep, maps_of(deep, 0), np.zeros(deep.global_shape))
@@ -298,10 +297,8 @@ def test_what_does_not_fit_raises_on_all_ranks(comm):
 
 
 def test_what_is_wrong_on_one_rank_raises_on_all(comm):
-    view = view_of(
-        comm, random_dist(np.random.default_rng(2), (6, 5), comm.size, "c"), numbered((6, 5))
-    )
-    pencil = Pencil((6, 5), comm)
+    dist = random_dist(np.random.default_rng(2), (6, 5), comm.size, "c")
+    view, pencil = view_of(comm, dist, numbered((6, 5))), Pencil((6, 5), comm)
     across, alone = pencil.with_(decomp=1), Pencil((6, 5), MPI.COMM_SELF)
     short = replace(view, buffer=view.buffer.astype("f4"))
     for rank in ranks_at_fault(comm):
@@ -334,10 +331,8 @@ def test_what_is_wrong_on_one_rank_raises_on_all(comm):
 
 
 def test_many_redistributions_leave_nothing_behind(comm):
-    view = view_of(
-        comm, random_dist(np.random.default_rng(2), (6,), comm.size, "c"), numbered((6,))
-    )
-    pencil = Pencil((6,), comm)
+    dist = random_dist(np.random.default_rng(2), (6,), comm.size, "c")
+    view, pencil = view_of(comm, dist, numbered((6,))), Pencil((6,), comm)
     view.to_pencil(pencil)
     before = pencil.topology.communicators
     for _ in range(20):
