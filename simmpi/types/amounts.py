@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from simmpi.types.datatypes import Datatype
+from simmpi.types.kinds import checked_integers
 
 
 def offset_of(displ: int, nbytes: int, datatype: Datatype) -> int:
@@ -65,7 +66,7 @@ def counts_by_rank(counts: Any, size: int, nbytes: int, datatype: Datatype) -> l
         return [number // size + (number % size > i) for i in range(size)]
     if is_integral(counts):
         return [operator.index(counts)] * size
-    return integers(counts, size)
+    return checked_integers(counts, size)
 
 
 def is_integral(value: Any) -> bool:
@@ -73,11 +74,3 @@ def is_integral(value: Any) -> bool:
     if not hasattr(value, "__index__"):
         return False
     return not hasattr(value, "__len__") or (isinstance(value, np.ndarray) and value.ndim == 0)
-
-
-def integers(values: Any, size: int) -> list[int]:
-    """Check the number of integers."""
-    found = [operator.index(value) for value in values]
-    if len(found) != size:
-        raise ValueError(f"{len(found)} integers were given for {size} ranks; pass one for each")
-    return found

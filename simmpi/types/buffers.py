@@ -12,10 +12,10 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from simmpi.exceptions import ERR_COUNT, ERR_TRUNCATE, ERR_TYPE, MPIError
-from simmpi.types.amounts import counts_by_rank, inferred_count, integers, is_integral, offset_of
+from simmpi.exceptions import ERR_TRUNCATE, ERR_TYPE, MPIError
+from simmpi.types.amounts import counts_by_rank, inferred_count, is_integral, offset_of
 from simmpi.types.datatypes import BYTE, Datatype, by_code
-from simmpi.types.kinds import Kind
+from simmpi.types.kinds import Kind, checked_count, checked_integers
 from simmpi.types.memory import Bytes, contiguous_bytes, location, view
 from simmpi.types.typemaps import Signature, Typemap
 
@@ -185,8 +185,8 @@ def as_vector(spec: Any, size: int, *, writes: bool = False) -> list[Buffer]:
     elif is_integral(displs):
         places = [operator.index(displs) * i for i in range(size)]
     else:
-        places = integers(displs, size)
-    _check_count(min(number, default=0))
+        places = checked_integers(displs, size)
+    checked_count(min(number, default=0))
     nothing = Buffer(address, 0, datatype, None, owner)
     shared = _checked_kind(datatype) if any(number) else None
     extent = datatype.extent if shared else 0
@@ -217,14 +217,14 @@ def as_wide(spec: Sequence[Any], size: int, *, writes: bool = False) -> list[Buf
     if counts is None and displs is None:
         number, places = [1] * size, [0] * size
     else:
-        number, places = integers(counts, size), integers(displs, size)
+        number, places = checked_integers(counts, size), checked_integers(displs, size)
     if len(types) != size:
         raise ValueError(f"{len(types)} datatypes were given for {size} ranks; pass one for each")
     kinds = [local(kind) for kind in types]
     for kind in kinds:
         if not isinstance(kind, Datatype):
             raise TypeError(f"{kind!r} was given; an MPI datatype is needed")
-    _check_count(min(number, default=0))
+    checked_count(min(number, default=0))
     nothing = Buffer(address, 0, BYTE, None, owner)
     return [
         Buffer(address + place, count, kind, _checked_kind(kind), owner) if count else nothing
@@ -234,15 +234,9 @@ def as_wide(spec: Sequence[Any], size: int, *, writes: bool = False) -> list[Buf
 
 def _checked(buffer: Buffer) -> Buffer:
     """Check what an MPI library checks at the call."""
-    _check_count(buffer.count)
-    if buffer.count:
+    if checked_count(buffer.count):
         buffer.kind = _checked_kind(buffer.datatype)
     return buffer
-
-
-def _check_count(count: int) -> None:
-    if count < 0:
-        raise MPIError(ERR_COUNT, f"the count {count} was given; it is 0 or more")
 
 
 def _checked_kind(datatype: Datatype) -> Kind:

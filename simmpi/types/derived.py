@@ -13,7 +13,6 @@ from simmpi.exceptions import ERR_ARG, ERR_TYPE, MPIError
 from simmpi.process import PerProcess
 from simmpi.types import typemaps
 from simmpi.types.kinds import (
-    Described,
     Kind,
     checked_count,
     checked_counts,
@@ -21,7 +20,7 @@ from simmpi.types.kinds import (
     checked_integers,
 )
 from simmpi.types.memory import buffer
-from simmpi.types.typemaps import Typemap
+from simmpi.types.typemaps import Ints, Signature, Typemap
 
 COMBINERS: Final = [
     "NAMED",
@@ -51,7 +50,7 @@ by_name: dict[str, Datatype] = {}
 by_code: dict[str, Datatype] = {}
 
 
-class Datatype(Described):
+class Datatype:
     """A handle of a datatype.
 
     Parameters
@@ -60,10 +59,10 @@ class Datatype(Described):
         Another handle of the same datatype; without it the handle is null.
     """
 
-    __slots__ = ()
+    __slots__ = ("_kind",)
 
     def __init__(self, datatype: Datatype | None = None) -> None:
-        self._kind = None if datatype is None else datatype._kind
+        self._kind: Kind | None = None if datatype is None else datatype._kind
 
     @classmethod
     def of(cls, kind: Kind) -> Self:
@@ -97,6 +96,94 @@ class Datatype(Described):
         """Free the datatype, unless it is null or predefined."""
         if self._kind is not None and not self._kind.is_predefined:
             self.Free()
+
+    # Size and bounds
+
+    @property
+    def kind(self) -> Kind:
+        """What the handles of the datatype share; null handles have nothing."""
+        if self._kind is None:
+            raise MPIError(ERR_TYPE, "the null datatype was given; pass another one")
+        return self._kind
+
+    @property
+    def typemap(self) -> Typemap:
+        """Where the bytes of an element are."""
+        return self.kind.typemap
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the datatype can be used for communication."""
+        return self.kind.is_committed
+
+    @property
+    def runs(self) -> tuple[Ints, Ints]:
+        """Offsets and lengths of runs of bytes in the order of the typemap."""
+        return self.typemap.runs
+
+    @property
+    def signature(self) -> Signature:
+        """Codes of the basic types in order, equal ones in sequence counted."""
+        return self.typemap.signature
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Datatype):
+            return NotImplemented
+        return self._kind is other._kind
+
+    def __hash__(self) -> int:
+        return hash(self._kind)
+
+    def __bool__(self) -> bool:
+        return self._kind is not None
+
+    def Get_size(self) -> int:
+        """Bytes of data in an element."""
+        return self.typemap.size
+
+    def Get_extent(self) -> tuple[int, int]:
+        """Lower bound and extent."""
+        return self.typemap.lb, self.typemap.extent
+
+    def Get_true_extent(self) -> tuple[int, int]:
+        """Lower bound and extent of the bytes of data."""
+        low, high = self.typemap.bounds
+        return low, high - low
+
+    @property
+    def size(self) -> int:
+        """Bytes of data in an element."""
+        return self.typemap.size
+
+    @property
+    def extent(self) -> int:
+        """Distance between elements that follow each other."""
+        return self.typemap.extent
+
+    @property
+    def lb(self) -> int:
+        """Lower bound."""
+        return self.typemap.lb
+
+    @property
+    def ub(self) -> int:
+        """Upper bound."""
+        return self.typemap.ub
+
+    @property
+    def true_extent(self) -> int:
+        """Extent of the bytes of data."""
+        return self.Get_true_extent()[1]
+
+    @property
+    def true_lb(self) -> int:
+        """Offset of the lowest byte of data."""
+        return self.typemap.bounds[0]
+
+    @property
+    def true_ub(self) -> int:
+        """Offset after the highest byte of data."""
+        return self.typemap.bounds[1]
 
     # Constructors
 
