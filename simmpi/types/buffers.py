@@ -13,7 +13,6 @@ from typing import Any, Final, final
 import numpy as np
 
 from simmpi.exceptions import ERR_TRUNCATE, ERR_TYPE, MPIError
-from simmpi.types.amounts import counts_by_rank, inferred_count, is_integral, offset_of
 from simmpi.types.datatypes import BYTE, Datatype, by_code
 from simmpi.types.kinds import Kind, checked_count, checked_integers
 from simmpi.types.memory import Bytes, contiguous_bytes, location, view
@@ -152,7 +151,7 @@ def as_buffer(spec: Any, *, writes: bool = False) -> Buffer:
     """Take a buffer of one message in any form."""
     if type(spec) is np.ndarray:  # the common form
         address, nbytes, datatype, owner = _basic(spec, None, writes=writes)
-        count = inferred_count(nbytes, datatype, 1)
+        count = _inferred_count(nbytes, datatype, 1)
         return _checked(Buffer(address, count, datatype, None, owner))
     return _simple(spec, 1, writes=writes)
 
@@ -179,10 +178,10 @@ def as_vector(spec: Any, size: int, *, writes: bool = False) -> list[Buffer]:
     """Take a buffer of messages of different lengths, one for each of `size` ranks."""
     source, counts, displs, kind = _parts_of(spec, lists=False)
     address, nbytes, datatype, owner = _basic(source, kind, writes=writes)
-    number = counts_by_rank(counts, size, nbytes, datatype)
+    number = _counts_by_rank(counts, size, nbytes, datatype)
     if displs is None:
         places = list(accumulate(number, initial=0))[:-1]
-    elif is_integral(displs):
+    elif _is_integral(displs):
         places = [operator.index(displs) * i for i in range(size)]
     else:
         places = checked_integers(displs, size)
@@ -252,10 +251,10 @@ def _simple(spec: Any, blocks: int, *, writes: bool) -> Buffer:
     source, count, displ, kind = _parts_of(spec, lists=True)
     address, nbytes, datatype, owner = _basic(source, kind, writes=writes)
     if displ is not None:
-        offset = offset_of(operator.index(displ), nbytes, datatype)
+        offset = _offset_of(operator.index(displ), nbytes, datatype)
         address, nbytes = address + offset, nbytes - offset
     if count is None:
-        number = inferred_count(nbytes, datatype, blocks)
+        number = _inferred_count(nbytes, datatype, blocks)
     else:
         number = operator.index(count)
         if number < 0:
@@ -373,3 +372,71 @@ def _automatic(code: str) -> Datatype:
             "machine: convert them first"
         )
     return as_datatype(code[1:] if code[0] in "@<>" else code)
+
+
+# ---- counts and displacements, given or computed from the length of the memory ----
+
+
+def _offset_of(displ: int, nbytes: int, datatype: Datatype) -> int:
+    """Bytes before a displacement, which lies within the memory."""
+    if displ < 0:
+        raise ValueError(f"the displacement {displ} was given; it is 0 or more")
+    if displ == 0:
+        return 0
+    extent = _positive_extent(datatype)
+    if displ * extent > nbytes:
+        raise ValueError(
+            f"the displacement {displ} was given; the memory has {nbytes // extent} elements of "
+            "the datatype"
+        )
+    return displ * extent
+
+
+def _positive_extent(datatype: Datatype) -> int:
+    """Extent by which displacements and counts are computed."""
+    if not datatype:
+        raise ValueError(
+            "the null datatype was given; no count or displacement follows from it: pass another"
+        )
+    if datatype.extent <= 0:
+        raise ValueError(
+            f"a datatype of extent {datatype.extent} was given; no count or displacement follows "
+            "from it: pass the count, and no displacement"
+        )
+    return datatype.extent
+
+
+def _inferred_count(nbytes: int, datatype: Datatype, blocks: int) -> int:
+    """Count the elements in each of some blocks of memory."""
+    if nbytes <= 0:
+        return 0
+    extent = _positive_extent(datatype)
+    number, rest = divmod(nbytes, extent)
+    if rest:
+        raise ValueError(
+            f"a buffer of {nbytes} bytes was given without a count; it is no multiple of the "
+            f"extent of the datatype, {extent} bytes: pass the count"
+        )
+    if blocks > 1 and number % blocks:
+        raise ValueError(
+            f"a buffer of {number} elements was given for {blocks} ranks; it is no multiple of "
+            "them: pass the count"
+        )
+    return number // max(blocks, 1)
+
+
+def _counts_by_rank(counts: Any, size: int, nbytes: int, datatype: Datatype) -> list[int]:
+    """Numbers of elements for each rank."""
+    if counts is None:
+        number = _inferred_count(nbytes, datatype, 1)
+        return [number // size + (number % size > i) for i in range(size)]
+    if _is_integral(counts):
+        return [operator.index(counts)] * size
+    return checked_integers(counts, size)
+
+
+def _is_integral(value: Any) -> bool:
+    """Whether a value is one integer, and no array of them."""
+    if not hasattr(value, "__index__"):
+        return False
+    return not hasattr(value, "__len__") or (isinstance(value, np.ndarray) and value.ndim == 0)
