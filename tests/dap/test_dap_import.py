@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import pytest
 from dap_cases import block, even, lent
-from distributed_cases import random_grid
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
@@ -21,6 +20,7 @@ from mpi_helpers import (
     numbered,
     one_is_wrong,
     raise_together,
+    random_grid,
     random_pencil,
     ranks_at_fault,
     same,
