@@ -224,14 +224,6 @@ class Window:
             self.refuse(call, f"rank {me} has accesses since its last Fence; call Fence before")
         epochs.fenced = False
 
-    def check_fence(self, me: int, assertion: int) -> None:
-        """Raise if a fence is not possible."""
-        epochs = self.epochs[me]
-        if epochs.passive or epochs.started is not None or epochs.posted is not None:
-            self.refuse("Win.Fence", f"rank {me} is in another epoch; end it before")
-        if assertion & MODE_NOPRECEDE and epochs.pending and self.strict:
-            self.fail(f"Win.Fence(MODE_NOPRECEDE) of rank {me}, after accesses")
-
     def finish_fence(self, slot: Slot, number: int, *, assertion: int) -> None:
         """Complete the accesses of all ranks, once."""
         if not assertion & MODE_NOPRECEDE:

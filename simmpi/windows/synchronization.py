@@ -31,7 +31,11 @@ class Synchronization:
     def Fence(self, assertion: int = 0) -> None:
         """End the epochs of all ranks, and begin the next ones."""
         window = self._enter("Win.Fence")
-        window.check_fence(self._me, assertion)
+        epochs = window.epochs[self._me]
+        if epochs.passive or epochs.started is not None or epochs.posted is not None:
+            window.refuse("Win.Fence", f"rank {self._me} is in another epoch; end it before")
+        if assertion & MODE_NOPRECEDE and epochs.pending and window.strict:
+            window.fail(f"Win.Fence(MODE_NOPRECEDE) of rank {self._me}, after accesses")
         modes = {"NOPRECEDE": MODE_NOPRECEDE, "NOSUCCEED": MODE_NOSUCCEED}
         same = tuple(name for name, mode in modes.items() if assertion & mode)
         finish = partial(window.finish_fence, assertion=assertion)
