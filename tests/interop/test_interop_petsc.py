@@ -14,11 +14,10 @@ from mpi4py import MPI
 from mpi_helpers import (
     everywhere,
     holds,
-    named,
     numbered,
+    one_is_wrong,
     raise_together,
     random_grid,
-    ranks_at_fault,
     same,
 )
 
@@ -248,10 +247,8 @@ def test_parts_of_the_world(comm):
 
 def check_bad(comm, kind, call, good, *bad, text=""):
     """Check that a bad argument on one rank raises on all, and names the rank."""
-    for rank in ranks_at_fault(comm):
-        for value in bad:
-            mine = value if comm.rank == rank else good
-            raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: call(mine))
+    for value in bad:
+        one_is_wrong(comm, kind, text, call=call, bad=value, good=good)
 
 
 def test_a_mistake_on_one_rank_raises_everywhere(comm):
