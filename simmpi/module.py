@@ -311,13 +311,6 @@ class Absent:
         return False  # as null handles
 
 
-def _add_absent_methods(classes: dict[str, type]) -> None:
-    """Give classes what they lack."""
-    for name, methods in _METHODS.items():
-        for method in methods.split():
-            setattr(classes[name], method, AbsentMethod(f"MPI.{name}.{method}"))
-
-
 def _absent_names(real: ModuleType, names: dict[str, Any]) -> dict[str, Absent]:
     """Stand-ins for what a module like ``mpi4py.MPI`` has besides some names, but for numbers."""
     return {
@@ -328,7 +321,9 @@ def _absent_names(real: ModuleType, names: dict[str, Any]) -> dict[str, Absent]:
 
 
 NAMES = _namespace()
-_add_absent_methods(NAMES)
+for _class, _methods in _METHODS.items():
+    for _method in _methods.split():
+        setattr(NAMES[_class], _method, AbsentMethod(f"MPI.{_class}.{_method}"))
 MODULE = ModuleType("mpi4py.MPI", "A simulated MPI, with the names of mpi4py.")
 vars(MODULE).update(NAMES)
 
@@ -342,7 +337,9 @@ def names_replaced() -> Iterator[None]:
         return
     names = NAMES | _absent_names(real, NAMES)
     before = {name: vars(real)[name] for name in names if name in vars(real)}
-    _translate(before)
+    for name, value in before.items():  # a program may have taken these constants before
+        if name in by_name or name in by_operation or name in {"IN_PLACE", "BOTTOM"}:
+            buffers.foreign[id(value)] = NAMES[name]
     vars(real).update(names)
     try:
         yield
@@ -352,10 +349,3 @@ def names_replaced() -> Iterator[None]:
                 setattr(real, name, before[name])
             else:
                 delattr(real, name)
-
-
-def _translate(real: dict[str, Any]) -> None:
-    """Have constants that a program has taken before stand for those here."""
-    for name, value in real.items():
-        if name in by_name or name in by_operation or name in {"IN_PLACE", "BOTTOM"}:
-            buffers.foreign[id(value)] = NAMES[name]

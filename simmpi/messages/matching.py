@@ -57,7 +57,7 @@ class Sending(Operation):
         )
         if not self.matched:
             box = mailbox_of(context, dest)
-            if mode == READY and not box.is_posted(self):
+            if mode == READY and box.receive_for(self) is None:
                 world.scheduler.fail_with(
                     UsageError,
                     f"{call} to rank {dest} with tag {tag}: a ready send needs a receive that "
@@ -253,7 +253,7 @@ class Mailbox:
 
     def deliver(self, message: Sending) -> None:
         """Match a message with the receive that was posted first, or keep it."""
-        receive = self._receive_for(message)
+        receive = self.receive_for(message)
         if receive is None:
             self._arrived.setdefault((message.source, message.tag), deque()).append(message)
             if self.probing:
@@ -285,11 +285,8 @@ class Mailbox:
         found = sorted(first.values(), key=lambda message: message.order)
         return found[self._scheduler.choose(len(found))] if found else None
 
-    def is_posted(self, message: Sending) -> bool:
-        """Whether a receive waits for such a message."""
-        return self._receive_for(message) is not None
-
-    def _receive_for(self, message: Sending) -> Receiving | None:
+    def receive_for(self, message: Sending) -> Receiving | None:
+        """Find the receive that waits for such a message: the one that was posted first."""
         source, tag = message.source, message.tag
         keys = (source, tag), (source, ANY_TAG), (ANY_SOURCE, tag), (ANY_SOURCE, ANY_TAG)
         queues = [self._posted[key] for key in keys if key in self._posted]
