@@ -343,17 +343,22 @@ def spy_on(exchange):
     return method.comm
 
 
+def random_grid(rng, size, ndim):
+    """Draw the numbers of processes along every dimension."""
+    grid = [1] * ndim
+    for prime in (2, 3, 5):
+        while size % prime == 0:
+            size //= prime
+            grid[rng.integers(ndim)] *= prime
+    grid[0] *= size
+    return grid
+
+
 def random_pencil(rng, comm, shape):
     """Return a pencil with a random decomposition, process grid, memory order and splits."""
     ndim = len(shape)
     decomp = rng.permutation(ndim)[: rng.integers(1, ndim + 1)].tolist()
-    grid = [1] * len(decomp)
-    left = comm.size
-    for prime in (2, 3, 5):
-        while left % prime == 0:
-            left //= prime
-            grid[rng.integers(len(grid))] *= prime
-    grid[0] *= left
+    grid = random_grid(rng, comm.size, len(decomp))
     parts = dict(zip(decomp, grid, strict=True))
     splits = [random_split(rng, points, parts.get(dim, 1)) for dim, points in enumerate(shape)]
     return pencils.Pencil(

@@ -295,10 +295,8 @@ def test_what_does_not_fit_raises_on_all_ranks(comm):
 
 
 def test_what_is_wrong_on_one_rank_raises_on_all(comm):
-    view = view_of(
-        comm, random_dist(np.random.default_rng(2), (6, 5), comm.size, "c"), numbered((6, 5))
-    )
-    pencil = Pencil((6, 5), comm)
+    dist = random_dist(np.random.default_rng(2), (6, 5), comm.size, "c")
+    view, pencil = view_of(comm, dist, numbered((6, 5))), Pencil((6, 5), comm)
     across, alone = pencil.with_(decomp=1), Pencil((6, 5), MPI.COMM_SELF)
     short = replace(view, buffer=view.buffer.astype("f4"))
     for rank in ranks_at_fault(comm):
@@ -331,10 +329,8 @@ def test_what_is_wrong_on_one_rank_raises_on_all(comm):
 
 
 def test_many_redistributions_leave_nothing_behind(comm):
-    view = view_of(
-        comm, random_dist(np.random.default_rng(2), (6,), comm.size, "c"), numbered((6,))
-    )
-    pencil = Pencil((6,), comm)
+    dist = random_dist(np.random.default_rng(2), (6,), comm.size, "c")
+    view, pencil = view_of(comm, dist, numbered((6,))), Pencil((6,), comm)
     view.to_pencil(pencil)
     before = pencil.topology.communicators
     for _ in range(20):

@@ -18,7 +18,6 @@ from mpi_helpers import (
     exported_array,
     holds,
     numbered,
-    on_nodes,
     same,
     spread,
 )
@@ -34,11 +33,6 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 versions = pytest.mark.parametrize("version", dap.VERSIONS)
 ends = pytest.mark.parametrize("periodic", [False, True])
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def slabs(comm, *, periodic=False):

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import all_raise, everywhere, numbered, one_is_wrong, spread
+from mpi_helpers import all_raise, everywhere, numbered, spread
 
 import pencils
 from pencils import GlobalIndexer, Pencil, PencilArray
@@ -34,16 +34,6 @@ def test_what_is_found_may_overlap_another_component(comm):
     with pencils.indexer.PointIndexer(u.pencil, [[1, 0]], check=False) as plan:
         plan.take(u, memory[1:])
     assert everywhere(comm, memory.tolist() == [[0, 1], [1, 0], [3, 2]])
-
-
-def test_counts_whose_sum_overflows_are_refused(comm):
-    indexer = GlobalIndexer([4 * part for part in range(comm.size + 1)], [0], comm)
-    good = (np.ones(4, int), np.ones(4))
-    bad = [2**62] * 4, np.zeros(0)
-    one_is_wrong(
-        comm, ArgumentError, "counts with a sum above", call=indexer.Take_v, bad=bad, good=good
-    )
-    indexer.free()
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("u1", 1), ("u8", 7), ("?", 1), ("i2", -3)])

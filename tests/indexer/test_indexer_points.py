@@ -1,7 +1,5 @@
 """Points of fields on all ranks, against NumPy's indexing of the global array."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -186,11 +184,17 @@ BAD_PUTS = [
     + [(*case, lambda u: u.put_points((0, 0, 0), numbered(SHAPE)[0, 0, 0])) for case in BAD_PUTS],
     ids=range(len(BAD) + len(BAD_PUTS)),
 )
-def test_mistakes_of_one_rank_raise_everywhere(comm, field, case):
+@pytest.mark.parametrize("shared", [False, True])
+def test_mistakes_of_one_rank_raise_everywhere(comm, case, shared):
     call, kind, text, good = case
-    one_is_wrong(
-        comm, kind, text, call=lambda f: f(field), bad=call, good=good, after=partial(good, field)
-    )
+    field = pencils.empty(Pencil(SHAPE, comm), shared=shared)
+    field.local[...] = numbered(SHAPE)[field.local_slices]
+
+    def works():
+        good(field)
+        assert everywhere(comm, field.take_points((4, 3, 5)) == numbered(SHAPE)[-1, -1, -1])
+
+    one_is_wrong(comm, kind, text, call=lambda f: f(field), bad=call, good=good, after=works)
     assert everywhere(comm, holds(field, numbered(SHAPE)))
 
 

@@ -11,7 +11,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import all_raise, everywhere, holds, named, numbered, ranks_at_fault, same
+from mpi_helpers import (
+    all_raise,
+    everywhere,
+    holds,
+    numbered,
+    one_is_wrong,
+    random_grid,
+    same,
+)
 
 import pencils
 from pencils import Pencil, PencilArray, gather, transpose
@@ -147,20 +155,11 @@ def vector(dmda, ranges, data):
     return vec
 
 
-def process_grid(rng, ranks, ndim):
-    grid = [1] * ndim
-    for prime in (2, 3):
-        while ranks % prime == 0:
-            ranks //= prime
-            grid[rng.integers(ndim)] *= prime
-    return grid
-
-
 def random_dmda(comm, seed):
     """Draw any DMDA: all blocks are at least as long as ghosts reach."""
     rng = np.random.default_rng(seed)
     ndim = 1 + seed % 3
-    grid = process_grid(rng, comm.size, ndim)
+    grid = random_grid(rng, comm.size, ndim)
     width = int(rng.integers(0, 3))
     counts = [rng.integers(max(1, width), width + 4, parts).tolist() for parts in grid]
     boundary = rng.choice([NONE, GHOSTED, PERIODIC], ndim).tolist()
@@ -248,10 +247,8 @@ def test_parts_of_the_world(comm):
 
 def check_bad(comm, kind, call, good, *bad, text=""):
     """Check that a bad argument on one rank raises on all, and names the rank."""
-    for rank in ranks_at_fault(comm):
-        for value in bad:
-            mine = value if comm.rank == rank else good
-            all_raise(comm, kind, (named(comm, rank), text), call, mine)
+    for value in bad:
+        one_is_wrong(comm, kind, text, call=call, bad=value, good=good)
 
 
 def test_a_mistake_on_one_rank_raises_everywhere(comm):
@@ -319,7 +316,7 @@ def random_fitting(comm, seed):
     """Draw a pencil with the order of PETSc, in memory and of ranks, and no empty block."""
     rng = np.random.default_rng(100 + seed)
     ndim = 1 + seed % 3
-    grid = process_grid(rng, comm.size, ndim)
+    grid = random_grid(rng, comm.size, ndim)
     counts = [rng.integers(1, 5, parts) for parts in grid]
     slowest_first = tuple(reversed(range(ndim)))
     return Pencil(
