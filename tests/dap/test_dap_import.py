@@ -380,7 +380,7 @@ def test_whatever_a_foreign_buffer_does_is_told_to_all(comm):
 
     good = lent(np.ones(3))
     for call in (partial(dap.import_array, comm=comm), partial(dap.validate_on, comm)):
-        one_is_wrong(comm, OSError, call=call, bad=Odd(good), good=good)
+        one_is_wrong(comm, OSError, "odd", call=call, bad=Odd(good), good=good)
     memory = (Packed * 3)()
     with pytest.warns(dap.DAPWarning, match="NumPy has no type for the elements.*unknown-type"):
         u = dap.import_array({**good, "buffer": memory}, MPI.COMM_SELF)
