@@ -20,10 +20,8 @@ import sys
 from functools import partial
 from importlib import import_module
 from statistics import median
-from time import perf_counter
 
 import numpy as np
-from mpi4py import MPI
 
 import pencils
 from pencils.fft import PencilFFT
@@ -34,12 +32,9 @@ except ImportError:
     PFFT = None
 
 results = import_module("results")
-COMM = MPI.COMM_WORLD
-
-
-def print_on_root(*values):
-    if COMM.rank == 0:
-        print(*values, flush=True)
+timing = import_module("timing")
+COMM = timing.COMM
+print_on_root = timing.print_on_root
 
 
 def there_and_back(forward, backward, u, u_hat):
@@ -66,25 +61,13 @@ def theirs(n, decomp, dtype):
     return partial(there_and_back, fft.forward, fft.backward, u, u_hat), u
 
 
-def slowest(call):
-    COMM.Barrier()
-    start = perf_counter()
-    call()
-    return COMM.allreduce(perf_counter() - start, op=MPI.MAX)
-
-
 def compare(n, decomp, dtype, repeat):
     made = {"pencils, SciPy": ours(n, decomp, dtype, "scipy")}
     if PFFT is not None:
         made["pencils, FFTW"] = ours(n, decomp, dtype, "fftw")
         made["mpi4py-fft, FFTW"] = theirs(n, decomp, dtype)
     before = {name: field.copy() for name, (_, field) in made.items()}
-    samples: dict[str, list[float]] = {name: [] for name in made}
-    for sample in range(repeat + 1):
-        for name, (call, _) in made.items():
-            seconds = slowest(call)
-            if sample:
-                samples[name].append(seconds)
+    samples = timing.in_turn({name: call for name, (call, _) in made.items()}, repeat)
     for name, (_, field) in made.items():
         assert np.allclose(field, before[name], atol=1e-9)
     layout = "slabs" if len(decomp) == 1 else "pencils"

@@ -10,6 +10,7 @@ message, with overlap 1.0 times.
 
 import argparse
 from functools import partial
+from importlib import import_module
 from time import perf_counter, sleep
 
 import numpy as np
@@ -18,13 +19,10 @@ from mpi4py import MPI
 from pencils import graph
 from pencils.comm.topology import time_in_turn
 
-COMM = MPI.COMM_WORLD
+timing = import_module("timing")
+COMM = timing.COMM
+print_on_root = timing.print_on_root
 NEXT, LAST = (COMM.rank + 1) % COMM.size, (COMM.rank - 1) % COMM.size
-
-
-def print_on_root(*values):
-    if COMM.rank == 0:
-        print(*values, flush=True)
 
 
 def prepare(outputs, **inputs):

@@ -29,14 +29,11 @@ except ImportError:
     PETSc = None
 
 results = import_module("results")
-COMM = MPI.COMM_WORLD
+timing = import_module("timing")
+COMM = timing.COMM
+print_on_root = timing.print_on_root
 # What the library chooses by itself, in which memory.
 AUTOMATIC = {"shared arrays, auto": True, "private arrays, auto": False}
-
-
-def print_on_root(*values):
-    if COMM.rank == 0:
-        print(*values, flush=True)
 
 
 class ByHand:

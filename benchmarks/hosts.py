@@ -18,6 +18,7 @@ import selectors
 import socket
 import struct
 from functools import partial
+from importlib import import_module
 from itertools import product
 from statistics import median
 from time import perf_counter, process_time
@@ -27,15 +28,12 @@ from mpi4py import MPI
 
 import pencils
 
-COMM = MPI.COMM_WORLD
+timing = import_module("timing")
+COMM = timing.COMM
+print_on_root, slowest = timing.print_on_root, timing.slowest
 ITEM = 8  # bytes of a point
 GOAL, OVER_SOCKETS = 1.1, 1.05
 SIOCGIFADDR = 0x8915  # of Linux: the address of an interface
-
-
-def print_on_root(*values):
-    if COMM.rank == 0:
-        print(*values, flush=True)
 
 
 def bytes_between_hosts(moved):
@@ -73,13 +71,6 @@ def halo(nbytes):
         return points * sum((rank + step) % COMM.size == peer for step in (-1, 1))
 
     return pencils.HaloExchange(u, check=False), (u,), moved
-
-
-def slowest(call):
-    COMM.Barrier()
-    start = perf_counter()
-    call()
-    return COMM.allreduce(perf_counter() - start, op=MPI.MAX)
 
 
 class Sockets:

@@ -13,6 +13,7 @@ comparable between machines.
 import argparse
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 from mpi4py import MPI
@@ -28,14 +29,11 @@ try:
 except ImportError:
     PETSc = None
 
-COMM = MPI.COMM_WORLD
+timing = import_module("timing")
+COMM = timing.COMM
+print_on_root = timing.print_on_root
 # Measured time of a planned call of PETSc, as a multiple of the floor.
 PETSC_PLANNED = 1.3
-
-
-def print_on_root(*values):
-    if COMM.rank == 0:
-        print(*values, flush=True)
 
 
 class Plain:

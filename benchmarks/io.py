@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import os
 import tempfile
-import time
 from importlib import import_module
 from pathlib import Path
 from statistics import median
@@ -26,7 +25,8 @@ from pencils.comm import file as comm_file
 from pencils.io import commit
 
 results = import_module("results")
-COMM = MPI.COMM_WORLD
+timing = import_module("timing")
+COMM = timing.COMM
 
 
 def sync(path, wanted):
@@ -126,14 +126,6 @@ def cases(u, folder, durable):
     yield "numpy.fromfile per rank", lambda: read_file_per_rank(pencil, parts)
 
 
-def sample(run):
-    time.sleep(0.1)  # the system may still write the previous file
-    COMM.Barrier()
-    start = MPI.Wtime()
-    run()
-    return COMM.allreduce(MPI.Wtime() - start, op=MPI.MAX)
-
-
 def report(u, times):
     nbytes = u.size * u.dtype.itemsize
     print(f"decomposed {u.pencil.decomp}, process grid {u.pencil.grid}")
@@ -167,13 +159,9 @@ def main():
         for decomp in [(0,), (1,), (2,), (0, 1), (1, 2)]:
             pencil = pencils.Pencil((options.n,) * 3, decomp=decomp)
             u = pencils.random.uniform(pencil, rng=1)
-            runs = list(cases(u, folder, not options.cached))
-            times: dict[str, list[float]] = {name: [] for name, _ in runs}
-            for turn in range(options.repeat + 1):
-                for name, run in runs:
-                    elapsed = sample(run)
-                    if turn:
-                        times[name].append(elapsed)
+            runs = dict(cases(u, folder, not options.cached))
+            # The system may still write the previous file.
+            times = timing.in_turn(runs, options.repeat, pause=0.1)
             if COMM.rank == 0:
                 report(u, times)
         COMM.Barrier()

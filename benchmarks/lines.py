@@ -15,7 +15,6 @@ import gc
 from functools import partial
 from importlib import import_module
 from statistics import median
-from time import perf_counter
 
 import numpy as np
 from mpi4py import MPI
@@ -30,7 +29,9 @@ except ImportError:
     DistArray = None
 
 results = import_module("results")
-COMM = MPI.COMM_WORLD
+timing = import_module("timing")
+COMM = timing.COMM
+print_on_root, slowest = timing.print_on_root, timing.slowest
 FLOOR = "floor"
 
 # Blocks decay away from the cuts with the first matrix, and hardly with the second one.
@@ -40,11 +41,6 @@ DECAYING = (-1.0, 3.0, -1.0)
 def poisson(n):
     scale = 4 * np.sin(np.pi / (2 * n + 2)) ** 2
     return -1 / scale, 2 / scale, -1 / scale
-
-
-def print_on_root(*values):
-    if COMM.rank == 0:
-        print(*values, flush=True)
 
 
 class Table:
@@ -118,14 +114,6 @@ def compared(samples, others, *, best):
         return min(samples) / sum(map(min, others))
     sums = [sum(each) for each in zip(*others, strict=True)]
     return median(one / other for one, other in zip(samples, sums, strict=True))
-
-
-def slowest(call):
-    """Return the seconds that the slowest rank takes for a call. *Collective*."""
-    COMM.Barrier()
-    start = perf_counter()
-    call()
-    return COMM.allreduce(perf_counter() - start, op=MPI.MAX)
 
 
 def field(pencil, *, shared=False):

@@ -18,6 +18,7 @@ import argparse
 import os
 from functools import partial
 from heapq import heapify, heappop, heappush
+from importlib import import_module
 from statistics import median
 from time import perf_counter
 
@@ -29,20 +30,10 @@ from pencils import graph
 from pencils.comm.topology import topology_of
 from pencils.graph.program import programs
 
-COMM = MPI.COMM_WORLD
+timing = import_module("timing")
+COMM = timing.COMM
+print_on_root, slowest = timing.print_on_root, timing.slowest
 ITEM = 8  # bytes of a point
-
-
-def print_on_root(*values):
-    if COMM.rank == 0:
-        print(*values, flush=True)
-
-
-def slowest(call):
-    COMM.Barrier()
-    start = perf_counter()
-    call()
-    return COMM.allreduce(perf_counter() - start, op=MPI.MAX)
 
 
 def in_turn(calls, repeat):

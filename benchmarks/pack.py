@@ -10,14 +10,15 @@ between machines.
 import argparse
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from statistics import median
 
 import numpy as np
-from mpi4py import MPI
 
 from pencils.comm import pack
 
-COMM = MPI.COMM_WORLD
+timing = import_module("timing")
+COMM = timing.COMM
 ORDERS = [(0, 2, 1), (2, 1, 0), (2, 0, 1), (1, 2, 0), (1, 0, 2)]
 
 
@@ -47,13 +48,6 @@ def order_cases(nbytes):
             yield f"{'x'.join(map(str, shape))} to {order}", target, source.transpose(order)
 
 
-def sample(run):
-    COMM.Barrier()
-    start = MPI.Wtime()
-    run()
-    return COMM.allreduce(MPI.Wtime() - start, op=MPI.MAX)
-
-
 def measure(target, source, repeat):
     """Return the median times of the limit and of each implementation, in seconds."""
     here, there = touched(target.size), touched(target.size)
@@ -64,12 +58,7 @@ def measure(target, source, repeat):
     for name in pack.available():
         with pack.using(name):
             runs[name] = pack.prepare_copies([(target, source)])
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(repeat + 1):
-        for name, run in runs.items():
-            elapsed = sample(run)
-            if turn > 0:
-                times[name].append(elapsed)
+    times = timing.in_turn(runs, repeat)
     return {name: median(samples) for name, samples in times.items()}
 
 

@@ -20,15 +20,13 @@ from mpi4py import MPI
 
 from pencils.comm import pack
 
-COMM = MPI.COMM_WORLD
+timing = import_module("timing")
+COMM = timing.COMM
+print_on_root = timing.print_on_root
 FOLDER = Path(__file__).parent / "plain_lines"
-timing = import_module("plain_lines.line")
+line_timing = import_module("plain_lines.line")
 results = import_module("results")
-
-
-def print_on_root(*values):
-    if COMM.rank == 0:
-        print(*values, flush=True)
+timing = import_module("timing")
 
 
 def find_lines(only, *, quick):
@@ -52,19 +50,19 @@ def main():
     lines = list(find_lines(options.only, quick=options.quick))
     library = MPI.Get_library_version().split(",")[0].splitlines()[0]
     print_on_root(f"float64 on {COMM.size} ranks, {library}, kernels {pack.available()[0]}")
-    print_on_root(timing.heading())
+    print_on_root(line_timing.heading())
     for line in lines:
         if options.list:
             print_on_root(line.name)
             continue
         calls = line.make(COMM)
         seconds, least = (0.1, 3) if options.quick else (options.seconds, 7)
-        times = timing.measure(COMM, calls, seconds, least)
+        times = line_timing.measure(COMM, calls, seconds, least)
         if calls.free is not None:
             calls.free()
         del calls
         gc.collect()  # fields of one line must not take the memory of the next
-        print_on_root(timing.row(line, times))
+        print_on_root(line_timing.row(line, times))
         if times.ratio is not None:
             results.keep(line.name, line.peer, times.ratio)
 

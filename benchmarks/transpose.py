@@ -25,18 +25,15 @@ except ImportError:
     DistArray = None
 
 results = import_module("results")
-COMM = MPI.COMM_WORLD
+timing = import_module("timing")
+COMM = timing.COMM
+print_on_root = timing.print_on_root
 
 # Decomposed dimensions before and after, on a line of ranks and on a 2-D grid.
 LINE = {"long runs": ((0,), (1,)), "short runs": ((1,), (2,))}
 GRID = {"long runs": ((0, 2), (1, 2)), "short runs": ((0, 1), (0, 2))}
 METHODS = ("messages", "alltoallw")
 CASES = [("shared", True), *((method, False) for method in ("shared", *METHODS))]
-
-
-def print_on_root(*values):
-    if COMM.rank == 0:
-        print(*values, flush=True)
 
 
 def fields(pencil):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import add
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def verify_replicas(u: PencilArray) -> None:
     group.Bcast(first.reshape(-1).view(np.uint8), 0)
     with agreed(topology.comm, "verify_replicas"):
         strayed = [] if _same_bits(first, mine) else [u.pencil.rank]
-    everyone = combine(topology.comm, strayed, _joined)
+    everyone = combine(topology.comm, strayed, add)
     ranks = sorted(everyone)
     if ranks:
         raise ReplicaError(
@@ -92,7 +93,3 @@ def _same_bits(one: Array, other: Array) -> bool:
     if one.dtype.fields:  # and records may have gaps
         return all(_same_bits(one[name].copy(), other[name].copy()) for name in one.dtype.fields)
     return one.tobytes() == other.tobytes()
-
-
-def _joined(one: list[int], other: list[int]) -> list[int]:
-    return one + other

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,15 +19,25 @@ from pencils.layout.whole import is_whole, whole_layout
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
-# Values of one kind that are kept.
+# Values that are kept of one kind.
 _MOST_KEPT = 64
 
 
-class Kept(dict[Any, Any]):
-    """Values that later calls find again; ``print`` shows how many there are of each kind.
+class Bounded(dict[Any, Any]):
+    """Values that later calls find again; one too many, and all before it are dropped."""
 
-    Keys are tuples that begin with the name of the kind, usually a verb. Of each kind there are at
-    most 64: all of them are dropped for one more.
+    def add(self, key: object, value: object) -> None:
+        """Keep a value, or another one for a key that is there."""
+        if len(self) >= _MOST_KEPT and key not in self:
+            self.clear()
+        self[key] = value
+
+
+class Kept(dict[str, Bounded]):
+    """Values that later calls find again, by kind, usually a verb, and key.
+
+    Of each kind there are at most 64: all of them are dropped for one more. ``print`` shows how
+    many there are.
 
     Examples
     --------
@@ -38,17 +47,12 @@ class Kept(dict[Any, Any]):
     kept for later calls: 1 section
     """
 
-    def add(self, key: tuple[Any, ...], value: object) -> None:
-        """Keep a value, or another one for a key that is there."""
-        if key not in self:
-            alike = [each for each in self if each[0] == key[0]]
-            for each in alike if len(alike) >= _MOST_KEPT else ():
-                del self[each]
-        self[key] = value
+    def __missing__(self, kind: str) -> Bounded:
+        found = self[kind] = Bounded()
+        return found
 
     def __str__(self) -> str:
-        counts = Counter(str(key[0]) for key in self)
-        texts = [f"{count} {kind}" for kind, count in sorted(counts.items())]
+        texts = [f"{len(values)} {kind}" for kind, values in sorted(self.items()) if values]
         return f"kept for later calls: {', '.join(texts) or 'nothing'}"
 
 
@@ -285,7 +289,7 @@ class Pencil:
                 )
         whole = self._whole or self._layout
         make = partial(self._layout.section, ranges)
-        return self._kept_sibling(("section", ranges), make, whole)
+        return self._kept_sibling("section", ranges, make, whole)
 
     def along(self, dims: frozenset[int], other: Pencil) -> Pencil | None:
         """Return the pencil that is `other` along `dims`, and this one along the rest; local.
@@ -306,7 +310,7 @@ class Pencil:
         if whole is None or not dims:
             return self
         make = partial(self._layout.along, dims, whole)
-        return self._kept_sibling(("uncut", dims), make, whole)
+        return self._kept_sibling("uncut", dims, make, whole)
 
     def whole(self, axis: int) -> Pencil:
         """Return the pencil on which lines along an axis are whole: on one process each.
@@ -347,16 +351,16 @@ class Pencil:
         layout = self._layout
         if is_whole(layout, dim):
             return self
-        return self._kept_sibling(("whole lines", dim), partial(whole_layout, layout, dim))
+        return self._kept_sibling("whole lines", dim, partial(whole_layout, layout, dim))
 
     def _kept_sibling(
-        self, key: tuple[Any, ...], make: Callable[[], Layout], whole: Layout | None = None
+        self, kind: str, key: object, make: Callable[[], Layout], whole: Layout | None = None
     ) -> Pencil:
         """Return the pencil that is kept for a key, or make it."""
-        found: Pencil | None = self.kept.get(key)
+        found: Pencil | None = self.kept[kind].get(key)
         if found is None:
             found = self.sibling(make(), whole)
-            self.kept.add(key, found)
+            self.kept[kind].add(key, found)
         return found
 
     def sibling(self, layout: Layout, whole: Layout | None = None) -> Pencil:
@@ -510,11 +514,10 @@ class Pencil:
 
     def extent(self, singletons: frozenset[int]) -> Extent:
         """Return layout and own block of fields with the given singleton dimensions."""
-        key = "extent", singletons
-        found: Extent | None = self.kept.get(key)
+        found: Extent | None = self.kept["extent"].get(singletons)
         if found is None:
             found = self._layout.with_singletons(singletons).extent(self.rank)
-            self.kept.add(key, found)
+            self.kept["extent"].add(singletons, found)
         return found
 
     def same_blocks(self, other: Pencil) -> bool:
@@ -581,10 +584,3 @@ def _check_placement(placement: str) -> str:
     if placement not in ["rank", "node"]:  # a list also accepts values that cannot be hashed
         raise ArgumentError(f"placement must be 'rank' or 'node', not {placement!r}")
     return placement
-
-
-def keep_in(kept: dict[Any, Any], key: object, value: object) -> None:
-    """Keep a value in a dictionary; if there are too many, drop all before it."""
-    if len(kept) >= _MOST_KEPT:
-        kept.clear()
-    kept[key] = value

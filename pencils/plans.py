@@ -1,7 +1,8 @@
 """The base of reusable plans, and of verbs that keep them.
 
-`Plan` is the base of plans that users make; `KeptVerb` that of functions that find their plans by
-themselves, and `KeptCall` what these keep for calls in a loop.
+`Plan` is the base of plans that users make. Functions that find their plans by themselves are
+`KeptVerb`, if a plan is made by all ranks together, with a `KeptCall` for calls in a loop, or
+`LocalVerb`, if each rank makes it alone.
 
 A call of a plan goes through the same steps everywhere::
 
@@ -15,8 +16,9 @@ A subclass provides `_describe` and `_release`, and passes `Plan._prepare` a fun
 its arguments and prepares the call.
 
 These are kept: plans of verbs, for each communicator (`kept_plans`), equal on all ranks, because
-they change after agreements only; `KeptCall`, with the pencil (`Pencil.kept`), where ranks may
-differ; prepared calls of a plan, by the arrays (`Plan._remembered`) or by their addresses.
+they change after agreements only; `KeptCall` and plans of a `LocalVerb`, with the pencil
+(`Pencil.kept`), where ranks may differ; prepared calls of a plan, by the arrays
+(`Plan._remembered`) or by their addresses.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ from pencils.comm.memory import Array
 from pencils.comm.mpi import Uncopied
 from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers
-from pencils.comm.topology import Attribute, Topology
+from pencils.comm.topology import Topology, attribute
 from pencils.errors import ArgumentError
-from pencils.pencil import Pencil
+from pencils.pencil import Bounded, Pencil
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -46,6 +48,8 @@ F = TypeVar("F")  # the type of a plan
 
 # Calls that a plan remembers as prepared.
 MOST_REMEMBERED = 16
+# Agreements on a call, each but the last followed by some setup.
+_MOST_ROUNDS = 3
 # Plans that are kept for each communicator; the least recently used one is freed first.
 MOST_PLANS = 32
 
@@ -81,6 +85,7 @@ def prepare_together(
     agree: Agreement,
     bind: Callable[[Agreement], P | None],
     set_up: Callable[[], object] = no_op,
+    settled: Callable[[], bool] | None = None,
 ) -> P:
     """Agree on a call and prepare it, so that it either runs on all ranks or raises on all.
 
@@ -94,14 +99,20 @@ def prepare_together(
         make.
     set_up : callable
         Makes that, after which the ranks agree again. *Collective*.
+    settled : callable, optional
+        Tells, by what all ranks have agreed on, whether the call can run, the same on all ranks.
+        Default: unless `bind` has returned None, or set the flag for setup, on any rank.
     """
-    for _ in range(2):
+    for _ in range(_MOST_ROUNDS):
+        prepared = None  # the memory of the last attempt
         with agree:
             prepared = bind(agree)
-            agree.defer(up=prepared is None)
-        if prepared is not None and not agree.deferred:
+            if prepared is None:
+                agree.defer(up=True)
+        if (settled() if settled else not agree.deferred) and prepared is not None:
             return prepared
         set_up()
+        agree.defer(up=False)
     raise AssertionError("a call could not be prepared with what was made for it")
 
 
@@ -249,6 +260,12 @@ class Plan(Freeable, Generic[T]):
 
         return prepare_together(self._agreement(call), checked, set_up)
 
+    def _check_together(self, call: str) -> None:
+        """Agree that all ranks call a method of this plan, which is open. *Collective*."""
+        with agreed(self._topology.comm, f"{type(self).__name__}.{call}") as agree:
+            agree(plan=self._text)
+            self._check_open()
+
     def _check_open(self) -> None:
         """Raise if the plan or its communicator was freed."""
         if self._freed or self._topology.freed:
@@ -265,9 +282,9 @@ class Plan(Freeable, Generic[T]):
 
 # Of each communicator: plans that verbs keep, memory that these share, and the methods that were
 # fastest when measured, by what is moved.
-kept_plans = Attribute(OrderedDict[Any, Any])
-plan_buffers = Attribute(Buffers)
-fastest_methods = Attribute(dict[Any, Any])
+kept_plans = attribute(OrderedDict[Any, Any])
+plan_buffers = attribute(Buffers)
+fastest_methods = attribute(dict[Any, Any])
 
 
 def kept_plan(topology: Topology, key: object, make: Callable[[], Any]) -> Any:
@@ -291,11 +308,10 @@ def kept_agreement(
 
     All ranks must agree on the pencil, and on `values`, which follow from the key.
     """
-    name = verb, key
-    found: PreparedAgreement | None = pencil.kept.get(name)
+    found: PreparedAgreement | None = pencil.kept[verb].get(key)
     if found is None or pencil.topology.freed:
         found = PreparedAgreement(pencil.topology.comm, verb, pencil=pencil, **values)
-        pencil.kept.add(name, found)
+        pencil.kept[verb].add(key, found)
     return found
 
 
@@ -310,8 +326,9 @@ class KeptVerb(ABC, Generic[F, P]):
     them (`make`), and how to prepare the plan for these arguments (`bind`). `prepare` finds or
     makes the plan, and returns what `bind` has prepared, once all ranks agree.
 
-    The ranks agree on each call by one collective, whether they find a `KeptCall` or not. So they
-    may take different ways; what they do next follows from what they agree on.
+    The ranks agree on each call by one collective, whether they find a plan or not. So they may
+    take different ways; what they do next follows from what they agree on. Here all ranks make a
+    plan together, after the first agreement, if any of them lacks it; see also `LocalVerb`.
 
     Parameters
     ----------
@@ -326,7 +343,7 @@ class KeptVerb(ABC, Generic[F, P]):
     def __init__(self, name: str, topology: Topology, agree: agreed | None = None) -> None:
         self.topology = topology
         self.agree = agreed(topology.comm, name) if agree is None else agree
-        self.key: PlanKey | None = None
+        self.key: PlanKey = ()  # of the plan, once the arguments are checked
 
     @abstractmethod
     def signature(self, agree: Agreement) -> PlanKey:
@@ -338,7 +355,14 @@ class KeptVerb(ABC, Generic[F, P]):
 
     @abstractmethod
     def bind(self, plan: F) -> P | None:
-        """Prepare the plan for the arguments; None if `set_up` must come first. Local."""
+        """Prepare the plan for the arguments; None if `set_up` must come first. Local.
+
+        It may set flags of the agreement, and send a value along.
+        """
+
+    def settled(self) -> bool:
+        """Whether the call can run, by the flags and values of all ranks; the same on all."""
+        return not self.agree.deferred
 
     def set_up(self, plan: F) -> None:
         """Make what the plan lacks, and complete what is under way. *Collective*."""
@@ -351,7 +375,7 @@ class KeptVerb(ABC, Generic[F, P]):
         if flags is not None:
             self.agree.flag(up=bool(flags & FLAGGED))
             self._set_up()
-        prepared = prepare_together(self.agree, self._bind, self._set_up)
+        prepared = prepare_together(self.agree, self._bind, self._set_up, self.settled)
         plans = kept_plans(self.topology)
         plans.move_to_end(self.key)
         self.key = next(reversed(plans))  # the same object for all calls
@@ -363,9 +387,55 @@ class KeptVerb(ABC, Generic[F, P]):
         return None if plan is None else self.bind(plan)
 
     def _set_up(self) -> None:
-        if self.key is None:
+        if not self.key:
             self.key = self.signature(NoAgreement())
         self.set_up(kept_plan(self.topology, self.key, self.make))
+
+
+class LocalVerb(KeptVerb[F, P]):
+    """A call of a verb whose plans each rank makes alone, before the first agreement.
+
+    A plan is kept with the pencil, together with the agreement on it, which follows from the key:
+    calls of which the key is known before their arguments are read begin with `bind`.
+
+    Parameters
+    ----------
+    name : str
+        The verb, as users call it.
+    topology : Topology
+        The ranks that take part.
+    pencil : Pencil, optional
+        Where plans are kept.
+    key : PlanKey, optional
+        The key of the plan, if it is known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topology: Topology,
+        pencil: Pencil | None = None,
+        key: PlanKey | None = None,
+    ) -> None:
+        self._kept = Bounded() if pencil is None or topology.freed else pencil.kept[name]
+        self.plan: F | None
+        self.plan, agreement = self._kept.get(key, (None, None))
+        super().__init__(name, topology, agreement and agreement.block())
+
+    def prepare(self, flags: int | None = None) -> P:  # noqa: ARG002 - there was no agreement
+        """Agree and prepare. *Collective*."""
+        return prepare_together(self.agree, self._bind, self._set_up, self.settled)
+
+    def _bind(self, agree: Agreement) -> P | None:
+        if self.plan is None:
+            key = self.signature(agree)
+            self.plan, _ = found = self._kept.get(key) or (self.make(), self.agree.prepared())
+            self._kept.add(key, found)
+        return self.bind(self.plan)
+
+    def _set_up(self) -> None:
+        assert self.plan is not None
+        self.set_up(self.plan)
 
 
 class KeptCall(Generic[F]):

@@ -98,12 +98,9 @@ class Attributes:
     def _copy_attributes(self, to: Attributes) -> None:
         for keyval, value in list(self._attributes().items()):
             copy, _ = _keyvals().get(keyval, (None, None))
-            if copy is True:
-                to.Set_attr(keyval, value)
-            elif callable(copy):
-                made = copy(self, keyval, value)
-                if made is not NotImplemented:
-                    to.Set_attr(keyval, made)
+            made = copy(self, keyval, value) if callable(copy) else value
+            if copy is True or (callable(copy) and made is not NotImplemented):
+                to.Set_attr(keyval, made)
 
     def Get_group(self) -> Group:
         """Group of the ranks."""

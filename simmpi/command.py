@@ -155,7 +155,16 @@ def _run(args: argparse.Namespace, seed: int | None) -> int:
         simulate(args.n, program, seed=seed, **options)
     except BaseException as error:  # noqa: BLE001 - every error is printed
         status, text = _describe(error, full=args.all_frames)
-    sys.stderr.write(_texts_of(left, args.n) + text)
+    # Equal ends of ranks by `sys.exit` once.
+    groups: dict[tuple[str, int], list[int]] = {}
+    for rank, ending in sorted(left.items()):
+        if ending.status:
+            groups.setdefault((ending.text, ending.status), []).append(rank)
+    for (words, number), those in groups.items():
+        every = len(those) == args.n
+        which = "" if every else f"simmpi: {ranks(those)} left with status {number}\n"
+        sys.stderr.write(words + which)
+    sys.stderr.write(text)
     return max([status, *(ending.status for ending in left.values())])
 
 
@@ -169,17 +178,3 @@ def _describe(error: BaseException, *, full: bool) -> tuple[int, str]:
     if outside and not full:
         return ending.status, f"simmpi: {ending.title}"
     return ending.status, ending.text
-
-
-def _texts_of(left: dict[int, Ending], size: int) -> str:
-    """Describe which ranks have left with an error by `sys.exit`, equal ones once."""
-    groups: dict[tuple[str, int], list[int]] = {}
-    for rank, ending in sorted(left.items()):
-        if ending.status:
-            groups.setdefault((ending.text, ending.status), []).append(rank)
-    lines = []
-    for (text, status), those in groups.items():
-        every = len(those) == size
-        which = "" if every else f"simmpi: {ranks(those)} left with status {status}\n"
-        lines.append(text + which)
-    return "".join(lines)

@@ -107,15 +107,8 @@ class Comm(PointToPoint, Collectives, Attributes):
             raise MPIError(ERR_COMM, "the communicator is null")
         return self._context
 
-    @property
-    def rank(self) -> int:
-        """Number of this rank."""
-        return self.Get_rank()
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        return self.Get_size()
+    rank = property(Get_rank)
+    size = property(Get_size)
 
     def Get_name(self) -> str:
         """Name of the communicator."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import total_ordering
 from typing import Final
 
 SUCCESS, ERR_BUFFER, ERR_COUNT, ERR_TYPE, ERR_TAG, ERR_COMM, ERR_RANK, ERR_ROOT = range(8)
@@ -73,6 +74,7 @@ def error_string(code: int) -> str:
     return _TEXTS.get(code, f"error class {code}")
 
 
+@total_ordering
 class MPIError(RuntimeError):
     """An error of the simulated MPI, with the interface of ``mpi4py.MPI.Exception``.
 
@@ -103,15 +105,6 @@ class MPIError(RuntimeError):
     def __lt__(self, other: int) -> bool:
         return int(self) < int(other)
 
-    def __le__(self, other: int) -> bool:
-        return int(self) <= int(other)
-
-    def __gt__(self, other: int) -> bool:
-        return int(self) > int(other)
-
-    def __ge__(self, other: int) -> bool:
-        return int(self) >= int(other)
-
     def __repr__(self) -> str:
         return f"MPI.Exception({int(self)})"
 
@@ -131,17 +124,6 @@ class MPIError(RuntimeError):
         text = error_string(int(self))
         return f"{text}: {self.detail}" if self.detail else text
 
-    @property
-    def error_code(self) -> int:
-        """Error code."""
-        return self.Get_error_code()
-
-    @property
-    def error_class(self) -> int:
-        """Error class."""
-        return self.Get_error_class()
-
-    @property
-    def error_string(self) -> str:
-        """Text of the error."""
-        return self.Get_error_string()
+    error_code = property(Get_error_code)
+    error_class = property(Get_error_class)
+    error_string = property(Get_error_string)

@@ -50,15 +50,8 @@ class Group:
         """Number of this rank; UNDEFINED if it is not a member."""
         return self._members.index(self._me) if self._me in self._members else UNDEFINED
 
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        return self.Get_size()
-
-    @property
-    def rank(self) -> int:
-        """Number of this rank."""
-        return self.Get_rank()
+    size = property(Get_size)
+    rank = property(Get_rank)
 
     def Translate_ranks(
         self, ranks: Sequence[int] | None = None, group: Group | None = None

@@ -14,19 +14,10 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NoReturn
 
-from simmpi import constants, exceptions
+from simmpi import constants, exceptions, groups, handles
 from simmpi.communicators import COMM_NULL, COMM_SELF, COMM_WORLD, Comm, Intracomm
-from simmpi.groups import GROUP_EMPTY, GROUP_NULL, Group
-from simmpi.handles import (
-    ERRHANDLER_NULL,
-    ERRORS_ABORT,
-    ERRORS_ARE_FATAL,
-    ERRORS_RETURN,
-    INFO_ENV,
-    INFO_NULL,
-    Errhandler,
-    Info,
-)
+from simmpi.groups import Group
+from simmpi.handles import Errhandler, Info
 from simmpi.messages.generalized import Grequest
 from simmpi.messages.matched import Message
 from simmpi.messages.operation import Status
@@ -224,8 +215,8 @@ _FUNCTIONS = (
 def _namespace() -> dict[str, Any]:
     """Collect all names."""
     here: dict[str, Any] = {value.__name__: value for value in (*_CLASSES, *_FUNCTIONS)}
-    here |= {name: value for name, value in vars(constants).items() if name.isupper()}
-    here |= {name: value for name, value in vars(exceptions).items() if name.isupper()}
+    for module in (constants, exceptions, groups, handles):
+        here |= {name: value for name, value in vars(module).items() if name.isupper()}
     here |= {f"COMBINER_{name}": number for number, name in enumerate(COMBINERS, 1)}
     here |= {name: value for name, value in vars(datatypes).items() if isinstance(value, Datatype)}
     here |= by_name | by_operation | {"_typedict": by_code}
@@ -234,14 +225,6 @@ def _namespace() -> dict[str, Any]:
         "WIN_NULL": WIN_NULL,
         "COMM_SELF": COMM_SELF,
         "COMM_WORLD": COMM_WORLD,
-        "GROUP_EMPTY": GROUP_EMPTY,
-        "GROUP_NULL": GROUP_NULL,
-        "ERRHANDLER_NULL": ERRHANDLER_NULL,
-        "ERRORS_ABORT": ERRORS_ABORT,
-        "ERRORS_ARE_FATAL": ERRORS_ARE_FATAL,
-        "ERRORS_RETURN": ERRORS_RETURN,
-        "INFO_ENV": INFO_ENV,
-        "INFO_NULL": INFO_NULL,
         "REQUEST_NULL": Request(),
         "MESSAGE_NULL": Message(),
         "MESSAGE_NO_PROC": Message.of(None, None),
@@ -328,13 +311,6 @@ class Absent:
         return False  # as null handles
 
 
-def _add_absent_methods(classes: dict[str, type]) -> None:
-    """Give classes what they lack."""
-    for name, methods in _METHODS.items():
-        for method in methods.split():
-            setattr(classes[name], method, AbsentMethod(f"MPI.{name}.{method}"))
-
-
 def _absent_names(real: ModuleType, names: dict[str, Any]) -> dict[str, Absent]:
     """Stand-ins for what a module like ``mpi4py.MPI`` has besides some names, but for numbers."""
     return {
@@ -345,7 +321,9 @@ def _absent_names(real: ModuleType, names: dict[str, Any]) -> dict[str, Absent]:
 
 
 NAMES = _namespace()
-_add_absent_methods(NAMES)
+for _class, _methods in _METHODS.items():
+    for _method in _methods.split():
+        setattr(NAMES[_class], _method, AbsentMethod(f"MPI.{_class}.{_method}"))
 MODULE = ModuleType("mpi4py.MPI", "A simulated MPI, with the names of mpi4py.")
 vars(MODULE).update(NAMES)
 
@@ -359,7 +337,9 @@ def names_replaced() -> Iterator[None]:
         return
     names = NAMES | _absent_names(real, NAMES)
     before = {name: vars(real)[name] for name in names if name in vars(real)}
-    _translate(before)
+    for name, value in before.items():  # a program may have taken these constants before
+        if name in by_name or name in by_operation or name in {"IN_PLACE", "BOTTOM"}:
+            buffers.foreign[id(value)] = NAMES[name]
     vars(real).update(names)
     try:
         yield
@@ -369,10 +349,3 @@ def names_replaced() -> Iterator[None]:
                 setattr(real, name, before[name])
             else:
                 delattr(real, name)
-
-
-def _translate(real: dict[str, Any]) -> None:
-    """Have constants that a program has taken before stand for those here."""
-    for name, value in real.items():
-        if name in by_name or name in by_operation or name in {"IN_PLACE", "BOTTOM"}:
-            buffers.foreign[id(value)] = NAMES[name]

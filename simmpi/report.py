@@ -45,14 +45,15 @@ def where(ranks: Iterable[Rank]) -> Iterator[str]:
     every = list(ranks)
     found: dict[tuple[str, ...], list[Rank]] = {}
     for rank in every:
-        key = rank.status, _rest(rank, every), *_stack_of(rank)
+        stack = _stack(rank.frame()) if rank.error is None else ()
+        key = rank.status, _rest(rank, every), *stack
         found.setdefault(key, []).append(rank)
-    for number, ((_, rest, *stack), alike) in enumerate(found.items()):
+    for number, ((_, rest, *lines), alike) in enumerate(found.items()):
         if number == _MOST_GROUPS:
             yield f"and {len(found) - number} other groups of ranks"
             return
         yield f"{numbered(rank.number for rank in alike)} {_verb(alike)}{rest}"
-        yield from stack
+        yield from lines
 
 
 def advice(ranks: Iterable[Rank]) -> Iterator[str]:
@@ -84,10 +85,6 @@ def place() -> str:
                 return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return "" if found is None else f"{found.f_code.co_filename}:{found.f_lineno}"
-
-
-def _stack_of(rank: Rank) -> tuple[str, ...]:
-    return _stack(rank.frame()) if rank.error is None else ()
 
 
 def _rest(rank: Rank, every: list[Rank]) -> str:

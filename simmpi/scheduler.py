@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, NoReturn
 
 from simmpi import process
-from simmpi.errors import DeadlockError, StepLimitError, UsageError
+from simmpi.errors import DeadlockError, SimulationError, StepLimitError, UsageError
 from simmpi.ranks import KILLED, RAISED, READY, RETURNED, RUNNING, WAITING, Fault, Rank, Waiting
 
 # Calls of MPI that a rank may try after its simulation has failed; then its thread is left alone.
@@ -126,17 +126,17 @@ class Scheduler:
         if self._left is not None:
             self._left -= 1
             if self._left < 0:
-                self.fail(
-                    StepLimitError(
-                        f"{call}: the ranks have made more calls of MPI than max_steps="
-                        f"{self._most}; allow more, or look for a loop that "
-                        "never ends",
-                        self.seed,
-                    )
+                self.fail_with(
+                    StepLimitError,
+                    f"{call}: the ranks have made more calls of MPI than max_steps={self._most}; "
+                    "allow more, or look for a loop that never ends",
                 )
         fault = self._faults.pop((rank.number, number), None)
+        if fault is not None and fault.error is not None:
+            raise _copy(fault.error)
         if fault is not None:
-            self._inject(rank, fault, call)
+            rank.status, rank.waiting = KILLED, Waiting(call, lambda: "", tuple)
+            self._switch(rank)
         if progress:
             self._polls.reset()
         if self.random is not None and self._ready:
@@ -198,6 +198,10 @@ class Scheduler:
         self._stop_if_failed(rank)
         raise AssertionError("unreachable")
 
+    def fail_with(self, kind: type[SimulationError], text: str) -> NoReturn:
+        """End the simulation with an error of this kind, which names the seed."""
+        self.fail(kind(text, self.seed))
+
     def _deadlock(self, text: str) -> DeadlockError:
         return DeadlockError("\n".join([text, *self._where(self.ranks)]), self.seed)
 
@@ -212,13 +216,6 @@ class Scheduler:
             self._main.release()
             rank.lock.acquire()
         raise Abandoned
-
-    def _inject(self, rank: Rank, fault: Fault, call: str) -> None:
-        if fault.error is not None:
-            raise _copy(fault.error)
-        rank.status = KILLED
-        rank.waiting = Waiting(call, lambda: "", tuple)
-        self._switch(rank)
 
     def _offer(self, rank: Rank, *, other: bool = False) -> None:
         """Let a ready rank run instead of this one, which stays ready."""

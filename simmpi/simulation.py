@@ -365,17 +365,12 @@ def _on_one_core() -> Iterator[None]:
         return
     try:
         yield
-    finally:
-        _restore(one, cores)
-
-
-def _restore(one: set[int], cores: set[int]) -> None:
-    """Let this thread, and those of libraries that began in the block, use all cores again."""
-    for task in Path("/proc/self/task").iterdir():
-        number = int(task.name)
-        with suppress(OSError):  # the thread has ended
-            if os.sched_getaffinity(number) == one:
-                os.sched_setaffinity(number, cores)
+    finally:  # also for threads of libraries that began in the block
+        for task in Path("/proc/self/task").iterdir():
+            number = int(task.name)
+            with suppress(OSError):  # the thread has ended
+                if os.sched_getaffinity(number) == one:
+                    os.sched_setaffinity(number, cores)
 
 
 def _core() -> int:

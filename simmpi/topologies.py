@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,10 @@ from simmpi.exceptions import ERR_ARG, MPIError
 from simmpi.types.buffers import Buffer, as_buffer, as_parts, as_vector, as_wide
 
 if TYPE_CHECKING:
+    from simmpi.types.memory import Bytes
     from simmpi.world import Context
 
+_Read = Callable[..., list[Buffer]]
 
 # ---- collectives among neighbours: given is a list of parts, one for each target ----
 
@@ -63,64 +65,50 @@ def _degrees(comm: Comm, context: Context) -> tuple[int, int]:
     return len(topology.sources(comm._me)), len(topology.targets(comm._me))
 
 
-def _to_all(comm: Comm, context: Context, send: Any, parts: list[Buffer]) -> Call:
-    mine = as_buffer(send)
-    given = [mine.pack()] * _degrees(comm, context)[1]
-    return Call(
-        "",
-        partial(_unpack, parts=parts),
-        given,
-        sends=[mine],
-        receives=_with_source(comm, context, parts),
-    )
+def _call(
+    comm: Comm, context: Context, given: list[Bytes], sends: list[Buffer], parts: list[Buffer]
+) -> Call:
+    """Send what is given, and receive parts, but for those that belong to PROC_NULL."""
+    sources = context.topology.sources(comm._me)
+    receives = [part for part, source in zip(parts, sources, strict=True) if source != PROC_NULL]
+    return Call("", partial(_unpack, parts=parts), given, sends=sends, receives=receives)
+
+
+def _to_all(comm: Comm, context: Context, read: _Read, sendbuf: Any, recvbuf: Any) -> Call:
+    sources, targets = _degrees(comm, context)
+    parts, mine = read(recvbuf, sources, writes=True), as_buffer(sendbuf)
+    return _call(comm, context, [mine.pack()] * targets, [mine], parts)
 
 
 def neighbor_allgather(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Collect equal parts of the neighbours."""
-    parts = as_parts(recvbuf, _degrees(comm, context)[0], writes=True)
-    return _to_all(comm, context, sendbuf, parts)
+    return _to_all(comm, context, as_parts, sendbuf, recvbuf)
 
 
 def neighbor_allgatherv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Collect parts of the neighbours."""
-    parts = as_vector(recvbuf, _degrees(comm, context)[0], writes=True)
-    return _to_all(comm, context, sendbuf, parts)
+    return _to_all(comm, context, as_vector, sendbuf, recvbuf)
 
 
-def _with_source(comm: Comm, context: Context, parts: list[Buffer]) -> list[Buffer]:
-    """List the parts that do not belong to PROC_NULL."""
-    sources = context.topology.sources(comm._me)
-    return [part for part, source in zip(parts, sources, strict=True) if source != PROC_NULL]
-
-
-def _exchange(comm: Comm, context: Context, sends: list[Buffer], recvs: list[Buffer]) -> Call:
-    finish = partial(_unpack, parts=recvs)
-    given = [part.pack() for part in sends]
-    return Call("", finish, given, sends=sends, receives=_with_source(comm, context, recvs))
+def _to_each(comm: Comm, context: Context, read: _Read, sendbuf: Any, recvbuf: Any) -> Call:
+    sources, targets = _degrees(comm, context)
+    sends, parts = read(sendbuf, targets), read(recvbuf, sources, writes=True)
+    return _call(comm, context, [part.pack() for part in sends], sends, parts)
 
 
 def neighbor_alltoall(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Send equal parts to the neighbours."""
-    sources, targets = _degrees(comm, context)
-    return _exchange(
-        comm, context, as_parts(sendbuf, targets), as_parts(recvbuf, sources, writes=True)
-    )
+    return _to_each(comm, context, as_parts, sendbuf, recvbuf)
 
 
 def neighbor_alltoallv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Send parts to the neighbours."""
-    sources, targets = _degrees(comm, context)
-    return _exchange(
-        comm, context, as_vector(sendbuf, targets), as_vector(recvbuf, sources, writes=True)
-    )
+    return _to_each(comm, context, as_vector, sendbuf, recvbuf)
 
 
 def neighbor_alltoallw(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Send parts of other types to the neighbours."""
-    sources, targets = _degrees(comm, context)
-    return _exchange(
-        comm, context, as_wide(sendbuf, targets), as_wide(recvbuf, sources, writes=True)
-    )
+    return _to_each(comm, context, as_wide, sendbuf, recvbuf)
 
 
 def neighbor_allgather_objects(comm: Comm, context: Context, sendobj: Any) -> Call:

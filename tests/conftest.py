@@ -40,6 +40,7 @@ for _name in ("OMPI_MCA_mpi_yield_when_idle", "OMP_NUM_THREADS"):
 
 import tiers  # noqa: E402
 from mpi4py import MPI  # noqa: E402
+from mpi_helpers import on_nodes  # noqa: E402
 
 import pencils  # noqa: E402
 import simmpi  # noqa: E402
@@ -77,10 +78,10 @@ if PROCESSES > 1:
     _separate_temporary_directories()
 
 
-@pytest.fixture(scope="session")
-def comm():
-    """Return the communicator of all ranks."""
-    return MPI.COMM_WORLD
+@pytest.fixture(scope="module")
+def comm(request):
+    """Return the communicator of all ranks; its parameter, if any, divides their nodes."""
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @pytest.fixture

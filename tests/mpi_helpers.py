@@ -9,7 +9,6 @@ import subprocess
 import sys
 import traceback
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import pytest
@@ -86,10 +85,7 @@ def ways_of(methods):
 
 
 def mark_ways(methods):
-    """Make a mark that runs a test with each of these methods.
-
-    The module needs a fixture `comm` that passes its parameter to `on_nodes`.
-    """
+    """Make a mark that runs a test with each of these methods, on nodes divided for it."""
     ways = ways_of(methods)
     ids = [method if nodes == "real nodes" else f"{method} {nodes}" for nodes, method in ways]
     return pytest.mark.parametrize(("comm", "method"), ways, indirect=["comm"], ids=ids)
@@ -162,16 +158,20 @@ def collectives():
         private_class.replace(usual)
 
 
-def count_calls(function):
+def calls_of(function):
     """Count the calls of functions, in Python and in C, of which one consists."""
-    counts = []
-    for _ in range(3):  # objects that are collected meanwhile call functions, too
-        events = []
-        sys.setprofile(lambda _frame, event, _arg, seen=events: seen.append(event))
+    events = []
+    sys.setprofile(lambda _frame, event, _arg: events.append(event))
+    try:
         function()
+    finally:
         sys.setprofile(None)
-        counts.append(sum("call" in event for event in events))
-    return min(counts)
+    return sum("call" in event for event in events)
+
+
+def count_calls(function):
+    """Count as `calls_of`, but no calls of objects that are collected meanwhile."""
+    return min(calls_of(function) for _ in range(3))
 
 
 def everywhere(comm, verdict):
@@ -211,11 +211,6 @@ def all_raise(comm, kind, texts, function, /, *args, **options):
         assert all(text in message for _, message in said), (text, said)
 
 
-def raise_together(comm, kind, *texts, call):
-    """Check as `all_raise` does."""
-    all_raise(comm, kind, texts, call)
-
-
 def ranks_at_fault(comm):
     """Return the ranks on which tests make mistakes in turn: the first and the last."""
     return sorted({0, comm.size - 1})
@@ -226,11 +221,11 @@ def named(comm, rank):
     return f"rank {rank}: " if comm.size > 1 else ""
 
 
-def one_is_wrong(comm, kind, *texts, call, bad, good, after=None):
+def one_is_wrong(comm, kind, text, *, call, bad, good, after=None):
     """Check that ``call(bad)`` on one rank raises everywhere, and that `after` works afterwards."""
     for rank in ranks_at_fault(comm):
         mine = bad if comm.rank == rank else good
-        raise_together(comm, kind, named(comm, rank), *texts, call=partial(call, mine))
+        all_raise(comm, kind, (named(comm, rank), text), call, mine)
         if after is not None:
             after()
 
@@ -348,17 +343,22 @@ def spy_on(exchange):
     return method.comm
 
 
+def random_grid(rng, size, ndim):
+    """Draw the numbers of processes along every dimension."""
+    grid = [1] * ndim
+    for prime in (2, 3, 5):
+        while size % prime == 0:
+            size //= prime
+            grid[rng.integers(ndim)] *= prime
+    grid[0] *= size
+    return grid
+
+
 def random_pencil(rng, comm, shape):
     """Return a pencil with a random decomposition, process grid, memory order and splits."""
     ndim = len(shape)
     decomp = rng.permutation(ndim)[: rng.integers(1, ndim + 1)].tolist()
-    grid = [1] * len(decomp)
-    left = comm.size
-    for prime in (2, 3, 5):
-        while left % prime == 0:
-            left //= prime
-            grid[rng.integers(len(grid))] *= prime
-    grid[0] *= left
+    grid = random_grid(rng, comm.size, len(decomp))
     parts = dict(zip(decomp, grid, strict=True))
     splits = [random_split(rng, points, parts.get(dim, 1)) for dim, points in enumerate(shape)]
     return pencils.Pencil(

@@ -3,23 +3,13 @@
 import gc
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import (
-    DTYPES,
-    all_raise,
-    everywhere,
-    holds,
-    numbered,
-    on_nodes,
-    random_pencil,
-    ways,
-)
+from mpi_helpers import DTYPES, all_raise, everywhere, holds, numbered, ways
 from tiers import up_to
 
 import pencils
-from pencils import Pencil, Transposition, alias, transpose
+from pencils import Pencil, Transposition, alias
 from pencils.comm.memory import LINE
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
@@ -29,11 +19,6 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 SHAPE = (7, 6, 5)
 
 sharing = pytest.mark.parametrize("shared", [False, True], ids=["private", "shared"])
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def stages(comm):
@@ -96,64 +81,6 @@ def test_round_and_round_through_all_pencils(comm, method, shared):
         assert everywhere(comm, holds(fields[n], values))
     for plan in plans:
         plan.free()
-
-
-@ways
-@sharing
-def test_any_pencils_in_place(comm, method, shared):
-    """Also those where only some ranks keep a part of what they have."""
-    rng = np.random.default_rng(11)
-    for _ in range(up_to(15, 5)):
-        shape = rng.integers(1, 9, rng.integers(1, 4)).tolist()
-        pens = [random_pencil(rng, comm, shape) for _ in range(2)]
-        dims = [dim for dim in range(len(shape)) if rng.random() < 0.8]
-        values = numbered([n if dim in dims else 1 for dim, n in enumerate(shape)], "i2")
-        with Transposition(*pens, "i2", dims=dims, method=method) as plan:
-            u, v = alias(pens, "i2", dims=dims, shared=shared)
-            for _ in range(2):
-                u.local[...] = values[u.local_slices]
-                plan(u, v)
-                assert everywhere(comm, holds(v, values))
-            u.local[...] = values[u.local_slices]
-            transpose(u, pens[1], out=v)
-            assert everywhere(comm, holds(v, values))
-
-
-@ways
-@sharing
-def test_several_in_place_at_once(comm, method, shared):
-    pens = stages(comm)[:2]
-    values = numbered(SHAPE)
-    pairs = [alias(pens, shared=shared) for _ in range(3)]
-    us, vs = zip(*pairs, strict=True)
-    with Transposition(*pens, method=method) as plan:
-        for turn in range(3):
-            for factor, u in enumerate(us):
-                u[...] = (factor + turn) * values
-            if turn % 2:
-                handles = [plan.start(*pair) for pair in pairs]
-                for n in np.random.default_rng(comm.rank).permutation(3):
-                    handles[n].wait()
-            else:
-                plan.batch(us, vs)
-            ok = (holds(v, (factor + turn) * values) for factor, v in enumerate(vs))
-            assert everywhere(comm, all(ok))
-
-
-@ways
-def test_in_place_next_to_fields_of_their_own(comm, method):
-    """Of several arrays some are in place; and so it may be on some ranks only."""
-    pens = stages(comm)[:2]
-    values = numbered(SHAPE)
-    u, v = alias(pens)
-    w, x = pencils.zeros(pens[0]), pencils.zeros(pens[1])
-    with Transposition(*pens, method=method) as plan:
-        for alone in (None, 0, comm.size - 1):
-            u[...], w[...] = values, 2 * values
-            in_place = alone in (None, comm.rank)
-            plan.batch([u, w], [v if in_place else pencils.zeros(pens[1]), x])
-            assert everywhere(comm, holds(x, 2 * values))
-            assert everywhere(comm, holds(v, values) or not in_place)
 
 
 def test_memory_lives_as_long_as_any_of_them(comm):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from mpi_helpers import (
     DTYPES,
+    all_raise,
     collectives,
     everywhere,
     named,
     numbered,
     on_nodes,
     one_is_wrong,
-    raise_together,
     random_pencil,
     ranks_at_fault,
     same,
@@ -133,8 +133,7 @@ def test_dims_that_do_not_fit(comm):
     pen = Pencil(SHAPE, comm)
     u = partition(pen, numbered((7, 5)), dims=(0, 2))
     for dims, key, text in (((1, 2), ..., "drops dimensions [0]"), ((0, 2), 0, "be combined")):
-        call = partial(gather, u, dims=dims, key=key)
-        raise_together(comm, ArgumentError, text, call=call)
+        all_raise(comm, ArgumentError, text, gather, u, dims=dims, key=key)
 
 
 def test_blocks_of_any_strides(comm):
@@ -169,7 +168,7 @@ def test_after_the_communicator_was_freed(comm):
     for _ in range(2):
         gather(u)
     private.Free()
-    raise_together(comm, ArgumentError, "freed", call=lambda: gather(u))
+    all_raise(comm, ArgumentError, "freed", gather, u)
 
 
 @pytest.mark.mpiexec("measures the memory of one process")
@@ -254,7 +253,7 @@ def test_different_arguments_on_one_rank_are_named(comm):
     for rank in ranks_at_fault(comm):
         for bad, good, name in wrong:
             call = partial(gather, **({"u": u} | (bad if comm.rank == rank else good)))
-            raise_together(comm, RankDisagreementError, f"disagree on {name}", call=call)
+            all_raise(comm, RankDisagreementError, f"disagree on {name}", call)
     assert everywhere(comm, gathers(u, data))
 
 
@@ -262,13 +261,13 @@ def test_no_room_on_root(comm):
     """More than there are addresses: all blocks are one number."""
     pen = Pencil((6 * 2**24, 2**30), comm, decomp=0)
     u = PencilArray(pen, np.broadcast_to(0.0, pen.local_shape))
-    raise_together(comm, MemoryError, named(comm, 0), call=lambda: gather(u))
+    all_raise(comm, MemoryError, named(comm, 0), gather, u)
     found = gather(u, None, key=np.s_[:: 2**24, 0])
     assert np.array_equal(found, np.zeros(6))
 
 
 def test_what_is_no_field(comm):
-    raise_together(comm, TypeError, "PencilArray, not ndarray", call=lambda: gather(np.ones(3)))
+    all_raise(comm, TypeError, "PencilArray, not ndarray", gather, np.ones(3))
 
 
 @pytest.mark.parallel([2, 3, 4, 6])

@@ -7,7 +7,7 @@ from mpi_helpers import all_raise
 import pencils
 from pencils import Pencil
 from pencils.errors import ArgumentError
-from pencils.io.options import read_facts
+from pencils.io.options import as_step_and_time
 from pencils.layout import build_layout
 from pencils.layout.integers import as_dims, as_int, as_ints
 
@@ -37,7 +37,7 @@ def test_more_than_64_bits(comm, huge):
         ("index", lambda: pen.owner((0, huge))),
         ("offset", lambda: pen.neighbor((0, huge))),
         ("count", lambda: as_int("count", huge, least=1)),
-        ("step", lambda: read_facts(huge, None)),
+        ("step", lambda: as_step_and_time(huge, None)),
     ):
         text = f"{name} holds an integer of more than 64 bits"
         all_raise(comm, ArgumentError, text, call)

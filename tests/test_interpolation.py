@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 from mpi_helpers import (
+    all_raise,
     everywhere,
     holds,
     numbered,
     one_is_wrong,
     other_blocks,
-    raise_together,
     random_field,
     ranks_at_fault,
     same,
@@ -135,18 +135,6 @@ def test_particles_of_a_periodic_box(comm, ndim, count):
     assert everywhere(comm, np.allclose(charge.local, expected[charge.local_slices], rtol=1e-4))
 
 
-def test_multilinear_functions_are_exact(comm):
-    def plane(i, j, k):
-        return 2 + i - 3 * j + 0.5 * k + i * j * k
-
-    u = pencils.from_function(Pencil(SHAPE, comm, decomp=(0, 1, 2)), plane, halo=1)
-    rng = np.random.default_rng(comm.rank)
-    points = [rng.uniform(0, n - 1, 40) for n in SHAPE]
-    assert everywhere(comm, np.allclose(interpolate(u, points), plane(*points), rtol=1e-13))
-    ends = np.ix_(*([0, n - 1] for n in SHAPE))
-    assert everywhere(comm, (interpolate(u, ends) == plane(*ends)).all())
-
-
 def test_one_rank_asks_and_the_others_do_not(comm):
     u = spread(Pencil(SHAPE, comm), numbered(SHAPE))
     for rank in ranks_at_fault(comm):
@@ -163,7 +151,7 @@ def test_a_grid_without_points(comm):
         assert everywhere(comm, interpolate(u, ([], 1)).shape == (0,))
         found = interpolate(u, ([0.0, 1.0], 1), fill_value=7)
         assert everywhere(comm, same(found, np.full(2, 7.0)))
-        raise_together(comm, IndexError, "point ()", call=lambda u=u: interpolate(u, (0, 0)))
+        all_raise(comm, IndexError, "point ()", interpolate, u, (0, 0))
 
 
 def test_singletons_ignore_their_position(comm):
@@ -278,7 +266,7 @@ def test_one_rank_without_memory_for_a_call(comm, call, monkeypatch):
         with monkeypatch.context() as patch:
             if comm.rank == rank:
                 patch.setattr(one_shot, "Form", lacking)
-            raise_together(comm, MemoryError, "no room", call=lambda u=u: call(u, ZERO))
+            all_raise(comm, MemoryError, "no room", call, u, ZERO)
         assert everywhere(comm, call(u, ZERO) == 1)
 
 
@@ -301,8 +289,8 @@ def test_fields_that_do_not_fit_the_plan(comm):
             (lambda: plan.deposit(pencils.ones(pen, dtype=int), 1), TypeError, "hold shares"),
         ]
         for call, kind, text in cases:
-            raise_together(comm, kind, text, call=call)
+            all_raise(comm, kind, text, call)
         if comm.size > 1:
             other = pencils.ones(pen, dtype="c8") if comm.rank else pencils.ones(pen, dtype="c16")
-            raise_together(comm, TypeDisagreementError, "types", call=lambda: plan(other))
-    raise_together(comm, ArgumentError, "freed", call=lambda: plan.deposit(u, 1))
+            all_raise(comm, TypeDisagreementError, "types", plan, other)
+    all_raise(comm, ArgumentError, "freed", plan.deposit, u, 1)

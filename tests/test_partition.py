@@ -10,6 +10,7 @@ import pytest
 from mpi_helpers import (
     DTYPES,
     NODES,
+    all_raise,
     collectives,
     everywhere,
     holds,
@@ -17,7 +18,6 @@ from mpi_helpers import (
     numbered,
     on_nodes,
     one_is_wrong,
-    raise_together,
     random_pencil,
     ranks_at_fault,
     same,
@@ -74,34 +74,6 @@ class Counted:
         return part
 
 
-# The examples of the specification.
-
-
-def test_the_example_with_singleton_axes(comm):
-    """A 2-D field u(x, z) in 3-D has size (nx, 1, nz)."""
-    nx, ny, nz = 65, 17, 21
-    pen = Pencil((nx, ny, nz), comm)
-    data = np.random.default_rng(0).random((nx, 1, nz))
-    u = partition(pen, data)
-    assert u.shape == (nx, 1, nz)
-    assert u.singletons == {1}
-    assert everywhere(comm, holds(u, data))
-    full = partition(pen, numbered((nx, ny, nz)))
-    expected = (data + numbered((nx, ny, nz)))[pen.local_slices]
-    assert everywhere(comm, np.array_equal((u + full).local, expected))
-
-
-def test_the_example_with_dims(comm):
-    """The same field has size (nx, nz) with ``dims = (1, 3)``, counted from one."""
-    nx, ny, nz = 65, 17, 21
-    pen = Pencil((nx, ny, nz), comm)
-    data = np.random.default_rng(0).random((nx, nz))
-    u = partition(pen, data, dims=(0, 2))
-    assert u.shape == (nx, 1, nz)
-    assert everywhere(comm, holds(u, data[:, None, :]))
-    assert everywhere(comm, data.size == 0 or np.shares_memory(u.local, data) or u.local.size == 0)
-
-
 def test_the_example_with_root(comm):
     """The argument is ignored on the other ranks, where it can be None or anything else."""
     pen = Pencil((65, 17, 21), comm)
@@ -123,7 +95,7 @@ def test_data_everywhere_do_not_hide_different_roots(comm):
             partition(pen, numbered(SHAPE), 0)
             partition(pen, numbered(SHAPE), 1)
         call = partial(partition, pen, numbered(SHAPE), int(comm.rank == comm.size - 1))
-        raise_together(comm, RankDisagreementError, "disagree on root", call=call)
+        all_raise(comm, RankDisagreementError, "disagree on root", call)
 
 
 # What comes out.
@@ -446,7 +418,7 @@ def test_a_source_that_breaks_midway_raises_on_all_ranks(comm, reads, error, mon
     pen = Pencil(SHAPE, comm)
     for root in ranks_at_fault(comm):
         call = partial(rooted, pen, Counted(numbered(SHAPE), reads, error), root)
-        raise_together(comm, error, named(comm, root)[:-1], "the disk is gone", call=call)
+        all_raise(comm, error, (named(comm, root)[:-1], "the disk is gone"), call)
         assert everywhere(comm, holds(distribute("root", pen, numbered(SHAPE)), numbered(SHAPE)))
 
 
@@ -473,7 +445,7 @@ def test_a_source_that_gives_something_else_than_announced(comm, mode, convert):
     """As netCDF variables with a scale factor do."""
     pen = Pencil(SHAPE, comm)
     call = partial(distribute, mode, pen, Lying(convert))
-    raise_together(comm, ArgumentError, "announce int16", "NumPy array", call=call)
+    all_raise(comm, ArgumentError, ("announce int16", "NumPy array"), call)
 
 
 # Mistakes.
@@ -495,10 +467,9 @@ def test_a_source_that_gives_something_else_than_announced(comm, mode, convert):
 )
 def test_wrong_data(comm, data, dims, kind, text):
     pen = Pencil(SHAPE, comm)
-    raise_together(comm, kind, text, call=lambda: partition(pen, data, dims=dims))
+    all_raise(comm, kind, text, partition, pen, data, dims=dims)
     for root in ranks_at_fault(comm):
-        call = partial(rooted, pen, data, root, dims=dims)
-        raise_together(comm, kind, named(comm, root), text, call=call)
+        all_raise(comm, kind, (named(comm, root), text), rooted, pen, data, root, dims=dims)
         u = distribute("root", pen, numbered(SHAPE))
         assert everywhere(comm, holds(u, numbered(SHAPE)))
 
@@ -506,9 +477,9 @@ def test_wrong_data(comm, data, dims, kind, text):
 def test_data_where_none_belong(comm):
     pen = Pencil(SHAPE, comm)
     field = empty(pen)
-    raise_together(comm, TypeError, "transpose", call=lambda: partition(pen, field))
-    raise_together(comm, TypeError, "Pencil", call=lambda: partition(field, np.ones(SHAPE)))
-    raise_together(comm, TypeError, "Pencil", call=lambda: partition(SHAPE, None, root=0))
+    all_raise(comm, TypeError, "transpose", partition, pen, field)
+    all_raise(comm, TypeError, "Pencil", partition, field, np.ones(SHAPE))
+    all_raise(comm, TypeError, "Pencil", partition, SHAPE, None, root=0)
 
 
 @pytest.mark.parametrize(
@@ -548,8 +519,7 @@ def test_different_arguments_on_one_rank_are_named(comm):
     for rank in ranks_at_fault(comm):
         for name, value in wrong:
             kwargs = good | ({name: value} if comm.rank == rank else {})
-            call = partial(partition, **kwargs)
-            raise_together(comm, RankDisagreementError, f"disagree on {name}", call=call)
+            all_raise(comm, RankDisagreementError, f"disagree on {name}", partition, **kwargs)
     u = distribute("root", pen, data)
     assert everywhere(comm, holds(u, data))
 
@@ -582,7 +552,7 @@ def test_no_room_on_one_rank(comm, monkeypatch):
             with monkeypatch.context() as patch:
                 patch.setattr(PencilArray, "allocated", no_room)
                 call = partial(rooted, pen, numbered(SHAPE), root)
-                raise_together(comm, MemoryError, named(comm, comm.size - 1), call=call)
+                all_raise(comm, MemoryError, named(comm, comm.size - 1), call)
             u = rooted(pen, numbered(SHAPE), root)
             assert everywhere(comm, holds(u, numbered(SHAPE)))
             assert same(transpose(u, pen).local, u.local)
@@ -609,4 +579,4 @@ def test_masked_elements_are_not_unmasked(comm):
     data = np.ma.masked_array(numbered(SHAPE), mask=False)
     assert everywhere(comm, same(partition(pen, data).local, numbered(SHAPE)[pen.local_slices]))
     data[...] = np.ma.masked
-    raise_together(comm, TypeError, "masked", call=partial(rooted, pen, data))
+    all_raise(comm, TypeError, "masked", rooted, pen, data)

@@ -8,12 +8,12 @@ from mpi4py import MPI
 from mpi_helpers import (
     NODES,
     Spy,
+    all_raise,
     everywhere,
     holds,
     nodes_of,
     numbered,
     pretend_nodes,
-    raise_together,
     spread,
 )
 
@@ -52,7 +52,7 @@ def on_the_nodes(comm, nodes, **layout):
 
 def really_sent(plan, on_node):
     """Run a plan; return what all ranks have sent to other nodes."""
-    (method,) = plan.moves.exchange()._methods
+    (method,) = plan.exchange()._methods
     far = getattr(method, "far", method)
     spy = far.comm = Spy(far.comm)
     values = numbered(SHAPE)
@@ -122,11 +122,14 @@ def test_fields_of_both_placements_meet_in_a_plan(comm):
 def test_other_placements_are_refused():
     comm = MPI.COMM_WORLD
     for placement in ("nodes", None, []):
-        raise_together(
+        all_raise(
             comm,
             ArgumentError,
             "placement must be 'rank' or 'node'",
-            call=lambda placement=placement: Pencil(SHAPE, comm, placement=placement),
+            Pencil,
+            SHAPE,
+            comm,
+            placement=placement,
         )
 
 

@@ -24,7 +24,7 @@ from pencils import (
 )
 from pencils.comm.methods import pull
 from pencils.plans import MOST_PLANS, kept_plans
-from pencils.transposition import sides
+from pencils.transposition import plan as transposition_plan
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -159,29 +159,10 @@ def test_plans_of_transpose_come_and_go(comm):
     assert everywhere(comm, communicators_left() == left)
 
 
-def test_shared_fields_of_plans_and_aliases(comm):
-    """Memory goes back to the windows there are."""
-    private = comm.Dup()
-    pen = Pencil(SHAPE, private, decomp=(0, 1))
-    turned = pen.with_(decomp=(1, 2))
-    for turn in range(60):
-        if turn == 5:
-            left = communicators_left()
-        with Transposition(pen, turned) as plan:
-            plan(*plan.buffers())
-            plan(*alias([pen, turned], shared=True))
-            plan(*alias([pen, turned]))
-            plan.batch(plan.buffers()[:1])
-    assert everywhere(comm, windows_of(private)[1])
-    assert everywhere(comm, windows_of(private)[0] <= 3)
-    assert everywhere(comm, communicators_left() == left)
-    private.Free()
-
-
 @pytest.mark.mpiexec("measures the memory of one process")
 def test_memory_does_not_grow(comm, monkeypatch):
     """A loop over everything that moves data leaves as much memory in use as it found."""
-    monkeypatch.setattr(sides, "_MOST_PLACES", 4)  # that are remembered
+    monkeypatch.setattr(transposition_plan, "_MOST_PLACES", 4)  # that are remembered
     pen = Pencil(SHAPE, comm)
     data = numbered(SHAPE)
     axes = [np.arange(extent) for extent in SHAPE]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, holds, numbered, raise_together, spread
+from mpi_helpers import all_raise, everywhere, holds, numbered, spread
 
 import pencils
 from pencils import HaloExchange, Pencil, Transposition, dap, transpose
@@ -97,7 +97,7 @@ def test_a_plan_for_ghosts_takes_no_other_edges(comm):
                 plan(v)
             else:
                 text = f"periodic={other.periodic}; the plan is for (False, False, False)"
-                raise_together(comm, PencilMismatchError, text, call=lambda v=v: plan(v))
+                all_raise(comm, PencilMismatchError, text, plan, v)
 
 
 def test_shifts_lead_to_pencils_with_other_edges(comm):
@@ -125,6 +125,4 @@ def test_other_blocks_do_not_mix(comm):
     if comm.size == 1:
         assert holds(u + v, 2 * VALUES)
     else:
-        raise_together(
-            comm, PencilMismatchError, "pencils.transpose(v, u.pencil)", call=lambda: u + v
-        )
+        all_raise(comm, PencilMismatchError, "pencils.transpose(v, u.pencil)", lambda: u + v)

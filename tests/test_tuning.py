@@ -203,50 +203,20 @@ def test_pencils_that_do_not_belong_together(comm, stages):
         )
 
 
-@pytest.mark.parametrize(
-    "spoil", [[], [[[1], 0, "pigeons", 1.0]], "cut", "text", {"a": 1}], ids=str
-)
-def test_a_file_that_was_tampered_with(comm, stages, mpi_tmp_path, spoil):
-    path = mpi_tmp_path / "tuning.json"
-    tune(stages, file=path, show=False, repeat=1)
+SPOILED = [[], [[[1], 0, "pigeons", 1.0]], "cut", "text", {"a": 1}, b"not json", b"[1, 2]"]
+
+
+@pytest.mark.parametrize("spoil", SPOILED, ids=str)
+def test_a_file_that_tune_did_not_write(comm, stages, mpi_tmp_path, spoil):
+    path, options = mpi_tmp_path / "tuning.json", {"show": False, "repeat": 1}
+    tune(stages, file=path, **options)
     comm.barrier()
     if comm.rank == 0:
-        known = json.loads(path.read_text())
-        (key,) = known
-        path.write_text(json.dumps({key: known[key][:-1] if spoil == "cut" else spoil}))
+        ((key, rows),) = json.loads(path.read_text()).items()
+        rows = rows[:-1] if spoil == "cut" else spoil
+        path.write_bytes(spoil if isinstance(spoil, bytes) else json.dumps({key: rows}).encode())
     comm.barrier()
-    all_raise(
-        comm,
-        ArgumentError,
-        "not a file that tune() wrote",
-        tune,
-        stages,
-        file=path,
-        show=False,
-        repeat=1,
-    )
-
-
-def test_a_file_that_is_no_such_file(comm, stages, mpi_tmp_path):
-    path = mpi_tmp_path / "tuning.json"
-    for text in ("not json", "[1, 2]"):
-        comm.barrier()
-        if comm.rank == 0:
-            path.write_text(text)
-        comm.barrier()
-        all_raise(
-            comm,
-            ArgumentError,
-            "not a file that tune() wrote",
-            tune,
-            stages,
-            file=path,
-            show=False,
-            repeat=1,
-        )
-    all_raise(
-        comm,
-        FileNotFoundError,
-        "",
-        lambda: tune(stages, file=mpi_tmp_path / "no" / "where", show=False, repeat=1),
-    )
+    text = "not a file that tune() wrote"
+    all_raise(comm, ArgumentError, text, tune, stages, file=path, **options)
+    missing = mpi_tmp_path / "no" / "where"
+    all_raise(comm, FileNotFoundError, "", tune, stages, file=missing, **options)

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from mpi_helpers import raise_together
+from mpi_helpers import all_raise
 
 import pencils
 from pencils import GlobalIndexer, GlobalMultiIndexer, HaloExchange, Pencil, Transposition, dap
@@ -60,9 +60,7 @@ def test_neither_pickled_nor_copied(comm, mpi_tmp_path, name):
     made = MAKERS[name](Pencil((8, 6, 5), comm, decomp=0), mpi_tmp_path)
     name = type(made).__name__
     for copied in COPIES:
-        raise_together(
-            comm, TypeError, f"a {name} can be neither pickled", call=lambda c=copied: c(made)
-        )
+        all_raise(comm, TypeError, f"a {name} can be neither pickled", copied, made)
     for finish in ("wait", "free", "close"):
         if hasattr(made, finish):
             getattr(made, finish)()

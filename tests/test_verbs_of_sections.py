@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 import pytest
-from mpi_helpers import NODES, everywhere, on_nodes, raise_together, same, spread
+from mpi_helpers import NODES, all_raise, everywhere, on_nodes, same, spread
 
 import pencils
 from pencils import dap, graph
@@ -387,10 +387,10 @@ def test_wrong_items(comm):
     pencil = pencils.Pencil(SHAPE, comm)
     u = spread(pencil, data_of())
     for index in ((7, 0, 0), (0, 0, -6), (210,), (-211,)):
-        raise_together(comm, IndexError, "out of bounds", call=lambda index=index: u.item(*index))
+        all_raise(comm, IndexError, "out of bounds", u.item, *index)
     for index in ((), (1, 2), (1, 2, 3, 4)):
-        raise_together(comm, ArgumentError, "index", call=lambda index=index: u.item(*index))
-    raise_together(comm, TypeError, "index", call=lambda: u.item(1.5, 0, 0))
+        all_raise(comm, ArgumentError, "index", u.item, *index)
+    all_raise(comm, TypeError, "index", u.item, 1.5, 0, 0)
     if comm.size > 1:
         with pytest.raises(RankDisagreementError):
             u.item(comm.rank % 2, 0, 0)

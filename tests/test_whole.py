@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, pencil, spread
-from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault
+from mpi_helpers import all_raise, everywhere, random_pencil, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 __all__ = ["pencil"]  # a fixture
-
-AGREEMENTS = (ArgumentError, RankDisagreementError)
 
 
 def has_whole_lines(field, axis):
@@ -150,14 +148,14 @@ def test_mistakes_in_whole(comm):
     u = pencils.ones(pen)
     for rank in ranks_at_fault(comm):
         wrong = comm.rank == rank
-        raise_together(comm, ArgumentError, "outside", call=lambda w=wrong: u.whole(9 if w else 0))
-        raise_together(comm, TypeError, "axis", call=lambda w=wrong: u.whole("x" if w else 0))
+        all_raise(comm, ArgumentError, "outside", u.whole, 9 if wrong else 0)
+        all_raise(comm, TypeError, "axis", u.whole, "x" if wrong else 0)
         if comm.size > 1:
             kind = RankDisagreementError
-            raise_together(comm, kind, "axis", call=lambda w=wrong: u.whole(2 if w else 0))
+            all_raise(comm, kind, "axis", u.whole, 2 if wrong else 0)
             other = pencils.ones(pen.with_(decomp=2))
             v = other if wrong != (pen.decomp == (2,)) else u
-            raise_together(comm, kind, "pencil", call=lambda v=v: v.whole(1))
+            all_raise(comm, kind, "pencil", v.whole, 1)
     assert_holds(u.whole(0), np.ones(pen.shape))
 
 
@@ -248,10 +246,10 @@ def test_mistakes_in_along(comm):
         for axis in (0, 2):
             if everywhere(comm, pen.whole(axis).box().volume):
                 text = "no solution along"
-                raise_together(comm, ValueError, text, call=lambda x=axis: along(failing, u, x))
+                all_raise(comm, ValueError, text, along, failing, u, axis)
 
         def try_on_one(kind, text, good, bad, wrong=wrong):
-            raise_together(comm, kind, text, call=lambda: along(*(bad if wrong else good)))
+            all_raise(comm, kind, text, along, *bad if wrong else good)
 
         try_on_one(ArgumentError, "outside", (np.sort, u, 0), (np.sort, u, 5))
         try_on_one(TypeError, "callable", (np.sort, u, 0), (3, u, 0))
@@ -265,28 +263,17 @@ def test_mistakes_in_along(comm):
             (ValueError, "read-only", lambda block, axis: block.sort(axis), None),
         ]
         for kind, text, f, out in cases:
-            raise_together(
-                comm, kind, text, call=lambda f=f, out=out, x=axis: along(f, u, x, out=out)
-            )
+            all_raise(comm, kind, text, along, f, u, axis, out=out)
     other = pencils.ones(pen.with_(shape=(4, 3, 7)))
-    raise_together(comm, PencilMismatchError, "out", call=lambda: along(np.sort, u, 0, out=other))
+    all_raise(comm, PencilMismatchError, "out", along, np.sort, u, 0, out=other)
     if comm.size > 1:
-        raise_together(
-            comm, RankDisagreementError, "axis", call=lambda: along(np.sort, u, min(1, comm.rank))
-        )
+        all_raise(comm, RankDisagreementError, "axis", lambda: along(np.sort, u, min(1, comm.rank)))
     assert_holds(u, np.ones(pen.shape))
 
 
 def test_types_must_be_equal(comm):
     pen = pencils.Pencil((comm.size, comm.size), comm, decomp=0)
     if comm.size > 1:
-        raise_together(
-            comm,
-            pencils.errors.TypeDisagreementError,
-            "float32",
-            call=lambda: pencils.functions.along(
-                lambda block, _: block.astype("f4" if comm.rank == 0 else "f8"),
-                pencils.ones(pen),
-                0,
-            ),
-        )
+        kind, along = pencils.errors.TypeDisagreementError, pencils.functions.along
+        mine = lambda block, _: block.astype("f4" if comm.rank == 0 else "f8")  # noqa: E731
+        all_raise(comm, kind, "float32", along, mine, pencils.ones(pen), 0)

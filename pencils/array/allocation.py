@@ -20,7 +20,7 @@ from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
 from pencils.layout import halo_room
 from pencils.layout.integers import MOST, as_dims, as_ints, to_int
-from pencils.pencil import Pencil, keep_in
+from pencils.pencil import Bounded, Pencil
 
 Array = NDArray[Any]
 Key = tuple[Any, ...]  # Ellipsis for the components, a slice for every space dimension
@@ -218,8 +218,8 @@ class BlockLayout:
             self.inside = (Ellipsis, *(slice(lo, lo + n) for n, (lo, _) in along))
         if self.inside is not None or trimmed:
             self.bare = frame_of(pencil, singletons)
-        self.kinds: dict[object, BlockType] = {}  # by what decides on them
-        self.sections: dict[object, Any] = {}  # of `indexing`, by keys and components
+        self.kinds = Bounded()  # by what decides on them
+        self.sections = Bounded()  # of `indexing`, by keys and components
         self.shifted: dict[object, Key] = {}  # indices in the padded block, by offsets
         self.order = pencil.order
         self.permuted = pencil.order != tuple(range(pencil.ndim))  # not the memory order of C
@@ -248,19 +248,16 @@ class BlockLayout:
         """Return the kind of fields with such an own block; of bare frames only."""
         c_ordered = not self.permuted and is_c_ordered(block)
         key = block.dtype, block.shape, c_ordered
-        found = self.kinds.get(key)
+        found: BlockType | None = self.kinds.get(key)
         if found is None:
             found = BlockType(self, block.dtype, block.shape, c_ordered=c_ordered)
-            keep_in(self.kinds, key, found)
+            self.kinds.add(key, found)
         return found
 
     def shape_of(self, components: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-        """Shape of the padded block of a field.
+        """Shape of the padded block of a field, whose bytes as a whole NumPy must be able to count.
 
-        Raises
-        ------
-        ArgumentError
-            On every rank alike, if NumPy could not count the bytes of the whole padded field.
+        Otherwise it raises, on every rank alike.
         """
         if dtype.itemsize * self._volume * prod(max(1, n) for n in components) > MOST:
             along = zip(self.extent.shape, self.halo, strict=True)

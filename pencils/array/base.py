@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from math import prod
+from operator import attrgetter, itemgetter
 from types import SimpleNamespace
 from typing import Any, Self, TypeVar
 
@@ -241,12 +242,12 @@ class Field:
     @property
     def real(self) -> Self:
         """Real part, a view."""
-        return self.map_block(lambda block: block.real)
+        return self.map_block(attrgetter("real"))
 
     @property
     def imag(self) -> Self:
         """Imaginary part, a view."""
-        return self.map_block(lambda block: block.imag)
+        return self.map_block(attrgetter("imag"))
 
     def component(self, *index: int) -> Self:
         """One component as a field of its own, a view with the same halo.
@@ -264,7 +265,7 @@ class Field:
         key = as_ints("component", index)
         if len(key) > len(self.components):
             raise IndexError(f"component {key} of a field with component axes {self.components}")
-        return self.part_of_components(key)
+        return self.map_block(itemgetter(key))
 
     def unstack(self) -> list[Self]:
         """List the fields along the first component axis, as views: ``ux, uy, uz = u.unstack()``.
@@ -314,10 +315,6 @@ class Field:
             frame = frame_of(self._pencil, frame.singletons, frame.halo)
         block = frame.make(frame.shape_of(self.components, kind), kind, zero=zero)
         return self.in_frame(self._pencil, frame, block)
-
-    def part_of_components(self, key: Key) -> Self:
-        """View what a key of NumPy selects of the component axes; for the library."""
-        return self.map_block(lambda block: block[key])
 
     def map_block(self, view: Callable[[Array], Array]) -> Self:
         """View what a function takes of the block, on the same points; for the library."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from pencils.array.allocation import Array, BlockLayout, frame_of, is_c_ordered
 from pencils.array.base import Field, checks
-from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
+from pencils.array.operands import check_fits, common_pencil, local_part, local_parts
 from pencils.array.signatures import Operand
 from pencils.comm import pool
 from pencils.comm.progress import poll, slabs, under_way
@@ -173,8 +173,7 @@ def compute(
         else:
             return None
     if out is None:
-        found: Field = on_blocks.apply(u, tuple(key), *parts)
-        return found
+        return on_blocks.apply(u, tuple(key), *parts)
     return _compute_into(out, ufunc, parts)
 
 
@@ -205,7 +204,7 @@ def elementwise(func: Callable[..., Any], inputs: Sequence[Any], kwargs: dict[st
             "this argument must be a number or a NumPy array, not a PencilArray; pass u.local"
         )
     pencil = common_pencil(fields)
-    parts, singletons = _own_parts(inputs, pencil)
+    parts, singletons = local_parts(inputs, pencil)
     if where is not True:
         kwargs["where"], along = local_part(where, pencil)
         singletons &= along
@@ -224,16 +223,6 @@ def elementwise(func: Callable[..., Any], inputs: Sequence[Any], kwargs: dict[st
         return as_field(result, outs[0], pencil, singletons, like)
     pairs = zip(result, outs if targets else (None,) * len(result), strict=True)
     return tuple(as_field(part, target, pencil, singletons, like) for part, target in pairs)
-
-
-def _own_parts(operands: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
-    """Cut the own blocks out of operands; also the dimensions along which all are singletons."""
-    parts, singletons = [], everywhere(pencil.ndim)
-    for operand in operands:
-        part, along = local_part(operand, pencil)
-        parts.append(part)
-        singletons &= along
-    return parts, singletons
 
 
 def _evaluate(
@@ -370,9 +359,14 @@ def _checked(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
 
 
 # NumPy may compute ``block**number`` for these without `numpy.power`, which is faster, and differs
-# where values are infinite. So must blocks of all sizes.
+# where values are infinite or complex. So must blocks of all sizes.
 _SIMPLE = (-1, 0, 0.5, 1, 2)
-_POWERS: dict[complex, Callable[[Any], Any]] = {0.5: _unary(np.sqrt), 2: _unary(np.square)}
+# Kinds and types of both operands, and the number: of complex elements NumPy squares ``u**2`` only.
+_POWERS: dict[Any, Callable[[Any], Any]] = {
+    **{(kind, float, 0.5): _unary(np.sqrt) for kind in "fc"},
+    **{(kind, int, 2): _unary(np.square) for kind in "fc"},
+    ("f", float, 2.0): _unary(np.square),
+}
 
 
 class Operators(Field):
@@ -417,8 +411,9 @@ class Operators(Field):
         kind: Any = type(other)
         if kind not in NUMBERS or other not in _SIMPLE:
             return self._power(other)
-        if kind in {int, float} and other in _POWERS and self.dtype.kind in "fc":
-            return _POWERS[other](self)  # type: ignore[no-any-return]
+        root_or_square = _POWERS.get((self.dtype.kind, kind, other))
+        if root_or_square is not None:
+            return root_or_square(self)  # type: ignore[no-any-return]
         if not self._local.size:
             try_on_one(operator.pow, (self._local, other), (self,))
         return as_field(self._local**other, None, self._pencil, self.singletons, self)

@@ -169,13 +169,13 @@ def reduce_field(
         and initial is NO_VALUE
         and (keep_as or (dtype is None and not options))
     )
-    key = keep_as or name, u._kind or u.kind
+    key = keep_as or name
     if plain:
-        kept = u._pencil.kept.get(key)
+        kept = u._pencil.kept[key].get(u._kind or u.kind)
         if kept is not None:
             return kept(u)
     with agreed(u.pencil.topology.comm, name) as agree:
-        options |= {"initial": initial, "where": where, "key": key if plain else ()}
+        options |= {"initial": initial, "where": where, "keep_as": key if plain else ""}
         complete = reduce_within(agree, name, u, axis, dtype, out, keepdims, **options)
     return complete()
 
@@ -194,7 +194,7 @@ def reduce_within(
     ufunc: np.ufunc | None = None,
     of: Callable[[Array], Array] | None = None,
     same: Mapping[str, object] | None = None,
-    key: tuple[Any, ...] = (),
+    keep_as: str = "",
 ) -> Callable[[], Any]:
     """Prepare to reduce over the given axes of all ranks, within an agreement; local.
 
@@ -202,11 +202,10 @@ def reduce_within(
     the function that the user called, which also names the ufunc: see `UFUNCS`. `of` is applied to
     the own block first; `dtype` must then be the type of its result. `same` are further arguments
     on which all ranks must agree. The local part is computed here: an error on one rank, whatever
-    it is, raises on all. With a `key`, all elements are reduced, and the call is kept.
+    it is, raises on all. With `keep_as`, all elements are reduced, and the call is kept.
     """
     ufunc = ufunc or UFUNCS.get(name, np.add)
-    facts = {**signature(u), **(same or {}), "where": where is not True}
-    agree(**facts)
+    agree(**signature(u), **(same or {}), where=where is not True)
     task = Reduction.of(name, u, axis, out, keepdims)
     result = None if dtype is None else native(np.dtype(dtype))
     if result is None or of is None:
@@ -216,8 +215,7 @@ def reduce_within(
     if result == np.float16 and ufunc in _ROUNDING and (task.whole or task.is_cut):
         kind = np.dtype(np.float32)  # as NumPy does where elements are contiguous
     neutral = _neutral(name, ufunc, kind, task.count if start is NO_VALUE else 1)
-    facts |= {"axis": task.axes, "result": result, "keepdims": task.keepdims, "initial": start}
-    agree(**facts)
+    agree(axis=task.axes, result=result, keepdims=task.keepdims, initial=start)
     options: dict[str, Any] = {} if where is True else {"where": mask_part(where, u)}
     if task.contributes:
         block = u.local if of is None else of(u.local)
@@ -225,16 +223,14 @@ def reduce_within(
         part = np.asarray(ufunc.reduce(block, axis=task.axes, keepdims=True, **options))
     else:
         part = np.full(task.partial_shape, neutral, kind)
-    made = None
-    if key:
+    if keep_as:
         idle, local = None if task.contributes else neutral, block_reducer(ufunc, kind, of)
-        made = prepare_whole(u, name, facts, ufunc, kind, result, local, idle)
+        made = prepare_whole(agree.prepared(), ufunc, kind, result, local, idle)
+        u.pencil.kept[keep_as].add(u.kind, made)
     axes, back = u.frame.axes(len(u.components))
     combined = combining(agree, task, part.transpose(axes), ufunc)
 
     def complete() -> Any:
-        if made is not None:
-            u.pencil.kept.add(key, made)
         total = combined()
         with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
             if start is not NO_VALUE:
@@ -264,22 +260,19 @@ def combining(agree: agreed, task: Reduction, part: Array, ufunc: np.ufunc) -> C
 
 
 def prepare_whole(
-    u: Field,
-    call: str,
-    facts: Mapping[str, object],
+    agreement: PreparedAgreement,
     ufunc: np.ufunc,
     dtype: np.dtype[Any],
     result: np.dtype[Any],
     local: Callable[..., Any],
     idle: Any,
 ) -> Callable[..., Any]:
-    """Return a function that reduces all elements of fields like `u` to a value; local.
+    """Return a function that reduces all elements of fields of one kind to a value; local.
 
-    Calling it is *Collective*. All ranks have agreed on `call` and `facts`. `local` reduces the own
+    Calling it is *Collective*: ranks agree as they did at the first call. `local` reduces the own
     blocks of the fields to a value of type `dtype`; a rank that has nothing to contribute gives
     `idle`, which is None on others. `result` is the type of the value that is returned.
     """
-    agreement = PreparedAgreement(u.pencil.topology.comm, call, **facts)
     convert = result.type if dtype == result else functools.partial(converted, result)
     mine, rows = agreement.values(dtype) if agreement.gathers else (None, None)
     column = None if rows is None else rows[:, 0]

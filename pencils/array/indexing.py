@@ -6,6 +6,7 @@ communicated. Dimensions of space never vanish: where the key has an integer, th
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from pencils.array.operands import (
     check_fits,
     common_pencil,
     does_not_broadcast,
+    fields_among,
     local_part,
     signature,
 )
@@ -29,7 +31,7 @@ from pencils.errors import ArgumentError
 from pencils.layout import Selection, box
 from pencils.layout.integers import as_ints
 from pencils.layout.layout import ProcessGrid
-from pencils.pencil import Pencil, keep_in
+from pencils.pencil import Pencil
 
 F = TypeVar("F", bound=Field)
 
@@ -73,11 +75,11 @@ def get_section(u: F, key: Indices) -> F:
     if found is None:
         found = _find(u, key)
         if plain is not None:
-            keep_in(kept, name, found)
+            kept.add(name, found)
     if not found.cut:
-        return u.part_of_components(found.inside)
+        return u.map_block(itemgetter(found.inside))
     part = u.in_frame(found.pencil, found.frame, u.padded[found.inside])
-    part.base = u if found.components is None else u.part_of_components(found.components)
+    part.base = u if found.components is None else u.map_block(itemgetter(found.components))
     return part
 
 
@@ -266,7 +268,7 @@ def _set_where(u: Field, mask: Any, value: object) -> None:
 
 def copy_where(u: Field, value: Any, mask: Any, casting: Any) -> None:
     """Copy a number, global data or a field to where a mask is true, as `numpy.copyto`."""
-    pencil = common_pencil([one for one in (u, value, mask) if isinstance(one, Field)])
+    pencil = common_pencil(fields_among(u, value, mask))
     part, singletons = local_part(value, pencil)
     where, along = local_part(mask, pencil)
     check_fits(singletons & along, u, pencil)

@@ -28,7 +28,13 @@ from pencils.array.global_reduction import (
     reduce_field,
 )
 from pencils.array.indexing import copy_where
-from pencils.array.operands import common_pencil, local_part, signature, topology_among
+from pencils.array.operands import (
+    common_pencil,
+    fields_among,
+    local_part,
+    signature,
+    topology_among,
+)
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import dot
 from pencils.errors import ArgumentError
@@ -56,22 +62,18 @@ def vdot(u: Any, other: Any) -> Any:
     # `isinstance` may raise, on one rank only, for an object whose class is a property.
     fields = all(issubclass(type(operand), Field) for operand in (u, other))
     alike = fields and u.pencil is other.pencil
-    name = ("vdot", u.kind, other.kind) if alike else ()
-    kept = u.pencil.kept.get(name) if alike else None
+    kept = u.pencil.kept["vdot"].get((u.kind, other.kind)) if alike else None
     if kept is not None:
         return kept(u, other)
-    made = None
     with agreed(topology_among(u, other).comm, "vdot") as agree:
-        first = min(_fields(u, other), key=lambda field: len(field.singletons))
-        same: dict[str, object] = {"u": _signature(u), "other": _signature(other)}
-        agree(**same)  # also if what follows raises
+        first = min(fields_among(u, other), key=lambda field: len(field.singletons))
+        agree(u=_signature(u), other=_signature(other))  # also if what follows raises
         blocks = _blocks(u, other)
         if np.shape(u) != np.shape(other):
             raise ArgumentError(
                 f"vdot of shapes {np.shape(u)} and {np.shape(other)}; they must be equal"
             )
-        same["dtypes"] = tuple(block.dtype for block in blocks)
-        agree(**same)
+        agree(dtypes=tuple(block.dtype for block in blocks))
         task = Reduction.of("vdot", first, None, None, False)
         axes = memory_axes(first.pencil.order, len(first.components))
 
@@ -85,9 +87,8 @@ def vdot(u: Any, other: Any) -> Any:
         result = np.result_type(*blocks)
         if alike and u.singletons == other.singletons:
             idle = None if task.contributes else part[()]
-            made = prepare_whole(u, "vdot", same, np.add, part.dtype, result, products, idle)
-    if made is not None:
-        u.pencil.kept.add(name, made)
+            made = prepare_whole(agree.prepared(), np.add, part.dtype, result, products, idle)
+            u.pencil.kept["vdot"].add((u.kind, other.kind), made)
     return converted(result, combined())
 
 
@@ -103,25 +104,19 @@ def allclose(
     rtol, atol, equal_nan
         As in `numpy.isclose`.
     """
-    comm = topology_among(a, b).comm
-    with agreed(comm, "allclose") as agree:
+    with agreed(topology_among(a, b).comm, "allclose") as agree:
         agree(a=_signature(a), b=_signature(b))
         agree(tolerances=(float(rtol), float(atol)), equal_nan=bool(equal_nan))
-        left, right = _blocks(a, b)
-        close = np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=equal_nan)
-        agree.flag(up=not close)
+        agree.flag(up=not np.allclose(*_blocks(a, b), rtol, atol, equal_nan))
     return not agree.flagged
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
     """Whether two fields have the same global shape and elements on all ranks. *Collective*."""
-    comm = topology_among(a1, a2).comm
-    with agreed(comm, "array_equal") as agree:
+    with agreed(topology_among(a1, a2).comm, "array_equal") as agree:
         agree(a1=_signature(a1), a2=_signature(a2), equal_nan=bool(equal_nan))
-        equal = np.shape(a1) == np.shape(a2)
-        if equal:
-            equal = np.array_equal(*_blocks(a1, a2), equal_nan=equal_nan)
-        agree.flag(up=not equal)
+        same_shape = np.shape(a1) == np.shape(a2)
+        agree.flag(up=not (same_shape and np.array_equal(*_blocks(a1, a2), equal_nan)))
     return not agree.flagged
 
 
@@ -132,13 +127,9 @@ def _signature(operand: Any) -> object:
 
 def _blocks(one: Any, other: Any) -> tuple[Array, Array]:
     """Local parts of both operands, broadcast against each other."""
-    pencil = common_pencil(_fields(one, other))
+    pencil = common_pencil(fields_among(one, other))
     left, right = np.broadcast_arrays(local_part(one, pencil)[0], local_part(other, pencil)[0])
     return left, right
-
-
-def _fields(*operands: Any) -> list[Field]:
-    return [operand for operand in operands if isinstance(operand, Field)]
 
 
 Function = Callable[..., Any]
@@ -248,10 +239,6 @@ def _nan_to_num(x: Any, copy: bool = True, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-def _result_type(*operands: Any) -> np.dtype[Any]:
-    return np.result_type(*(x.dtype if isinstance(x, Field) else x for x in operands))
-
-
 def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     if not isinstance(dst, Field):
         raise TypeError("numpy.copyto to a NumPy array: copy u.local to its local part instead")
@@ -264,10 +251,6 @@ def _full_like(a: Field, fill_value: object, dtype: DTypeLike | None = None) -> 
     return like
 
 
-def _zeros_like(a: Field, dtype: DTypeLike | None = None) -> Field:
-    return a.blank(dtype, zero=True)
-
-
 _FUNCTIONS: dict[Function, Function] = QUERIES | {
     np.vdot: vdot,
     np.allclose: allclose,
@@ -276,11 +259,13 @@ _FUNCTIONS: dict[Function, Function] = QUERIES | {
     np.imag: lambda val: val.imag,
     np.copy: lambda a: a.copy(),
     np.empty_like: lambda prototype, dtype=None: prototype.blank(dtype),
-    np.zeros_like: _zeros_like,
+    np.zeros_like: lambda a, dtype=None: a.blank(dtype, zero=True),
     np.ones_like: lambda a, dtype=None: _full_like(a, 1, dtype),
     np.full_like: _full_like,
     np.where: _where,
     np.nan_to_num: _nan_to_num,
-    np.result_type: _result_type,
+    np.result_type: lambda *operands: np.result_type(
+        *(x.dtype if isinstance(x, Field) else x for x in operands)
+    ),
     np.copyto: _copyto,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -145,6 +145,11 @@ def check_out(out: Field | None, pencil: Pencil | None, spec: FieldSpec) -> None
     if out is not None:
         check_source(out, pencil, spec, "out")
         check_writeable(out, "out")
+
+
+def fields_among(*operands: object) -> list[Field]:
+    """List the operands that are fields."""
+    return [operand for operand in operands if isinstance(operand, Field)]
 
 
 def common_pencil(fields: Sequence[Field], *, assigned: bool = False) -> Pencil:
@@ -334,6 +339,16 @@ def key_of_data(shape: tuple[int, ...], pencil: Pencil) -> tuple[Key, frozenset[
         else:
             raise ArgumentError(does_not_broadcast(shape, pencil.shape, box.shape))
     return (Ellipsis, *key), frozenset(singletons)
+
+
+def local_parts(operands: Iterable[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
+    """Local parts of operands, and the dimensions along which all are singletons."""
+    parts, singletons = [], everywhere(pencil.ndim)
+    for operand in operands:
+        part, along = local_part(operand, pencil)
+        parts.append(part)
+        singletons &= along
+    return parts, singletons
 
 
 def check_fits(singletons: frozenset[int], out: Field, pencil: Pencil) -> None:

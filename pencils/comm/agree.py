@@ -105,15 +105,23 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
             if row.size == 1:
                 self.carried[0] = mine
 
+    def prepared(self) -> PreparedAgreement:
+        """Prepare the agreement on what was recorded so far; ranks in either one agree."""
+        return self._row.extended(self._values, self._dtype)
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if (error is None or isinstance(error, Exception)) and self._row.size > 1:
+        row = self._row
+        if (error is None or isinstance(error, Exception)) and row.size > 1:
             mine = self.flagged * FLAGGED + self.deferred * DEFERRED
-            flags = self._row.meet_with(self._values, self._dtype, error, mine)
+            if self._values or self._dtype is not row.dtype:
+                flags = row.meet_with(self._values, self._dtype, error, mine)
+            else:
+                flags = row.meet(error, mine)
             self.flagged, self.deferred = bool(flags & FLAGGED), bool(flags & DEFERRED)
 
 
@@ -225,6 +233,10 @@ class PreparedAgreement:
             error = mistake
         flags = self.meet(error, flags)
         return prepared, flags  # without an error
+
+    def extended(self, values: dict[str, object], dtype: np.dtype[Any] | None) -> PreparedAgreement:
+        """Prepare the agreement on further values, and on a type."""
+        return PreparedAgreement(self.comm, self.call, dtype, **self._values | values)
 
     def block(self) -> agreed:
         """Return a ``with`` block for checks; it may record further values."""

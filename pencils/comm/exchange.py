@@ -55,22 +55,25 @@ from pencils.comm.agree import agreed
 from pencils.comm.failure import raise_lost
 from pencils.comm.memory import Bytes, round_up, same_view
 from pencils.comm.methods import METHODS, Hybrid, Messages, Method, Shared
-from pencils.comm.methods.method import (
-    ChunkPlan,
-    PreparedMethod,
-    Started,
+from pencils.comm.methods.method import ChunkPlan, PreparedMethod, Started
+from pencils.comm.methods.shared import is_near
+from pencils.comm.mpi import MPI, Uncopied
+from pencils.comm.pack import (
+    MessageSpec,
+    Pairs,
+    Unpacker,
+    no_op,
     one_each,
     own_blocks,
     pack_plans,
+    prepare_copies,
 )
-from pencils.comm.methods.shared import is_near
-from pencils.comm.mpi import MPI, Uncopied
-from pencils.comm.pack import MessageSpec, Pairs, Unpacker, no_op, prepare_copies
 from pencils.comm.recording import Recorder, current, timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.layout import Traffic
+from pencils.layout.integers import MOST
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -152,8 +155,9 @@ class Exchange:
 
         *Collective*.
         """
-        counts = np.array([method.off_node() for method in self._methods], np.int64)
-        sent = np.array([counts[:, 0].sum(), counts[:, 1].sum()])
+        counts = zip(*(method.off_node() for method in self._methods), strict=True)
+        most = MOST // self.topology.comm.size
+        sent = np.array([min(sum(count), most) for count in counts], np.int64)
         self.topology.comm.Allreduce(MPI.IN_PLACE, sent)
         return Traffic(*sent.tolist())
 

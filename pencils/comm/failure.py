@@ -1,32 +1,25 @@
 """Errors of one rank that others raise, too, as data and at the end of a block; and dead processes.
 
 An MPI library with User-Level Failure Mitigation (ULFM) reports a death as an error of the calls
-that need the process: only communicators of `pencils.recovery.recover` are guarded, to notice it.
+that need the process.
 """
 
 from __future__ import annotations
 
 import pickle
 import sys
-import weakref
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import wraps
-from inspect import getattr_static
 from time import monotonic, sleep
-from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+from types import SimpleNamespace, TracebackType
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 
 from pencils.comm.mpi import MPI, PerProcess, Uncopied, at_exit, is_simulated
 from pencils.comm.recording import timed
 from pencils.errors import RanksLostError
-
-T = TypeVar("T", bound="MPI.Comm")
 
 # Most characters of the text of an error, and of a value.
 MOST_TEXT = 10_000
@@ -207,161 +200,18 @@ def _wait() -> None:
 
 # ---- Processes that die. ----
 
-# Survivors may wait for a rank that has had the error of a death and has left. So the first error
-# on a rank revokes every guarded communicator of the rank: whatever waits in one of them has the
-# error, too, and revokes its own. By and by no survivor waits any more. A rank that leaves the
-# program by another error revokes them, too. Any method of a communicator may be the first that
-# notices a death, so that guarded ones have classes with all methods wrapped; others cost nothing.
-
-# Open MPI crashes on a rank that still makes a communicator when another rank revokes it. So ranks
-# meet on a new one. If they cannot, they have this many seconds to make it after the first one.
-_MAKING = 0.5
-_PAUSE = 5e-4  # seconds between two looks
 _NAMES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
-# Methods of communicators that are left alone: local ones, and those of the recovery itself.
-_PLAIN = ("Get_", "Set_", "Is_", "Delete_", "Ack_", "Iagree", "Free", "Revoke", "Shrink", "py2f")
-_LOST = (
+LOST = (
     "a process of this communicator has died, or has left the program; "
     "pencils.recovery.recover(program) runs it again on the other ones, or raises the error of "
     "that one"
 )
-
-
-@dataclass
-class _Entry:
-    """A guarded communicator."""
-
-    comm: weakref.ref[MPI.Comm]
-    made: float = field(default_factory=monotonic)
-    complete: bool = False  # whether all of its ranks have made it
-
-
-@dataclass
-class _Guards:
-    """The guarded communicators of this process."""
-
-    entries: list[_Entry] = field(default_factory=list)
-    pending: list[MPI.Request] = field(default_factory=list)
-    lost: bool = False  # all communicators are revoked
-    kinds: dict[type[MPI.Comm], Any] = field(default_factory=dict)  # guarded classes, by bases
-    handler: MPI.Errhandler | None = None
-
-
-_guards = PerProcess(_Guards)
+# Whether this process has noticed that a communicator of `pencils.recovery.recover` is lost.
+loss = PerProcess(lambda: SimpleNamespace(noticed=False))
 
 
 class Guarded:
-    """Mark of the communicators of which `guarded` is true."""
-
-
-def guard(comm: T) -> T:
-    """Return a new communicator as one that is guarded, as are those made of it; local.
-
-    It may not be used before `meet`.
-    """
-    state = _guards()
-    if state.handler is None:
-        state.handler = MPI.Comm.Create_errhandler(_notice)
-    found, kind = comm, type(comm)
-    if not issubclass(kind, Guarded):
-        if kind not in state.kinds:
-            names = [name for name in dir(kind) if name[0].isalpha()]
-            methods = {
-                name: _guarding(getattr(kind, name))
-                for name in names
-                if not name.startswith(_PLAIN) and callable(getattr_static(kind, name))
-            }
-            state.kinds[kind] = type(kind.__name__, (Guarded, kind), methods)
-        found = state.kinds[kind](comm)
-    found.Set_errhandler(state.handler)
-    state.entries = [each for each in state.entries if each.comm()]  # a freed one is false
-    state.entries.append(_Entry(weakref.ref(found)))
-    return found
-
-
-def _guarding(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Guard what a method makes, and give its errors one class."""
-
-    @wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            result = method(*args, **kwargs)
-        except MPI.Exception as error:
-            raise_lost(error)
-        if not isinstance(result, MPI.Comm) or not result:
-            return result
-        made = guard(result)
-        meet(made)
-        return made
-
-    return call
-
-
-def meet(comm: MPI.Comm) -> None:
-    """Wait until all ranks have made a guarded communicator. *Collective*.
-
-    Raises
-    ------
-    RanksLostError
-        If a rank has died, or could not make it because another one has.
-    """
-    # Open MPI does not report a death to a barrier if it had the news while it made `comm`.
-    entries, cause = _guards().entries, None
-
-    def all_live() -> bool:
-        made = [each for each in (entry.comm() for entry in entries) if each]
-        return not any(each.Is_revoked() for each in made)
-
-    try:
-        complete = wait_while(comm.Iagree(array("i", [1])), all_live)
-    except MPI.Exception as error:
-        complete, cause = False, error
-    if not complete:
-        revoke()
-        raise RanksLostError(_LOST) from cause
-    for entry in entries:
-        if entry.comm() is comm:
-            entry.complete = True
-
-
-def wait_while(request: MPI.Request, goes_on: Callable[[], bool]) -> bool:
-    """Wait for a request as long as `goes_on` is true; return whether it is complete."""
-    pending = _guards().pending
-    pending.append(request)  # MPI may still write to its memory after this rank stops waiting
-    while not request.Test():
-        if not goes_on():
-            return False
-        sleep(_PAUSE)
-    pending.remove(request)
-    return True
-
-
-def lost() -> bool:
-    """Whether this process has noticed that one of a guarded communicator is lost; local."""
-    return _guards().lost
-
-
-def revoke() -> None:
-    """Revoke all guarded communicators, once; local."""
-    state = _guards()
-    if state.lost:
-        return
-    state.lost = True
-    for entry in state.entries:  # the oldest first
-        comm = entry.comm()
-        if comm:
-            if not entry.complete:
-                sleep(max(0.0, entry.made + _MAKING - monotonic()))
-            with suppress(MPI.Exception):
-                comm.Revoke()
-
-
-def forget() -> list[MPI.Comm]:
-    """Guard no communicator any more, and return those that lived; local."""
-    state = _guards()
-    found = [comm for comm in (entry.comm() for entry in state.entries) if comm]
-    state.entries, state.lost = [], False
-    return found
+    """Mark of communicators that `pencils.recovery.recover` has made, and of those made of them."""
 
 
 def wait_all(requests: Sequence[MPI.Request]) -> None:
@@ -374,16 +224,11 @@ def wait_all(requests: Sequence[MPI.Request]) -> None:
 
 def raise_lost(error: MPI.Exception) -> NoReturn:
     """Raise an error of MPI, as a `RanksLostError` if a process has died."""
-    if lost() or _is_death(error.Get_error_class()):
-        raise RanksLostError(_LOST) from error
+    if loss().noticed or is_death(error.Get_error_class()):
+        raise RanksLostError(LOST) from error
     raise error
 
 
-def _notice(_: MPI.Comm, code: int) -> None:
-    """Handle an error of MPI; the call that has it returns afterwards, with the error."""
-    if _is_death(MPI.Get_error_class(code)):
-        revoke()
-
-
-def _is_death(kind: int) -> bool:
+def is_death(kind: int) -> bool:
+    """Whether a class of errors of MPI tells that a process has died."""
     return kind in [getattr(MPI, name, None) for name in _NAMES]

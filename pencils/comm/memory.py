@@ -49,11 +49,6 @@ with suppress(ImportError):  # else there was no compiler when pencils was insta
     address = import_module("pencils.comm._kernels").address  # takes a microsecond less
 
 
-def byte_range(array: Array) -> tuple[int, int]:
-    """Lowest address of an array, and the address after its last byte."""
-    return byte_bounds(array)
-
-
 def same_view(one: Array, other: Array) -> bool:
     """Whether two arrays have the same elements at the same addresses."""
     return (

@@ -6,21 +6,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import accumulate, product
 from math import prod
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.memory import Bytes, fence, restrided, round_up
+from pencils.comm.mpi import MPI
 from pencils.errors import ArgumentError
+from pencils.layout.integers import MOST
 
+T = TypeVar("T")
 Array = NDArray[Any]
 # A target and a source, of the same shape and item size.
 Pairs = Sequence[tuple[Array, Array]]
@@ -89,6 +92,69 @@ class PackPlan:
         """Bytes of block `number`, which begins at byte `start`, as an array of its shape."""
         part = buffer[start : start + self.nbytes[number]]
         return part.view(self.dtype).reshape(self.shapes[number])
+
+
+def own_blocks(rank: int, spec: MessageSpec) -> list[tuple[Any, Any]]:
+    """List where blocks that stay on this rank are read, and where they are written."""
+    sends = [(..., *block.key) for block in spec.sends if block.peer == rank]
+    recvs = [(..., *block.key) for block in spec.recvs if block.peer == rank]
+    return list(zip(sends, recvs, strict=True))
+
+
+def pack_plans(
+    spec: MessageSpec, rank: int, size: int, chunks: int = 1
+) -> tuple[list[PackPlan], list[PackPlan]]:
+    """Make the pack plans of each chunk, to send and to receive, without `own_blocks`.
+
+    Blocks are sorted by the distance of their peer, so that each rank begins with another one.
+    """
+
+    def divide(blocks: Sequence[MessageBlock], distance: Callable[[int], int]) -> list[PackPlan]:
+        by_chunk: list[list[MessageBlock]] = [[] for _ in range(chunks)]
+        for block in sorted(blocks, key=lambda block: distance(block.peer)):
+            if distance(block.peer):
+                by_chunk[block.chunk].append(block)
+        return [PackPlan(each, spec.lead, spec.dtype) for each in by_chunk]
+
+    return (
+        divide(spec.sends, lambda peer: (peer - rank) % size),
+        divide(spec.recvs, lambda peer: (rank - peer) % size),
+    )
+
+
+def find_starts(
+    comm: MPI.Intracomm,
+    sends: Sequence[PackPlan],
+    recvs: Sequence[PackPlan],
+    bases: Sequence[int],
+    ranks: Mapping[int, int] | Sequence[int],
+) -> tuple[list[list[int]], list[int]]:
+    """Find where blocks begin in the staging blocks of their senders, and where those end.
+
+    Those of each of `sends` begin at its base in the staging block of this rank, which ends at the
+    last of `bases`; `ranks` has the rank of a peer in `comm`. *Collective*.
+    """
+    mine = np.zeros((comm.size, len(bases)), np.int64)
+    mine[:, -1] = min(bases[-1], MOST)  # no staging block is as large
+    for number, plan in enumerate(sends):
+        for peer, start in reversed(list(zip(plan.peers, plan.starts, strict=True))):
+            # Those for one peer are consecutive.
+            mine[ranks[peer], number] = min(bases[number] + start, MOST)
+    theirs = np.empty_like(mine)
+    comm.Alltoall(mine, theirs)
+    found = []
+    for number, plan in enumerate(recvs):
+        at, starts = theirs[:, number].tolist(), []
+        for peer, nbytes in zip(plan.peers, plan.room, strict=True):
+            starts.append(at[ranks[peer]])
+            at[ranks[peer]] += nbytes
+        found.append(starts)
+    return found, theirs[:, -1].tolist()
+
+
+def one_each(values: Sequence[T], arrays: Sequence[Array]) -> Sequence[T]:
+    """Return a value for each array: there is one for each, or one for all."""
+    return list(values) * len(arrays) if len(values) == 1 else values
 
 
 def copy(target: Array, source: Array, whole: int = 0) -> None:

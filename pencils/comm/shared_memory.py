@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
-from pencils.comm.memory import LINE, Bytes, address, aligned_empty, byte_range, fence, round_up
+from pencils.comm.memory import LINE, Bytes, address, aligned_empty, fence, round_up
 from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
 
@@ -121,7 +122,7 @@ class SharedPool:
         first = address(array)
         for number, window in enumerate(self._windows):
             if window.start <= first < window.end:
-                low, high = byte_range(array)
+                low, high = byte_bounds(array)
                 whole = window.start <= low and high <= window.end
                 return (number, first - window.start) if whole else None
         return None

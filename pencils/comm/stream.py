@@ -20,7 +20,7 @@ from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, byte_chunks, fence
 from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
-from pencils.comm.topology import Attribute, Topology
+from pencils.comm.topology import Topology, attribute
 
 Array = NDArray[Any]
 
@@ -149,7 +149,7 @@ class _StagingSlots:
 
 
 # Slots in shared memory of every rank on this node, once they were made; None without room.
-_kept_slots = Attribute(list["Sequence[Bytes] | None"])
+_kept_slots = attribute(list["Sequence[Bytes] | None"])
 
 
 class SlabStream:

@@ -14,7 +14,7 @@ from itertools import count
 from operator import or_
 from statistics import median
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
@@ -30,28 +30,26 @@ from pencils.layout import ProcessGrid
 V = TypeVar("V")
 
 
-class Attribute(Generic[V]):
-    """A value that each topology holds for another module, such as a cache, made on first use.
+def attribute(make: Callable[[], V]) -> Callable[[Topology], V]:
+    """Return the function that finds a value of a topology, such as a cache, made on first use.
 
-    Its method ``clear`` is called before the communicators are freed.
+    Its method ``clear`` is called before the communicators are freed. All is local.
 
     Examples
     --------
-    >>> sizes = Attribute(dict[str, int])
+    >>> sizes = attribute(dict[str, int])
     >>> sizes(topology_of(MPI.COMM_SELF))["step"] = 3
     >>> sizes(topology_of(MPI.COMM_SELF))
     {'step': 3}
     """
 
-    def __init__(self, make: Callable[[], V]) -> None:
-        self._make = make
-
-    def __call__(self, topology: Topology) -> V:
-        """Return the value of a topology; local."""
-        found: V | None = topology.attributes.get(self)
+    def find(topology: Topology) -> V:
+        found: V | None = topology.attributes.get(find)
         if found is None:
-            found = topology.attributes[self] = self._make()
+            found = topology.attributes[find] = make()
         return found
+
+    return find
 
 
 class Topology:
@@ -67,7 +65,7 @@ class Topology:
             self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank = self.comm.rank
         self.freed = False  # with the user's communicator
-        self.attributes: dict[Attribute[Any], Any] = {}
+        self.attributes: dict[object, Any] = {}  # see `attribute`
         self.exchanges: WeakSet[Any] = WeakSet()  # what has to be freed before the communicators
         # Handles of exchanges that were started, oldest first. MPI writes to buffers until an
         # exchange completes, even if the user has dropped the handle.
@@ -395,12 +393,6 @@ _ROOM, _ROOM_OF_RANK = 2**22, 64
 private_class = PerProcess(lambda: MPI.Intracomm)
 
 
-def as_private(comm: MPI.Comm) -> MPI.Intracomm:
-    """Return a communicator that MPI has made as a private one; local."""
-    assert isinstance(comm, MPI.Intracomm)
-    return comm if isinstance(comm, Guarded) else private_class()(comm)
-
-
 def split(comm: MPI.Intracomm, color: int, place: int | None = None) -> MPI.Intracomm:
     """Communicator of the ranks that pass the same color, by place; default: as in `comm`.
 
@@ -418,7 +410,9 @@ def made_together(comm: MPI.Intracomm, make: Callable[[], MPI.Comm]) -> MPI.Intr
     with agreed(comm, "communicator"):
         np.empty(_ROOM + _ROOM_OF_RANK * comm.size, np.uint8)  # is free again
     with agreed(comm, "communicator"):
-        return as_private(make())
+        made = make()
+        assert isinstance(made, MPI.Intracomm)
+        return made if isinstance(made, Guarded) else private_class()(made)
 
 
 def time_in_turn(

@@ -267,7 +267,16 @@ def _join(dists: Sequence[LocalDist], dim: int) -> GlobalDimMap:
 def _check_dim(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
     """Compare the processes along one dimension (rules G4 to G10)."""
     version, whole = dists[0].version, _join(dists, dim)
-    found = _check_lines(dists, dim, whole)
+    found: list[CollectiveError] = []
+    pairs = [(dist.dims[dim], whole.parts[dist.dims[dim].rank]) for dist in dists]
+    for rank, (mine, first) in enumerate(pairs):
+        if not (found or mine.agrees_with(first)):
+            text = (
+                f"{brief(mine.owned)} is owned, with ghosts {mine.ghosts}; expected "
+                f"{brief(first.owned)} with ghosts {first.ghosts}, in the same order, as on the "
+                "first process of this grid rank: only boundary padding may differ"
+            )
+            found.append(CollectiveError(text, code="G4", rank=rank))
     given = [dist.padding_given[dim] for dist in dists]
     if is_old(version) and any(given) and not all(given):
         text = "the key is missing, expected that all processes have it; (0, 0) is no padding"
@@ -279,27 +288,22 @@ def _check_dim(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError
 
 
 def _check_maps(whole: GlobalDimMap, *, old: bool) -> Iterator[CollectiveError]:
-    """Compare the maps of one dimension (rules G5 to G9)."""
+    """Compare the maps of one dimension, and count its points (rules G5 to G9)."""
     blocks = [part for part in whole.parts if isinstance(part, BlockMap)]
-    if blocks:
-        yield from check_neighbours(blocks, old=old)
-    yield from _check_points(whole)
-
-
-def _check_lines(
-    dists: Sequence[LocalDist], dim: int, whole: GlobalDimMap
-) -> list[CollectiveError]:
-    """Compare the maps of processes with one grid rank (rule G4)."""
-    for rank, dist in enumerate(dists):
-        mine, first = dist.dims[dim], whole.parts[dist.dims[dim].rank]
-        if not mine.agrees_with(first):
-            text = (
-                f"{brief(mine.owned)} is owned, with ghosts {mine.ghosts}; expected "
-                f"{brief(first.owned)} with ghosts {first.ghosts}, in the same order, as on the "
-                "first process of this grid rank: only boundary padding may differ"
-            )
-            return [CollectiveError(text, code="G4", rank=rank)]
-    return []
+    yield from check_neighbours(blocks, old=old) if blocks else ()
+    total, shared = int(whole.counts.sum()), None
+    counted = {total}
+    if getattr(whole.parts[0], "one_to_one", False):
+        shared = whole.first_shared()
+    elif whole.kind == "unstructured":
+        counted.add(whole.distinct)
+    if whole.size not in counted:
+        text = f"got {whole.size}, expected the {total} points that the processes own"
+        yield CollectiveError(text, code="G8", key="size")
+    if shared is not None:
+        ranks = [rank for rank, _ in whole.owners(shared)]
+        text = f"index {shared} is on grid ranks {ranks}; expected one, or one_to_one False"
+        yield CollectiveError(text, code="G9", key="indices")
 
 
 def check_neighbours(blocks: Sequence[BlockMap], *, old: bool) -> Iterator[CollectiveError]:
@@ -328,24 +332,6 @@ def check_neighbours(blocks: Sequence[BlockMap], *, old: bool) -> Iterator[Colle
             f"expected at most {available[rank, side]}: the points of the neighbour there"
         )
         yield CollectiveError(text, code="G7", key="padding")
-
-
-def _check_points(whole: GlobalDimMap) -> Iterator[CollectiveError]:
-    """Count the owned points, and find shared ones (rules G8 and G9)."""
-    total, counted = int(whole.counts.sum()), {int(whole.counts.sum())}
-    shared = None
-    if whole.kind == "unstructured":
-        if getattr(whole.parts[0], "one_to_one", False):
-            shared = whole.first_shared()
-        else:
-            counted.add(whole.distinct)
-    if whole.size not in counted:
-        text = f"got {whole.size}, expected the {total} points that the processes own"
-        yield CollectiveError(text, code="G8", key="size")
-    if shared is not None:
-        ranks = [rank for rank, _ in whole.owners(shared)]
-        text = f"index {shared} is on grid ranks {ranks}; expected one, or one_to_one False"
-        yield CollectiveError(text, code="G9", key="indices")
 
 
 # The padding of an export, which must keep these rules.

@@ -242,7 +242,7 @@ def export_as(
         agree(**signature(u), version=version)
         check_version(version)
         check_elements(u.dtype, version)
-        maps = _read_maps(dim_maps, u.ndim)
+        maps = _as_maps(dim_maps, u.ndim)
         found = _metadata(u, maps, version)
     dist = exchange_metadata(topology, found)
     space = dist.dims[len(u.components) :]
@@ -261,7 +261,7 @@ def export_as(
     return {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
 
 
-def _read_maps(dim_maps: object, ndim: int) -> list[DimMap]:
+def _as_maps(dim_maps: object, ndim: int) -> list[DimMap]:
     if not isinstance(dim_maps, Sequence) or len(dim_maps) != ndim:
         raise ArgumentError(
             f"dim_maps must be a sequence of {ndim} maps, one for each dimension of the field"

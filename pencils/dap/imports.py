@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -171,7 +171,7 @@ def _singletons(
             return None
     singletons = set()
     for dim, (found, split) in enumerate(zip(dims, pencil.layout.splits, strict=True)):
-        if found is None or found.nprocs != split.parts:
+        if found is None or len(found.bounds) != split.parts + 1:
             return None
         cut = Split.from_bounds(found.bounds)
         if cut == split and not found.singleton:
@@ -205,8 +205,7 @@ def _field(
     lent: DistributedView | None,
 ) -> PencilArray:
     """Wrap the own points of a buffer and their halo."""
-    parts = pencil.layout.parts(pencil.rank)
-    along = zip(dims, parts, strict=True)
+    along = zip(dims, pencil.layout.parts(pencil.rank), strict=True)
     inside: list[Any] = [found.inside(part) for found, part in along]
     field = PencilArray.from_block(
         pencil,
@@ -219,8 +218,7 @@ def _field(
     return field
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedDim:
+class ImportedDim(NamedTuple):
     """One dimension of an imported array: its blocks, and its padding as a halo."""
 
     bounds: tuple[int, ...]  # grid rank r owns the points ``bounds[r] .. bounds[r + 1] - 1``
@@ -230,23 +228,15 @@ class ImportedDim:
     trimmed: bool = False  # whether there is no halo at the ends of the array
     below: tuple[int, ...] = (0,)  # points below the own ones in the buffer of each grid rank
 
-    @property
-    def nprocs(self) -> int:
-        """Number of processes along the dimension."""
-        return len(self.bounds) - 1
-
     def margins(self, part: int) -> Widths:
         """Width of the halo on one grid rank."""
-        last = self.nprocs - 1
-        lo, hi = self.width
+        (lo, hi), last = self.width, len(self.bounds) - 2
         return lo * (not self.trimmed or part > 0), hi * (not self.trimmed or part < last)
 
     def inside(self, part: int) -> slice:
         """Slice of the own points and their halo in the buffer of one grid rank."""
-        lo, hi = self.margins(part)
-        start, stop = self.bounds[part : part + 2]
-        own = self.below[part]
-        return slice(own - lo, own + stop - start + hi)
+        (lo, hi), own = self.margins(part), self.below[part]
+        return slice(own - lo, own + self.bounds[part + 1] - self.bounds[part] + hi)
 
 
 def imported_dim(whole: GlobalDimMap, halo: ImportHalo) -> ImportedDim | None:

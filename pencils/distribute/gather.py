@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import eq
+from functools import partial
 from types import NoneType
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -14,13 +14,13 @@ from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.array.signatures import Indices
 from pencils.comm import pool
-from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.comm.stream import bcast_array
 from pencils.distribute.slabs import RootSlabs
 from pencils.errors import ArgumentError
 from pencils.layout import Selection
 from pencils.layout import gather as gather_messages
 from pencils.layout.integers import as_dims, as_rank
+from pencils.plans import Agreement, LocalVerb, PlanKey
 
 
 @overload
@@ -75,91 +75,103 @@ def gather(
     >>> pencils.gather(u, key=np.s_[1, ::2])
     array([10, 12, 14])
     """
-    kind, kept = None, None
-    if key is Ellipsis and dims is None and isinstance(u, PencilArray):
-        kind = u.dtype, u.components, u.singletons
-        known = type(root) in (int, NoneType) and not u.pencil.topology.freed
-        kept = u.pencil.kept.get(("gather", root, *kind)) if known else None
-    if kept is not None:
-        plan, row = kept
-        collect, _ = row.attempt(lambda: plan.prepare(u))
-        found: Array | None = collect()
-        return found
-    comm = topology_among(u).comm
-    with agreed(comm, "gather") as agree:
+    return _Gather(u, root, key, dims).prepare()()
+
+
+class _GatherPlan(NamedTuple):
+    """A gather of fields of one kind."""
+
+    slabs: RootSlabs
+    mine: Any  # index in the own block; None if nothing of it is asked for
+    shape: tuple[int, ...]  # of all points, in rising order
+    view: Callable[[Array], Array] | None  # of these, in the order of the caller
+
+
+class _Gather(LocalVerb[_GatherPlan, Callable[[], Array | None]]):
+    """A call of `gather`."""
+
+    def __init__(self, u: Any, root: Any, key: Any, dims: Any) -> None:
+        self._given = u, root, key, dims
+        self._whole = key is Ellipsis and dims is None
+        if type(u) is PencilArray:  # isinstance() may raise
+            known = self._whole and type(root) in (int, NoneType)
+            pencil = u.pencil
+            super().__init__("gather", pencil.topology, pencil, (root, u.kind) if known else None)
+        else:
+            super().__init__("gather", topology_among(u))
+
+    def signature(self, agree: Agreement) -> PlanKey:
+        """Check the arguments."""
+        u, root, key, dims = self._given
         check_type("u", u, PencilArray)
-        receiver = None if root is None else as_rank("root", root, comm.size)
-        selection = Selection.from_key(key, u.shape)
-        axes = _gathered_axes(u, dims, whole=key is Ellipsis)
-        plan = _Gather(u, receiver, selection, axes)
-        collect = plan.prepare(u)
-        agree(**plan.facts)
-    if kind is not None:  # by the rank: the root may have been given as a list
-        prepared = PreparedAgreement(comm, "gather", **plan.facts)
-        u.pencil.kept.add(("gather", receiver, *kind), (plan, prepared))
-    return collect()
+        self._root = None if root is None else as_rank("root", root, self.topology.comm.size)
+        self._selection = Selection.from_key(key, u.shape)
+        self._axes = _gathered_axes(u, dims, whole=key is Ellipsis)
+        agree(root=self._root, **signature(u), key=self._selection, dims=self._axes)
+        kind = self._root, u.kind
+        return kind if self._whole else (*kind, self._selection, self._axes)
 
-
-class _Gather:
-    """A gather of fields of one kind; follows from `facts`, on which all ranks must agree."""
-
-    def __init__(
-        self, u: PencilArray, root: int | None, selection: Selection, axes: tuple[int, ...] | None
-    ) -> None:
-        layout, lead = u.extent.layout, len(u.components)
-        self.facts = {"root": root, **signature(u), "key": selection, "dims": axes}
-        self._topology = u.pencil.topology
-        self._everywhere, self._root = root is None, root or 0
-        self._selection, self._axes = selection, axes
-        self._shape = tuple(map(len, selection.ranges))
-        whole = all(map(eq, selection.ranges, map(range, u.shape)))
-        self._plain = axes is None and whole and not any(selection.dropped)
+    def make(self) -> _GatherPlan:
+        """Find out which points leave which ranks."""
+        u, layout = self._given[0], self._given[0].extent.layout
+        lead, root, selection = len(u.components), self._root or 0, self._selection
         rising = selection.rising()
-        if not self._plain:
+        view = None
+        whole = selection.ranges == tuple(map(range, u.shape))
+        if self._axes is not None or not whole or any(selection.dropped):
             layout = layout.section(rising.ranges[lead:])
-        self._mine = Selection(rising.ranges, (False,) * u.ndim).local(u.global_box)
-        senders = [message.source for message in gather_messages(layout, self._root)]
-        blocks: dict[str, Any] = {
-            "lead": self._shape[:lead],
-            "layout": layout,
-            "itemsize": u.dtype.itemsize,
-        }
-        self._slabs = RootSlabs(self._topology, self._root, senders, **blocks, contiguous=True)
+            view = partial(_view, lead, u.pencil.ndim, selection, self._axes)
+        shape = tuple(map(len, selection.ranges))
+        slabs = RootSlabs(
+            self.topology,
+            root,
+            [message.source for message in gather_messages(layout, root)],
+            lead=shape[:lead],
+            layout=layout,
+            itemsize=u.dtype.itemsize,
+            contiguous=True,
+        )
+        mine = Selection(rising.ranges, (False,) * u.ndim).local(u.global_box)
+        return _GatherPlan(slabs, mine, shape, view)
 
-    def prepare(self, u: PencilArray) -> Callable[[], Array | None]:
-        """Allocate what a call needs. The returned function is *Collective*."""
-        on_root = self._topology.rank == self._root
-        found = None
-        if self._everywhere or on_root:
-            found = pool.empty(self._shape, u.dtype)
-            view = found if self._plain else self._view(found, u)
-            result = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
-        move = self._slabs.mover(u.local[self._mine], found if on_root else None, to_root=True)
+    def bind(self, plan: _GatherPlan) -> Callable[[], Array | None]:
+        """Allocate what the call needs. The returned function is *Collective*."""
+        u, root, _, _ = self._given
+        slabs, found = plan.slabs, None
+        on_root = u.pencil.rank == slabs.root
+        if root is None or on_root:
+            result = view = found = pool.empty(plan.shape, u.dtype)
+            if plan.view is not None:
+                view = plan.view(found)
+                result = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
+        move = slabs.mover(u.local[plan.mine], found if on_root else None, to_root=True)
 
         def collect() -> Array | None:
             move()
             if found is None:
                 return None
-            if self._everywhere:
-                bcast_array(self._topology.comm, found, self._root)
+            if root is None:
+                bcast_array(self.topology.comm, found, slabs.root)
             if result is not view:
                 result[...] = view
             return result
 
         return collect
 
-    def _view(self, found: Array, u: PencilArray) -> Array:
-        """View points in rising order along all axes as the key and `dims` ask for."""
-        ranges, dropped = self._selection.ranges, self._selection.dropped
-        flips = tuple(slice(None, None, -1 if kept.step < 0 else 1) for kept in ranges)
-        drops = tuple(axis for axis, drop in enumerate(dropped) if drop)
-        view: Array = np.squeeze(found[flips], drops)
-        if self._axes is None:
-            return view
-        lead = len(u.components)
-        missing = tuple(lead + dim for dim in range(u.pencil.ndim) if dim not in self._axes)
-        places = [lead + int(place) for place in np.argsort(np.argsort(self._axes))]
-        return np.squeeze(view, missing).transpose(*range(lead), *places)
+
+def _view(
+    lead: int, ndim: int, selection: Selection, axes: tuple[int, ...] | None, found: Array
+) -> Array:
+    """View points in rising order along all axes as the key and `dims` ask for."""
+    ranges, dropped = selection.ranges, selection.dropped
+    flips = tuple(slice(None, None, -1 if kept.step < 0 else 1) for kept in ranges)
+    drops = tuple(axis for axis, drop in enumerate(dropped) if drop)
+    view: Array = np.squeeze(found[flips], drops)
+    if axes is None:
+        return view
+    missing = tuple(lead + dim for dim in range(ndim) if dim not in axes)
+    places = [lead + int(place) for place in np.argsort(np.argsort(axes))]
+    return np.squeeze(view, missing).transpose(*range(lead), *places)
 
 
 def _gathered_axes(

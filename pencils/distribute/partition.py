@@ -1,6 +1,6 @@
 """partition: fields from global data, as views of replicated arrays or streamed by one rank.
 
-A rank that has the data tells the others their shape and type, and streams them: `scatter`.
+A rank that has the data tells the others their shape and type, and streams them: `_Scatter`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pencils.array.allocation import (
 )
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import VALUES, PreparedAgreement
+from pencils.comm.agree import VALUES, agreed
 from pencils.comm.memory import LINE, address
 from pencils.comm.pool import empty_bytes
 from pencils.comm.stream import SlabRoom, copy_now
@@ -35,7 +35,8 @@ from pencils.errors import ArgumentError
 from pencils.layout import Box
 from pencils.layout import scatter as scatter_messages
 from pencils.layout.integers import as_dims, as_rank
-from pencils.pencil import Pencil
+from pencils.pencil import Bounded, Pencil
+from pencils.plans import Agreement, LocalVerb, PlanKey
 
 T = TypeVar("T")
 
@@ -117,7 +118,13 @@ def partition(
     (65, 1, 21)
     """
     if root is not None:
-        return scatter(pencil, data, root, dims, halo)
+        field, move, lazy = _Scatter(pencil, data, root, dims, halo).prepare()
+        fault = move()
+        if lazy:
+            with agreed(field.pencil.topology.comm, "partition"):
+                if fault is not None:
+                    raise fault
+        return field
     check_type("pencil", pencil, Pencil)
     source = readable(data)
     place = place_data(pencil, source, dims)
@@ -129,62 +136,6 @@ def partition(
         return PencilArray.from_block(pencil, block, place.singletons)
     field = _new_field(pencil, dtype_of(source), place, widths)
     field.local[...] = block
-    return field
-
-
-def scatter(
-    pencil: Pencil, data: Any, root: Any, dims: Sequence[int] | int | None, halo: HaloLike
-) -> PencilArray:
-    """Distribute the data of rank `root`: see `partition`. *Collective*.
-
-    What follows from arguments that are often the same is kept with the pencil. In the first
-    agreement root tells what its data are, and every other rank for which data it has memory, which
-    are those of the last call. Only if they differ, the ranks allocate and agree again.
-    """
-    topology = topology_among(pencil)
-    keeps = type(root) is int and type(halo) is int and dims is None and not topology.freed
-    key = ("partition", root, halo) if keeps and isinstance(pencil, Pencil) else None
-    kept = pencil.kept.get(key) if key else None
-    first, second = kept or [PreparedAgreement(topology.comm, "partition") for _ in range(2)]
-    header, axes, sender = None, None, root
-    ready: tuple[_Scatter, PencilArray, Callable[[], Exception | None]] | None = None
-    with first.block() as agree:
-        if kept is None:
-            check_type("pencil", pencil, Pencil)
-            sender = as_rank("root", root, topology.comm.size)
-            axes = None if dims is None else as_dims("dims", dims, pencil.ndim)
-            facts = {"root": sender, "dims": axes, "halo": as_halo(halo, pencil.ndim)}
-            agree(**facts, pencil=pencil)
-        if topology.rank == sender:
-            source = readable(data)
-            header = _Header.of(pencil, source, axes)
-            plan = _plan_of(key, pencil, header.text(), header, sender, halo)
-            ready = plan, *plan.prepare(source)
-        elif key and (last := pencil.kept.get((*key, _LAST))) is not None:
-            with suppress(MemoryError):
-                ready = last, *last.prepare(None)
-        agree.carry(np.array([ready[0].told if ready else b""], _TEXT))
-    if kept is None and key:
-        first = PreparedAgreement(topology.comm, "partition", **facts, pencil=pencil)
-        pencil.kept.add(key, (first, second))
-    texts = [] if agree.carried is None else agree.carried[:, 0].tolist()
-    told = texts[sender] if texts else _TOO_LONG
-    if not texts or texts.count(told) < len(texts):
-        if told == _TOO_LONG:
-            header = topology.comm.bcast(header, root=sender)
-        with second.block():
-            if topology.rank != sender:
-                ready = None  # its memory, where other data were expected
-                header = header or _header(told, pencil.ndim, axes)
-                plan = _plan_of(key, pencil, told, header, sender, halo)
-                ready = plan, *plan.prepare(None)
-    assert ready is not None
-    plan, field, move = ready
-    fault = move()
-    if plan.lazy:
-        with second.block():
-            if fault is not None:
-                raise fault
     return field
 
 
@@ -322,20 +273,112 @@ def _header(text: bytes, ndim: int, dims: tuple[int, ...] | None) -> _Header:
     return _Header(place, np.dtype(dtype), lazy, contiguous, int(flags[2:]))
 
 
-# ---- the plan for data of one kind ----
+# ---- data of one rank ----
+
+# The field, the function that moves the data, and whether root may fail to read them. The function
+# is *Collective*, and returns the error if it did; the field has meaningless values then.
+_Ready = tuple[PencilArray, Callable[[], Exception | None], bool]
 
 
-class _Scatter:
-    """Data that are streamed from root; follows from what all ranks know.
+class _Sender(NamedTuple):
+    """The root of calls with the same arguments, and the plans for its data by their texts."""
 
-    `told` is the text of root, and `lazy` whether root may fail to read the data.
+    root: int
+    dims: tuple[int, ...] | None
+    plans: Bounded
+
+
+class _Scatter(LocalVerb[_Sender, _Ready]):
+    """A call of `partition` with a root.
+
+    Root tells in the agreement what its data are, and every other rank for which data it has
+    memory: for those of the last call. Only if they differ, the ranks allocate and agree again.
     """
 
-    def __init__(
-        self, pencil: Pencil, told: bytes, header: _Header, root: int, halo: HaloLike
-    ) -> None:
+    def __init__(self, pencil: Any, data: Any, root: Any, dims: Any, halo: Any) -> None:
+        self._given = pencil, data, root, dims, halo
+        self._header: _Header | None = None
+        self._told: bytes | None = None  # by root, if the ranks have not expected it
+        self._ready: _Ready | None = None
+        self._is_plain = type(root) is int and type(halo) is int and dims is None
+        place = pencil if type(pencil) is Pencil else None
+        key = (root, halo) if self._is_plain else None
+        super().__init__("partition", topology_among(pencil), place, key)
+
+    def signature(self, agree: Agreement) -> PlanKey:
+        """Check the arguments that all ranks have."""
+        pencil, _, root, dims, halo = self._given
+        check_type("pencil", pencil, Pencil)
+        self._sender = as_rank("root", root, self.topology.comm.size)
+        self._dims = None if dims is None else as_dims("dims", dims, pencil.ndim)
+        widths = as_halo(halo, pencil.ndim)
+        agree(root=self._sender, dims=self._dims, halo=widths, pencil=pencil)
+        return (root, halo) if self._is_plain else (self._sender, widths, self._dims)
+
+    def make(self) -> _Sender:
+        """Note that there are plans for this root."""
+        return _Sender(self._sender, self._dims, Bounded())
+
+    def bind(self, plan: _Sender) -> _Ready | None:
+        """Allocate for the data of root, if they are known, or for those of the last call."""
+        pencil, data, *_ = self._given
+        told = b""
+        if self.topology.rank == plan.root:
+            if self._header is None:
+                source = readable(data)
+                self._header = _Header.of(pencil, source, plan.dims)
+                self._ready = self._plan_of(plan).prepare(source)
+            told = self._plan_of(plan).told
+        elif self._header is not None:
+            self._ready = None  # its memory, where other data were expected
+            self._ready = self._plan_of(plan).prepare(None)
+        elif (last := plan.plans.get(_LAST)) is not None:
+            with suppress(MemoryError):
+                self._ready, told = last.prepare(None), last.told
+        self.agree.carry(np.array([told], _TEXT))
+        return self._ready
+
+    def settled(self) -> bool:
+        """Whether all ranks know the data of root, or have expected them."""
+        assert self.plan is not None
+        if self._told is None:
+            carried = self.agree.carried
+            texts = [] if carried is None else carried[:, 0].tolist()
+            told = texts[self.plan.root] if texts else _TOO_LONG
+            if texts.count(told) == len(texts) > 0:
+                return True
+            self._told = told
+            return False
+        return True
+
+    def set_up(self, plan: _Sender) -> None:
+        """Tell the other ranks of the data, unless root has told enough. *Collective*."""
+        assert self._told is not None
+        if self._told == _TOO_LONG:
+            self._header = self.topology.comm.bcast(self._header, root=plan.root)
+        elif self._header is None:
+            self._header = _header(self._told, self._given[0].ndim, plan.dims)
+
+    def _plan_of(self, sender: _Sender) -> _ScatterPlan:
+        """Find the plan for the data of root, or make it."""
+        pencil, *_, halo = self._given
+        plans, header = sender.plans, self._header
+        assert header is not None
+        plan: _ScatterPlan | None = plans.get(header)
+        if plan is None:
+            plan = _ScatterPlan(pencil, header, sender.root, halo)
+            plans.add(header, plan)
+        if plan.told != _TOO_LONG:
+            plans.add(_LAST, plan)
+        return plan
+
+
+class _ScatterPlan:
+    """Data of one kind that are streamed from root; follows from what all ranks know."""
+
+    def __init__(self, pencil: Pencil, header: _Header, root: int, halo: HaloLike) -> None:
         place, itemsize = header.place, header.dtype.itemsize
-        self.told, self.lazy = told, header.lazy
+        self.told = header.text()
         self._pencil, self._header = pencil, header
         self._widths = as_halo(halo, pencil.ndim, place.singletons)
         layout = pencil.extent(place.singletons).layout
@@ -351,22 +394,15 @@ class _Scatter:
         alike = slabs.in_runs and itemsize * slabs.own.volume >= ALIKE
         self._start = (header.start + slabs.start(pencil.rank)) % LINE if alike else 0
 
-    def prepare(
-        self, source: ArrayLike | None
-    ) -> tuple[PencilArray, Callable[[], Exception | None]]:
-        """Allocate the field, and what moving takes. The returned function is *Collective*.
-
-        It returns the error if reading failed, after which the field has meaningless values.
-        """
-        place = self._header.place
-        u = _new_field(self._pencil, self._header.dtype, place, self._widths, self._start)
-        if source is None:
-            return u, self._slabs.mover(u.local, None, to_root=False)
-        array = array_of(source)
-        if array is None:
-            return u, self._read_and_send(u.local, source)
-        whole = place.expand(array, self._pencil.ndim)
-        return u, self._slabs.mover(u.local, whole, to_root=False)
+    def prepare(self, source: ArrayLike | None) -> _Ready:
+        """Allocate the field, and what moving takes."""
+        header, ndim = self._header, self._pencil.ndim
+        u = _new_field(self._pencil, header.dtype, header.place, self._widths, self._start)
+        array = None if source is None else array_of(source)
+        if source is not None and array is None:
+            return u, self._read_and_send(u.local, source), True
+        whole = None if array is None else header.place.expand(array, ndim)
+        return u, self._slabs.mover(u.local, whole, to_root=False), header.lazy
 
     def _read_and_send(self, local: Array, source: ArrayLike) -> Callable[[], Exception | None]:
         """Read one piece after the other, because each takes memory."""
@@ -400,18 +436,6 @@ class _Scatter:
             return faults[0] if faults else None
 
         return send
-
-
-def _plan_of(
-    key: tuple[object, ...] | None, pencil: Pencil, told: bytes, *arguments: Any
-) -> _Scatter:
-    """Find the plan for data of which root has told the text, or make it."""
-    if key is None or told == _TOO_LONG:
-        return _Scatter(pencil, told, *arguments)
-    plan: _Scatter = pencil.kept.get((*key, told)) or _Scatter(pencil, told, *arguments)
-    pencil.kept.add((*key, told), plan)
-    pencil.kept.add((*key, _LAST), plan)
-    return plan
 
 
 def _new_field(

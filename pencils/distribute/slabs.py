@@ -51,6 +51,7 @@ class RootSlabs:
         self._lead, self._layout, self._itemsize = lead, layout, itemsize
         self._shape = shape = lead + layout.shape
         self.own = self.box(topology.rank)
+        self._here = self.own.slices()  # in the array of root
         # What belongs to one rank, and has one index along each of the axes before the last one
         # that is decomposed, is contiguous in the array of root.
         splits = layout.splits
@@ -122,11 +123,11 @@ class RootSlabs:
 
         `whole` is the array of root, None on the other ranks.
         """
-        rank, on_root = self.topology.rank, whole is not None
+        on_root = whole is not None
         array = block if whole is None else whole
         found = self._rooms.get(array.strides)
         if found is None:
-            mine = [rank] if self._takes_part else []
+            mine = [self.topology.rank] if self._takes_part else []
             place = (array, self.others) if on_root else (array, mine, self.own.start)
             found = self._rooms[array.strides] = self.room(*place)
         room = SlabRoom.of(*found)
@@ -139,7 +140,7 @@ class RootSlabs:
                 else:
                     slabs.recv(peer, array[key], array.nbytes)
             if whole is not None and self._takes_part:
-                here = whole[self.own.slices()]
+                here = whole[self._here]
                 target, source = (here, block) if to_root else (block, here)
                 copy_now(target, source, array.nbytes if to_root else block.nbytes)
             slabs.finish()

@@ -1,7 +1,7 @@
 """Run a transform: serial transforms and transposes in turn, with work memory in between.
 
-1. `make_directions` lists the steps of both directions, and finds work memory: all plans of a
-   communicator use the same in turn.
+1. `make_directions` lists the steps of both directions, and finds work memory, which all plans of
+   a communicator use in turn.
 2. `Direction.bind` prepares the steps for the fields of one call; those between two fields in work
    memory are prepared once.
 3. `Direction.run` runs them. Transposes read the work memory of other ranks in place. No barrier
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from math import prod
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -29,18 +29,25 @@ from pencils.comm.mpi import MPI
 from pencils.comm.pack import no_op
 from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
-from pencils.comm.topology import Attribute, Topology
+from pencils.comm.topology import attribute
 from pencils.fft.execute import AUTO, KERNELS, BlockTransform, SerialTransform, Space, job_of
 from pencils.fft.options import Wanted
 from pencils.pencil import Pencil
 from pencils.transposition.plan import Transposition
 
-Step: TypeAlias = Transposition | BlockTransform
 # For each step what allocates its memory, and what runs it and returns the ranks that may still
 # read the field before the step.
 PreparedStep: TypeAlias = tuple[Callable[[], object], "Callable[[], MPI.Intracomm | None]"]
 PreparedSteps: TypeAlias = list[PreparedStep]
 SLOTS = 2  # fields between steps lie in one of these by turns
+
+
+class TransformStep(NamedTuple):
+    """A step of a transform; without a function the values are copied."""
+
+    function: Transposition | BlockTransform | None
+    space: Space  # of the field after it
+    in_place: bool  # whether this field may be in the memory of that before
 
 
 class WorkMemory:
@@ -70,12 +77,6 @@ class WorkMemory:
                     works[slot] = self._slots[slot] = whole[start : start + sizes[slot]]
         return works
 
-    def enter(self, topology: Topology, *, met: bool) -> None:
-        """Have other ranks done with reading; `met`: all have met since. *Collective*."""
-        if self.read and not met:
-            timed("wait", topology.comm.Barrier)
-        self.read = True
-
     def clear(self) -> None:
         """Forget the memory; the arrays live on in plans."""
         self._slots.clear()
@@ -84,55 +85,36 @@ class WorkMemory:
         return self._slots.get(slot, np.empty(0, np.uint8))
 
 
-work_memory = Attribute(WorkMemory)
+work_memory = attribute(WorkMemory)
 
 
 class Direction:
-    """The steps from fields of the space `start` to fields of another one."""
+    """The steps from fields of one space to fields of another one. Making it is local."""
 
-    def __init__(self, start: Space, buffers: Buffers) -> None:
-        self._spaces = [start]  # before the first step, and after each
-        self._steps: list[Step | None] = []  # None copies
-        self._in_place: list[bool] = []
+    def __init__(
+        self, start: Space, steps: Sequence[TransformStep], buffers: Buffers, memory: WorkMemory
+    ) -> None:
         self.buffers = buffers  # of all transposes
-        self._slots: list[int] = []  # after each step; -1 is the field of the user
+        self._memory, self._comm = memory, start.pencil.topology.comm
+        self._steps = steps
+        for step in steps:
+            if isinstance(step.function, BlockTransform):
+                step.function.prepare()
+        in_place = [step.in_place for step in steps]
+        if any(isinstance(step.function, Transposition) for step in steps[-2:-1]):
+            in_place[-1] = False  # so that the transpose needs no other preparation
+        self._slots = [-1]  # of the field after each step; -1 is the field of the user
+        for same in reversed(in_place[1:]):
+            after = self._slots[0]
+            self._slots.insert(0, after if same else int(after == 0))
         self._fields: list[PencilArray | None] = []
         self._fixed: dict[int, PreparedStep] = {}  # steps between two fields in work memory
-
-    def add_transpose(self, space: Space) -> None:
-        """Add a transpose, unless the values are in `space`. *Collective*."""
-        here = self._spaces[-1]
-        if here != space:
-            move = Transposition.for_spec(
-                here.pencil, space.pencil, space.spec, AUTO, buffers=self.buffers
-            )
-            self.add(move, space, in_place=False)
-
-    def add(self, step: Step | None, space: Space, *, in_place: bool) -> None:
-        """Add a step that leads to `space`, in the same memory if `in_place`."""
-        self._steps.append(step)
-        self._in_place.append(in_place)
-        self._spaces.append(space)
-
-    def finish(self) -> None:
-        """Make the kernels, and number the work memory after each step; local."""
-        if not self._steps:
-            self.add(None, self._spaces[0], in_place=True)
-        for step in self._steps:
-            if isinstance(step, BlockTransform):
-                step.prepare()
-        if any(isinstance(step, Transposition) for step in self._steps[-2:-1]):
-            self._in_place[-1] = False  # so that the transpose needs no other preparation
-        self._slots = [-1]
-        for in_place in reversed(self._in_place[1:]):
-            after = self._slots[0]
-            self._slots.insert(0, after if in_place else int(after == 0))
 
     @property
     def sizes(self) -> list[int]:
         """Bytes of work memory that this rank needs."""
         sizes = [0] * SLOTS
-        for space, slot in zip(self._spaces[1:], self._slots, strict=True):
+        for (_, space, _), slot in zip(self._steps, self._slots, strict=True):
             if slot >= 0:
                 sizes[slot] = max(sizes[slot], space.dtype.itemsize * prod(space.shape))
         return sizes
@@ -140,7 +122,8 @@ class Direction:
     @property
     def kept(self) -> int:
         """Bytes that the serial transforms keep between calls."""
-        return sum(step.nbytes for step in self._steps if isinstance(step, BlockTransform))
+        functions = [step.function for step in self._steps]
+        return sum(each.nbytes for each in functions if isinstance(each, BlockTransform))
 
     def use(self, works: Sequence[Array]) -> None:
         """Make the fields between the steps in work memory."""
@@ -150,7 +133,7 @@ class Direction:
             else PencilArray.from_block(
                 space.pencil, arrange(works[slot], space.pencil, space.dtype, space.shape)
             )
-            for space, slot in zip(self._spaces[1:], self._slots, strict=True)
+            for (_, space, _), slot in zip(self._steps, self._slots, strict=True)
         ]
 
     def bind(self, u: PencilArray, out: PencilArray) -> PreparedSteps:
@@ -169,25 +152,24 @@ class Direction:
         return prepared
 
     def _bind_step(self, number: int, here: PencilArray, there: PencilArray) -> PreparedStep:
-        step = self._steps[number]
-        if isinstance(step, Transposition):
-            exchange, _ = step.prepared([here], [there])
+        function = self._steps[number].function
+        if isinstance(function, Transposition):
+            exchange = function.prepared_one(here, there)
             return exchange.reserve, exchange.run_open
-        if isinstance(step, BlockTransform):
-            return step.bind(here.local, there.local)
+        if isinstance(function, BlockTransform):
+            return function.bind(here.local, there.local)
         return no_op, no_op if here is there else partial(np.copyto, there.local, here.local)
 
-    def run(self, prepared: PreparedSteps) -> tuple[bool, Exception | None]:
+    def run(self, prepared: PreparedSteps, *, met: bool) -> Exception | None:
         """Run all steps. *Collective*.
 
-        Returns
-        -------
-        read : bool
-            Whether other ranks may still read the work memory.
-        error : Exception or None
-            The first one of a serial transform on this rank, which may lack memory. Transposes go
-            on after it, because the other ranks wait for this one.
+        `met`: all ranks have met since the last call. Returns the first error of a serial transform
+        on this rank, which may lack memory. Transposes go on after it, because the other ranks wait
+        for this one.
         """
+        if self._memory.read and not met:
+            timed("wait", self._comm.Barrier)
+        self._memory.read = True
         read, error = False, None
         waiting: list[tuple[int, MPI.Request]] = []  # for readers of a slot that is written later
         before = -1
@@ -198,7 +180,7 @@ class Direction:
             try:
                 comm = run()
             except Exception as mine:
-                if isinstance(self._steps[number], Transposition):
+                if isinstance(self._steps[number].function, Transposition):
                     raise
                 comm, error = None, error or mine
             if comm is not None:
@@ -209,13 +191,14 @@ class Direction:
                 else:
                     read = True
             before = slot
-        return read, error
+        self._memory.read = read
+        return error
 
     def free(self) -> None:
         """Release memory and MPI objects."""
         for step in self._steps:
-            if isinstance(step, Transposition):
-                step.free()
+            if isinstance(step.function, Transposition):
+                step.function.free()
         self._steps = []
         self._fields = []
         self._fixed.clear()
@@ -232,35 +215,57 @@ def make_directions(
 
     `serials` with their `backends` are in forward order; `ends` are physical and spectral space.
     """
-    scales = [line.scales(wanted.normalize) for line in wanted.lines]
-    buffers = Buffers()
-    directions = []
-    for forward in (True, False):
-        # The last serial transform multiplies by all factors.
-        factor = prod(scale[not forward] for scale in scales)
-        in_order = list(zip(serials, backends, strict=True))[:: 1 if forward else -1]
-        last = [serial for serial, _ in in_order if serial.lines][-1:]
-        direction = Direction(ends[not forward], buffers)
-        for serial, backend in in_order:
-            job = job_of(serial, wanted, forward=forward, factor=factor if [serial] == last else 1)
-            start, end = (serial.start, serial.end) if forward else (serial.end, serial.start)
-            direction.add_transpose(start)
-            if serial.lines:
-                step = BlockTransform(job, start.pencil.order, KERNELS[backend])
-                direction.add(step, end, in_place=start == end)
-        direction.add_transpose(ends[forward])
-        directions.append(direction)
-    there, back = directions
     topology = wanted.pencil.topology
-    memory = work_memory(topology)
+    memory, buffers = work_memory(topology), Buffers()
+    libraries = list(zip(serials, backends, strict=True))
+    forward = _list_steps(wanted, libraries, ends, buffers, forward=True)
+    backward = _list_steps(wanted, libraries[::-1], ends[::-1], buffers, forward=False)
     with agreed(topology.comm, "PencilFFT") as agree:  # may lack memory on one rank only
-        for direction in directions:
-            direction.finish()
+        there = Direction(ends[0], forward, buffers, memory)
+        back = Direction(ends[1], backward, buffers, memory)
         sizes = list(map(max, there.sizes, back.sizes))
         one, other = memory.short(sizes)
         agree.flag(up=one)
         agree.defer(up=other)
     works = memory.find(wanted.pencil, sizes, (agree.flagged, agree.deferred))
-    for direction in directions:
-        direction.use(works)
+    there.use(works)
+    back.use(works)
     return there, back, works
+
+
+def _list_steps(
+    wanted: Wanted,
+    libraries: Sequence[tuple[SerialTransform, str]],
+    ends: tuple[Space, Space],
+    buffers: Buffers,
+    *,
+    forward: bool,
+) -> list[TransformStep]:
+    """List the serial transforms, and the transposes between them. *Collective*.
+
+    The last serial transform multiplies by all factors.
+    """
+    here, last = ends
+    steps: list[TransformStep] = []
+
+    def transpose(space: Space) -> None:
+        if here != space:
+            move = Transposition.for_spec(
+                here.pencil, space.pencil, space.spec, AUTO, buffers=buffers
+            )
+            steps.append(TransformStep(move, space, in_place=False))
+
+    factor = prod(line.scales(wanted.normalize)[not forward] for line in wanted.lines)
+    scaled = [serial for serial, _ in libraries if serial.lines][-1:]
+    for serial, backend in libraries:
+        start, end = (serial.start, serial.end) if forward else (serial.end, serial.start)
+        transpose(start)
+        here = end
+        if serial.lines:
+            job = job_of(
+                serial, wanted, forward=forward, factor=factor if [serial] == scaled else 1
+            )
+            block = BlockTransform(job, start.pencil.order, KERNELS[backend])
+            steps.append(TransformStep(block, end, in_place=start == end))
+    transpose(last)
+    return steps or [TransformStep(None, here, in_place=True)]

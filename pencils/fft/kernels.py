@@ -5,7 +5,7 @@ Dealiasing drops short waves after a forward transform, or adds zeros before a b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -52,7 +52,12 @@ class Job(NamedTuple):
     @property
     def whole(self) -> frozenset[int]:
         """Axes that are transformed."""
-        return frozenset(place for place, _ in self.lines)
+        return frozenset(axis for axis, _ in self.lines)
+
+    @property
+    def in_order(self) -> tuple[tuple[int, AxisTransform], ...]:
+        """Pairs of an axis and its transform, in the order of this direction."""
+        return self.lines if self.forward else self.lines[::-1]
 
     def of_piece(self, size: Sequence[int]) -> Job:
         """Return the job of a piece of this size along axes that are not transformed."""
@@ -63,6 +68,24 @@ class Job(NamedTuple):
         return self._replace(before=before, after=after)
 
 
+def changes(job: Job, groups: Sequence[Lines]) -> Iterator[tuple[Change | None, Lines, int]]:
+    """List transforms, and before and after each what dealiasing does, with the new extent.
+
+    Transforms are None; those of a group are done at once, and change the extent of its last axis.
+    """
+    for lines in groups:
+        _, line = lines[-1]
+        padded = line.dealias == THREE_HALVES
+        if padded and not job.forward:
+            yield pad, lines, line.modes
+        yield None, lines, line.modes if job.forward else line.points
+        if padded and job.forward:
+            yield truncate, lines, line.waves
+        for each in lines if job.forward else ():
+            if each[1].dealias == TWO_THIRDS:
+                yield drop, [each], line.waves
+
+
 class ScipyKernel:
     """Transforms pieces of the shape that its job has, or smaller ones, by SciPy.
 
@@ -70,34 +93,44 @@ class ScipyKernel:
     """
 
     def __init__(self, job: Job) -> None:
-        self._steps, shape, self.nbytes = [], job.before, 0
-        for axis, line in job.lines if job.forward else job.lines[::-1]:
-            before = line.waves if job.forward else line.modes  # of padded lines
-            room = np.empty(
-                _with_extent(shape, axis, before) if line.dealias == THREE_HALVES else 0,
-                np.result_type(job.dtype, np.complex64),
-            )
-            self._steps.append(_scipy_step(axis, line, job, room))
-            shape = _with_extent(shape, axis, line.waves if job.forward else line.points)
-            self.nbytes += room.nbytes
+        self._steps: list[Callable[..., Array]] = []
         self._factor = job.factor
+        self.nbytes, shape = 0, job.before
+        for change, lines, extent in changes(job, [[each] for each in job.in_order]):
+            axis, line = lines[-1]
+            shape = _with_extent(shape, axis, extent)
+            if change is None:
+                self._steps.append(_scipy_transform(axis, line, job))
+                continue
+            # Nothing is moved to drop waves.
+            room = np.empty(0 if change is drop else shape, np.result_type(job.dtype, np.complex64))
+            self._steps.append(partial(_changed, change, axis, line, room))
+            self.nbytes += room.nbytes
 
     def __call__(self, piece: Array, out: Array) -> None:
         """Transform `piece` into `out`, which may be the same array; else `piece` is kept."""
         result = piece
         for number, step in enumerate(self._steps):
-            result = step(result, overwrite=number > 0 or piece is out)
+            result = step(result, overwrite_x=number > 0 or piece is out)
         if self._factor != 1:
             np.multiply(result, self._factor, out=out)
         elif not same_view(result, out):  # SciPy may have worked in place
             out[...] = result
 
 
-def _scipy_step(axis: int, line: AxisTransform, job: Job, room: Array) -> Callable[..., Array]:
-    """Return one transform, with what the dealiasing does before or after it, in `room`.
+def _changed(
+    change: Change, axis: int, line: AxisTransform, room: Array, x: Array, **_: object
+) -> Array:
+    """Dealias a piece: in `room`, or where it is if waves are only dropped."""
+    result = x
+    if room.size:
+        result = room[tuple(map(slice, _with_extent(x.shape, axis, room.shape[axis])))]
+    change(x, axis, line, result)
+    return result
 
-    It has no factor unless it is orthogonal.
-    """
+
+def _scipy_transform(axis: int, line: AxisTransform, job: Job) -> Callable[..., Array]:
+    """Return one transform; it has no factor unless it is orthogonal."""
     fixed: dict[str, Any] = {"axis": axis, "norm": "backward" if job.forward else "forward"}
     if line.transform == "c2c":
         function = fft.fft if job.forward else fft.ifft
@@ -110,24 +143,7 @@ def _scipy_step(axis: int, line: AxisTransform, job: Job, room: Array) -> Callab
         fixed["type"] = line.type
         if job.orthogonal:
             fixed["norm"] = "ortho"
-
-    def run(x: Array, *, overwrite: bool) -> Array:
-        padded = line.dealias == THREE_HALVES
-        if padded and not job.forward:
-            x, overwrite = changed(pad, x), True
-        spectrum: Array = function(x, overwrite_x=overwrite, **fixed)
-        if padded and job.forward:
-            return changed(truncate, spectrum)
-        if line.dealias == TWO_THIRDS and job.forward:
-            drop(spectrum, axis, line)
-        return spectrum
-
-    def changed(change: Change, x: Array) -> Array:
-        result = room[tuple(map(slice, _with_extent(x.shape, axis, room.shape[axis])))]
-        change(x, axis, line, result)
-        return result
-
-    return run
+    return partial(function, **fixed)
 
 
 @cache
@@ -162,8 +178,23 @@ class FFTWKernel:
         self.nbytes = 0
         self._steps: list[Callable[[], object]] = []
         self._source = here = self._memory(job.before, job.dtype)
-        for lines in _together(job):
-            here = self._add(lines, here)
+        # Fourier transforms are done at once where nothing comes between; the halved axis is last.
+        plain = all(
+            line.transform in FOURIER and line.dealias != THREE_HALVES for _, line in job.lines
+        )
+        groups = [job.lines[::-1]] if plain else [[each] for each in job.in_order]
+        for change, lines, extent in changes(job, groups):
+            axis, line = lines[-1]
+            there, dtype = here, here.dtype
+            if change is None and line.transform == "r2c":
+                dtype = np.dtype(dtype.char.upper() if job.forward else dtype.char.lower())
+            if change is not drop:
+                there = self._memory(_with_extent(here.shape, axis, extent), dtype)
+            if change is None:
+                self._plan(lines, here, there)
+            else:
+                self._steps.append(partial(change, here, axis, line, there))
+            here = there
         self._target = here
         self._factor = job.factor
         self._source[...] = 0  # planning leaves anything there
@@ -182,32 +213,13 @@ class FFTWKernel:
         else:
             out[...] = target
 
-    def _add(self, lines: Lines, here: Array) -> Array:
-        """Plan transforms that FFTW does at once, with what comes before or after."""
-        axis, line = lines[0]
-        padded = line.dealias == THREE_HALVES
-        if padded and not self._forward:
-            here = self._changed(pad, axis, line, here, line.modes)
-        there = self._planned(lines, here)
-        if padded and self._forward:
-            return self._changed(truncate, axis, line, there, line.waves)
-        for axis, line in lines:
-            if line.dealias == TWO_THIRDS and self._forward:
-                self._steps.append(partial(drop, there, axis, line))
-        return there
-
-    def _planned(self, lines: Lines, here: Array) -> Array:
-        """Plan transforms; of Fourier ones the last may halve its axis, or double it."""
-        fftw, (axis, line) = self._fftw, lines[-1]
+    def _plan(self, lines: Lines, here: Array, there: Array) -> None:
+        """Plan transforms that FFTW does at once."""
+        fftw, (_, line) = self._fftw, lines[-1]
         if line.transform == "r2c":
-            shape = _with_extent(here.shape, axis, line.modes if self._forward else line.points)
-            char = here.dtype.char
-            dtype = np.dtype(char.upper() if self._forward else char.lower())
             kind = fftw.R2C if self._forward else fftw.C2R
         else:
-            shape, dtype = here.shape, here.dtype
             kind = fftw.C2C_FORWARD if self._forward else fftw.C2C_BACKWARD
-        there = self._memory(shape, dtype)
         pair = here, there
         if line.keeps_type:
             pair = _as_real(here), _as_real(there)
@@ -223,14 +235,6 @@ class FFTWKernel:
             fftw.set_timelimit(UNLIMITED)  # plans of others are not bounded
         if monotonic() - begun >= PLANNING:
             guessed().add(problem)
-        return there
-
-    def _changed(
-        self, change: Change, axis: int, line: AxisTransform, here: Array, extent: int
-    ) -> Array:
-        there = self._memory(_with_extent(here.shape, axis, extent), here.dtype)
-        self._steps.append(partial(change, here, axis, line, there))
-        return there
 
     def _memory(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         memory: Array = self._fftw.aligned(shape, dtype=dtype)
@@ -257,13 +261,6 @@ def import_plans(dtype: np.dtype[Any], plans: bytes) -> None:
         path = Path(folder, "wisdom")
         path.write_bytes(plans)
         fftw.fftlib[dtype.char.upper()].import_wisdom(bytes(path))
-
-
-def _together(job: Job) -> list[Lines]:
-    """Put Fourier transforms together that FFTW can do at once; the halved axis comes last."""
-    if all(line.transform in FOURIER and line.dealias != THREE_HALVES for _, line in job.lines):
-        return [job.lines[::-1]]
-    return [[entry] for entry in (job.lines if job.forward else job.lines[::-1])]
 
 
 def _as_real(array: Array) -> Array:
@@ -316,7 +313,7 @@ def pad(waves: Array, axis: int, line: AxisTransform, out: Array) -> None:
         out[middle] = out[_at(axis, falling)]
 
 
-def drop(spectrum: Array, axis: int, line: AxisTransform) -> None:
+def drop(_: Array, axis: int, line: AxisTransform, spectrum: Array) -> None:
     """Zero the waves that the 2/3 rule drops, in place."""
     spectrum[_at(axis, line.dropped)] = 0
 

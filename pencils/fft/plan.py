@@ -14,7 +14,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError
-from pencils.fft.directions import PreparedSteps, make_directions, work_memory
+from pencils.fft.directions import PreparedSteps, make_directions
 from pencils.fft.execute import AUTO, SCIPY, Space, check_backend, choose_backend, plan_route
 from pencils.fft.options import NORMS, PI, Axes, Choice, as_wanted
 from pencils.pencil import Pencil
@@ -282,9 +282,7 @@ class PencilFFT(Plan[PreparedSteps]):
             return prepared, target
 
         prepared, target = self._prepare(call, bind)
-        memory = work_memory(self.input_pencil.topology)
-        memory.enter(self._topology, met=self._check)
-        memory.read, error = direction.run(prepared)
+        error = direction.run(prepared, met=self._check)
         if self._check and SCIPY in self._libraries:  # which allocates memory in each call
             self._row(f"{call} by SciPy").meet(error)
         elif error is not None:

@@ -15,7 +15,6 @@ from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim
 from pencils.layout.split import Split
-from pencils.layout.whole import is_whole
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -62,15 +61,6 @@ def decomposed_axes(u: Field) -> set[int]:
     return {lead + dim for dim in u.pencil.decomp if dim not in u.singletons}
 
 
-def axes_of_cut_lines(u: Field) -> set[int]:
-    """Axes along which no rank has whole lines, as `Pencil.whole` understands it.
-
-    They are decomposed, without explicit bounds that give all points to one rank.
-    """
-    lead, layout = len(u.components), u.pencil.layout
-    return {axis for axis in decomposed_axes(u) if not is_whole(layout, axis - lead)}
-
-
 def comm_along(u: Field, axis: int) -> MPI.Intracomm:
     """Communicator of the ranks along a decomposed axis; their ranks are the parts.
 
@@ -108,6 +98,8 @@ def facts_of(operand: Any) -> object:
     """Return what all ranks must agree on about a field, an array or a scalar, without values."""
     if isinstance(operand, Field):
         return signature(operand)
+    if operand is None:
+        return None
     array = np.asarray(operand)
     return array.shape, array.dtype
 
@@ -144,14 +136,17 @@ def weights_part(weights: Any, a: Field, axes: tuple[int, ...] | None) -> Array:
     return own_part(array, a)
 
 
-def own_weights(weights: Any, u: Field) -> Array:
-    """Own part of weights of each point of a field."""
-    array = weights if isinstance(weights, Field) else plain_array(weights)
-    if array.shape != u.shape and not isinstance(array, Field):
-        raise ArgumentError(
-            f"weights of shape {array.shape} must have the shape {u.shape} of the field"
-        )
-    return own_part(array, u)
+def own_weights(weights: Any, u: Field) -> Array | None:
+    """Own weights of each point of a field in one row, as `own_values`; None if there are none."""
+    if weights is None:
+        return None
+    if not isinstance(weights, Field):
+        weights = plain_array(weights)
+        if weights.shape != u.shape:
+            raise ArgumentError(
+                f"weights of shape {weights.shape} must have the shape {u.shape} of the field"
+            )
+    return own_values(u, own_part(weights, u))
 
 
 def warn(text: str, up: int = 0) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
 from string import ascii_letters
 from typing import Any
 
@@ -12,7 +14,7 @@ from pencils.array import reductions
 from pencils.array.allocation import Array, frame_of, plain_array
 from pencils.array.base import Field
 from pencils.array.elementwise import as_field, elementwise
-from pencils.array.operands import common_pencil, local_part, signature
+from pencils.array.operands import common_pencil, fields_among, local_parts, signature
 from pencils.comm.agree import agreed
 from pencils.comm.progress import poll, under_way
 from pencils.comm.reduce import native
@@ -80,9 +82,15 @@ def concatenate(
     (3, 4, 6)
     """
     pencil, blocks, make = _aligned("concatenate", arrays, out)
+    ndim = blocks[0].ndim
+    if any(block.ndim != ndim for block in blocks):
+        shapes = ", ".join(str(np.shape(array)) for array in arrays)
+        raise ArgumentError(
+            f"numpy.concatenate of shapes {shapes}: all must have as many axes; "
+            "numpy.stack makes a component axis"
+        )
     if axis is None:
         raise TypeError("numpy.concatenate with axis=None flattens; give a component axis")
-    ndim = blocks[0].ndim
     number = as_dim("axis", axis, ndim)
     if number >= ndim - pencil.ndim:
         raise TypeError(
@@ -99,7 +107,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Field, ...]:
     """List the fields along a component axis, as `numpy.unstack`; never communicates."""
     number = component_axis("unstack", x, axis)
     lead = (slice(None),) * number
-    return tuple(x.part_of_components((*lead, i)) for i in range(x.shape[number]))
+    return tuple(x.map_block(itemgetter((*lead, i))) for i in range(x.shape[number]))
 
 
 def _aligned(
@@ -108,18 +116,11 @@ def _aligned(
     """Return the pencil and the local parts of operands, and what makes a field of a block."""
     if out is not None:
         raise TypeError(f"numpy.{name} of PencilArrays takes no out=; use what it returns")
-    fields = [array for array in arrays if isinstance(array, Field)]
+    fields = fields_among(*arrays)
     pencil = common_pencil(fields)
-    cuts = [local_part(array, pencil) for array in arrays]
-    singletons = frozenset.intersection(*(along for _, along in cuts))
-    blocks = [np.asarray(part) for part, _ in cuts]
-    if name == "concatenate" and any(block.ndim != blocks[0].ndim for block in blocks):
-        shapes = ", ".join(str(np.shape(array)) for array in arrays)
-        raise ArgumentError(
-            f"numpy.concatenate of shapes {shapes}: all must have as many axes; "
-            "numpy.stack makes a component axis"
-        )
-    return pencil, blocks, lambda block: as_field(block, None, pencil, singletons, fields[0])
+    parts, singletons = local_parts(arrays, pencil)
+    make = partial(as_field, out=None, pencil=pencil, singletons=singletons, like=fields[0])
+    return pencil, [np.asarray(part) for part in parts], make
 
 
 def component_axis(name: str, u: Any, axis: object) -> int:
@@ -162,7 +163,7 @@ def cross(
     """
     if axis is not None:
         axisa = axisb = axisc = axis
-    pencil = common_pencil([x for x in (a, b) if isinstance(x, Field)])
+    pencil = common_pencil(fields_among(a, b))
     one, first = _vectors("cross", a, axisa, pencil)
     other, second = _vectors("cross", b, axisb, pencil)
     extents = np.shape(one)[first], np.shape(other)[second]
@@ -189,13 +190,13 @@ def _cross_of_three(
 
     Operands come with the axes of their vectors, and `last` is that of the result.
     """
-    (left, alone), (right, too) = (local_part(operand, pencil) for operand, _ in (one, other))
+    (left, right), singletons = local_parts((one[0], other[0]), pencil)
     a, b = [*np.moveaxis(left, one[1], 0)], [*np.moveaxis(right, other[1], 0)]
     shape = np.broadcast_shapes(a[0].shape, b[0].shape)
     for vector in (a, b):
         if vector[0].shape != shape:
             vector[:] = [np.broadcast_to(each, shape) for each in vector]
-    frame = frame_of(pencil, alone & too)
+    frame = frame_of(pencil, singletons)
     kind = native(np.promote_types(left.dtype, right.dtype))
     block = frame.make((*shape[:last], 3, *shape[last:]), kind)
     c = np.moveaxis(block, last, 0)
@@ -272,7 +273,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **options: Any) -> Any:
     """Scalar product of vectors of components, as `numpy.vecdot`; never communicates."""
-    pencil = common_pencil([x for x in (x1, x2) if isinstance(x, Field)])
+    pencil = common_pencil(fields_among(x1, x2))
     one, first = _vectors("vecdot", x1, axis, pencil)
     other, second = _vectors("vecdot", x2, axis, pencil)
     axes: Any = [(first,), (second,), ()]
@@ -329,7 +330,7 @@ def einsum(subscripts: Any, *operands: Any, **options: Any) -> Any:
             "each operand, and fields and the result end with ... for space, like "
             "'i...,i...->...' or 'ij,j...->i...'"
         )
-    pencil = common_pencil([x for x in operands if isinstance(x, Field)])
+    pencil = common_pencil(fields_among(*operands))
     pairs = [_term(subscripts, *pair, pencil) for pair in zip(terms, operands, strict=True)]
     spread = [place for place, term in enumerate(terms) if term.endswith("...")]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array, frame_of, memory_axes, plain_array
+from pencils.array.allocation import Array, memory_axes, plain_array
 from pencils.array.base import Field
 from pencils.array.global_reduction import NO_VALUE, reduce_within
 from pencils.array.operands import check_field, signature, topology_among
@@ -119,8 +119,7 @@ def _shorter(u: Field, axis: int, n: int) -> Field:
             f"diff along axis {axis} of a field that has extent 1 there, and is replicated, would "
             "leave nothing of it"
         )
-    frame = frame_of(pencil, u.singletons)
-    return u.in_frame(pencil, frame, frame.make(frame.shape_of(tuple(components), dtype), dtype))
+    return u.allocated(pencil, dtype, tuple(components), u.singletons)
 
 
 def _fill_differences(out: Array, given: Planes, n: int) -> None:
@@ -382,8 +381,7 @@ def _task(u: Field, axis: int, given: Any, order: int) -> tuple[int, Mapping, An
     with np.errstate(all="ignore"):
         function: Any = np.gradient
         dtype = function(np.zeros(few, kind), apart, edge_order=order).dtype
-    frame = u.frame.bare
-    out = u.in_frame(u.pencil, frame, frame.make(frame.shape_of(u.components, dtype), dtype))
+    out = u.allocated(u.pencil, dtype, u.components, u.singletons)
     return axis, Mapping(window=(width, width)), spacing, out
 
 

@@ -64,7 +64,7 @@ def histogram(
     with agreed(a.pencil.topology.comm, "histogram") as agree:
         agree(density=bool(density))
         values = own_values(numbers, numbers.local)
-        part = None if weights is None else own_values(numbers, own_weights(weights, a))
+        part = own_weights(weights, a)
         counts, _ = np.histogram(values, own_bins, own_range, weights=part)
         reduce = reducer(counts, np.add)
     total = reduce(a.pencil.topology.comm).astype(counts.dtype, copy=False)
@@ -89,20 +89,16 @@ def _warn_of_booleans(a: Field) -> None:
 def _bins(
     name: str, a: Field, bins: Any, range: Any, weights: Any
 ) -> tuple[Array, Any, Any, Field]:
-    """Find the edges of a histogram. *Collective*.
+    """Find the edges of a histogram, and the bins and range that give them without values.
 
-    Returns
-    -------
-    edges, bins, range, numbers
-        The edges, what gives them without the values of all ranks, and the field, with booleans
-        as integers.
+    *Collective*. The field is returned, too, with booleans as integers.
     """
     check_given(name, a, bins, weights)
     comm, named, pair = a.pencil.topology.comm, isinstance(bins, str), None
     with agreed(comm, name) as agree:
         _check_plain(name, bins)
         agree(**signature(a), bins=bins, range=range)
-        agree(weights=None if weights is None else facts_of(weights))
+        agree(weights=facts_of(weights))
         _check_real(name, a)
         numbers = a
         if a.dtype.kind == "b":
@@ -282,7 +278,7 @@ def _histogram(
             lambda *parts: np.empty(shape_of(*map(np.shape, parts)), bool), columns, {}
         )
         agree(sample=[facts_of(column) for column in columns], bins=bins, range=range)
-        agree(weights=None if weights is None else facts_of(weights), density=bool(density))
+        agree(weights=facts_of(weights), density=bool(density))
         dtype = np.result_type(*(column.dtype for column in columns))
         nothing = np.empty((0, len(columns)), dtype)
         np.histogramdd(nothing, bins, range)  # NumPy checks arguments
@@ -295,7 +291,7 @@ def _histogram(
     _, edges = np.histogramdd(nothing, bins, limits)
     with agreed(comm, name):
         values = [own_values(whole, own_part(column, whole)) for column in columns]
-        part = None if weights is None else own_values(whole, own_weights(weights, whole))
+        part = own_weights(weights, whole)
         counts, _ = np.histogramdd(np.array(values, dtype).T, edges, weights=part)
         reduce = reducer(counts, np.add)
     total = reduce(comm)
@@ -335,13 +331,13 @@ def bincount(x: Field, /, weights: Any = None, minlength: int = 0) -> Array:
     comm = x.pencil.topology.comm
     with agreed(comm, "bincount") as agree:
         agree(**signature(x), minlength=minlength)
-        agree(weights=None if weights is None else facts_of(weights))
+        agree(weights=facts_of(weights))
         np.bincount(np.zeros(1, x.dtype), minlength=minlength)  # NumPy checks arguments
         values = own_values(x, x.local)
         least, most = (int(values.min()), int(values.max())) if values.size else (0, -1)
         if least < 0:
             raise ArgumentError(f"bincount of {least}: values must not be negative")
-        part = None if weights is None else own_values(x, own_weights(weights, x))
+        part = own_weights(weights, x)
         greatest = np.array([most])
         agree.carry(greatest)
     size = max(int(carried_total(comm, agree, greatest, np.maximum)[0]) + 1, int(minlength))

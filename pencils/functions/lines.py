@@ -17,8 +17,9 @@ from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.comm.stream import bcast_array
 from pencils.errors import ArgumentError
-from pencils.functions.arguments import Line, axes_of_cut_lines, comm_along
+from pencils.functions.arguments import Line, comm_along, decomposed_axes
 from pencils.layout.integers import as_dim
+from pencils.layout.whole import is_whole
 from pencils.transposition.transpose import transpose
 
 LineFunction = Callable[[Any, int], Any]
@@ -141,7 +142,8 @@ def whole_axis(name: str, u: Field, axis: object) -> int:
     same on any number of ranks.
     """
     number = as_dim("axis", axis, u.ndim)
-    cut = axes_of_cut_lines(u)
+    lead, layout = len(u.components), u.pencil.layout
+    cut = {each for each in decomposed_axes(u) if not is_whole(layout, each - lead)}
     if number not in cut:
         return number
     whole = [each for each in range(u.ndim) if each not in cut]

@@ -39,21 +39,11 @@ Run = Callable[[], object]
 
 
 class Mapping(NamedTuple):
-    """Which points each part gets along an axis; without arguments, those of its own block.
+    """Which points each part gets along an axis; without arguments, those of its own block."""
 
-    Attributes
-    ----------
-    shift : int
-        Point ``i`` goes to point ``i + shift``, modulo the number of points.
-    reverse : bool
-        Point ``i`` goes to point ``n - 1 - i``; own blocks are given in reverse order.
-    window : (int, int), optional
-        Only so many points before each block and after it, if there are so many. Blocks without
-        points have no window.
-    """
-
-    shift: int = 0
-    reverse: bool = False
+    shift: int = 0  # point ``i`` goes to point ``i + shift``, modulo the number of points
+    reverse: bool = False  # to point ``n - 1 - i``; own blocks are given in reverse order
+    # Only so many points before each block that has some, and after it, if there are so many.
     window: tuple[int, int] | None = None
 
     def wanted(self, split: Split, part: int) -> list[tuple[int, int]]:
@@ -120,23 +110,10 @@ def fetch_boxes(
 ) -> list[Array]:
     """Agree on a call of a function, move parts of a field, and compute from them. *Collective*.
 
-    Parameters
-    ----------
-    call : str
-        Name of the function.
-    u : PencilArray
-        The field, which is checked here.
-    plan : callable
-        Checks the other arguments, records what all ranks must agree on, and returns the mappings
-        of each array to be filled; may be called twice.
-    prepare : callable, optional
-        Prepares the computation from the arrays, which are not yet filled: so far all ranks raise
-        if one of them has no memory. May be called twice.
-
-    Returns
-    -------
-    list of ndarray
-        New arrays, contiguous in the memory order of the pencil.
+    `plan` checks the arguments but the field, records what all ranks must agree on, and returns the
+    mappings of each array to be filled. `prepare` prepares the computation from these arrays before
+    they are filled: so far all ranks raise if one of them has no memory. Both may be called twice.
+    The arrays that are returned are contiguous in the memory order of the pencil.
     """
     fetch = _Fetch(call, u, plan, prepare)
     fetch.prepare().run()
@@ -346,15 +323,7 @@ def suits(*dtypes: np.dtype[Any]) -> bool:
 
 
 class Planes:
-    """Planes of the own block and of neighbours, by global index; arrays have the axis first.
-
-    Attributes
-    ----------
-    start, stop, points : int
-        First own index and the one after the last, and the number of all.
-    parts : list of (int, ndarray)
-        The first index of planes before the own block, of own ones and of those behind, and them.
-    """
+    """Planes of the own block and of neighbours, by global index; arrays have the axis first."""
 
     def __init__(self, u: Field, axis: int, window: Mapping, around: Array) -> None:
         line = Line.of(u, axis)
@@ -363,6 +332,7 @@ class Planes:
         ranges = window.wanted(line.split, line.part)
         before = ranges[0][1] - ranges[0][0] if ranges else 0
         planes = np.moveaxis(around, axis, 0)
+        # Planes before the own block, own ones and those behind, with the index of the first.
         self.parts = [
             (self.start - before, planes[:before]),
             (self.start, np.moveaxis(u.local, axis, 0)),

@@ -175,7 +175,7 @@ def _answer(
     check_given(name, a, out)
     values = None
     with agreed(a.pencil.topology.comm, name) as agree:
-        agree(**signature(a), weights=None if weights is None else facts_of(weights))
+        agree(**signature(a), weights=facts_of(weights))
         task = Reduction.of(name, a, axis, out, keepdims)
         agree(axis=task.axes, keepdims=task.keepdims, whole=task.whole)
         word_sizes(a.dtype)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import prod
-from typing import Any
+from types import NoneType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -20,7 +21,6 @@ from numpy.typing import DTypeLike
 from pencils.array.allocation import Array, as_dtype, memory_axes
 from pencils.array.base import Field
 from pencils.array.operands import check_field, signature, topology_among
-from pencils.comm.agree import agreed
 from pencils.comm.failure import wait_all
 from pencils.comm.line_program import (
     LineProgram,
@@ -37,6 +37,7 @@ from pencils.comm.reduce import selectable
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, comm_along, one_axis
 from pencils.functions.moves import Run, suits
+from pencils.plans import Agreement, LocalVerb, PlanKey
 
 
 def scanner(
@@ -154,6 +155,8 @@ def _running_sums(rows: int) -> LineProgram:
     return LineProgram(rows, [Step(row, [Term(row - 1), Term(row)]) for row in range(1, rows)])
 
 
+# Types of arguments that can be compared before they are read.
+_AXES, _DTYPES = (int, NoneType), (type, str, NoneType)
 # Scans the own block, given the communicator along the axis if it is cut.
 Scan = Callable[[Any], None]
 
@@ -204,82 +207,122 @@ def cumsum(
     >>> int(np.cumsum(u, axis=0).max())
     4
     """
-    return _scan("cumsum", np.add, a, axis, dtype, out)
+    return _Scan("cumsum", np.add, a, axis, dtype, out).run()
 
 
 def cumprod(a: Field, *args: Any, **options: Any) -> Field:
     """Multiply all elements up to each one along an axis; else like `cumsum`. *Collective*."""
-    return _scan("cumprod", np.multiply, a, *args, **options)
+    return _Scan("cumprod", np.multiply, a, *args, **options).run()
 
 
 def nancumsum(a: Field, *args: Any, **options: Any) -> Field:
     """Add up with NaN as 0, as `numpy.nancumsum`; else like `cumsum`. *Collective*."""
-    return _scan("nancumsum", np.add, a, *args, missing=0, **options)
+    return _Scan("nancumsum", np.add, a, *args, missing=0, **options).run()
 
 
 def nancumprod(a: Field, *args: Any, **options: Any) -> Field:
     """Multiply with NaN as 1, as `numpy.nancumprod`; else like `cumsum`. *Collective*."""
-    return _scan("nancumprod", np.multiply, a, *args, missing=1, **options)
+    return _Scan("nancumprod", np.multiply, a, *args, missing=1, **options).run()
 
 
 def cumulative_sum(x: Field, /, **options: Any) -> Field:
     """Add up along an axis, as `numpy.cumulative_sum` and like `cumsum`. *Collective*."""
-    return _scan("cumulative_sum", np.add, x, **options)
+    return _Scan("cumulative_sum", np.add, x, **options).run()
 
 
 def cumulative_prod(x: Field, /, **options: Any) -> Field:
     """Multiply along an axis, as `numpy.cumulative_prod` and like `cumsum`. *Collective*."""
-    return _scan("cumulative_prod", np.multiply, x, **options)
+    return _Scan("cumulative_prod", np.multiply, x, **options).run()
 
 
 def accumulate(ufunc: np.ufunc, a: Field, axis: int = 0, *args: Any, **options: Any) -> Field:
     """Do what ``ufunc.accumulate`` does, for `numpy.add` and `numpy.multiply`. *Collective*."""
-    return _scan(f"{ufunc.__name__}.accumulate", ufunc, a, axis, *args, **options)
+    return _Scan(f"{ufunc.__name__}.accumulate", ufunc, a, axis, *args, **options).run()
 
 
-def _scan(
-    name: str,
-    ufunc: np.ufunc,
-    u: Field,
-    axis: int | None = None,
-    dtype: DTypeLike | None = None,
-    out: object = None,
-    *,
-    missing: int | None = None,
-    include_initial: bool = False,
-) -> Field:
-    """Scan along one axis; NaN counts as `missing`."""
-    with agreed(topology_among(u).comm, name) as agree:
+class _Axis(NamedTuple):
+    """An axis along which fields of one kind are scanned."""
+
+    position: int
+    line: Line
+    order: tuple[int, ...]  # of all axes in memory
+    dtype: np.dtype[Any]  # of the results
+
+
+class _Scan(LocalVerb[_Axis, tuple[Scan, Array]]):
+    """A call that scans along one axis; NaN counts as `missing`."""
+
+    def __init__(
+        self,
+        name: str,
+        ufunc: np.ufunc,
+        u: Field,
+        axis: int | None = None,
+        dtype: DTypeLike | None = None,
+        out: object = None,
+        *,
+        missing: int | None = None,
+        include_initial: bool = False,
+    ) -> None:
+        self._name, self._ufunc, self._missing = name, ufunc, missing
+        self._given = u, axis, dtype, out, include_initial
+        self._plain: PlanKey | None = None
+        is_field = issubclass(type(u), Field)  # isinstance() may raise
+        plain = type(axis) in _AXES and type(dtype) in _DTYPES
+        if is_field and plain and out is None and include_initial is False:
+            self._plain = u.kind, axis, dtype
+        super().__init__(name, topology_among(u), u.pencil if is_field else None, self._plain)
+
+    def signature(self, agree: Agreement) -> PlanKey:
+        """Check the arguments."""
+        u, axis, dtype, out, include_initial = self._given
         check_field("a", u)
         agree(**signature(u), initial=bool(include_initial))
         if out is not None:
-            raise TypeError(f"{name} of a PencilArray takes no out=; use what it returns")
+            raise TypeError(f"{self._name} of a PencilArray takes no out=; use what it returns")
         if include_initial:
             raise ArgumentError(
-                f"{name} with include_initial=True would have one point more than its pencil; "
-                f"leave it out, and take the {ufunc.identity} before the first point as known"
+                f"{self._name} with include_initial=True would have one point more than its "
+                f"pencil; leave it out, and take the {self._ufunc.identity} before the first point "
+                "as known"
             )
-        position = one_axis(name, u, axis)
-        wanted = None if dtype is None else as_dtype(dtype)
-        agree(axis=position, wanted=wanted)
+        self._position = one_axis(self._name, u, axis)
+        self._wanted = None if dtype is None else as_dtype(dtype)
+        agree(axis=self._position, wanted=self._wanted)
+        return self._plain or (u.kind, self._position, self._wanted)
+
+    def make(self) -> _Axis:
+        """Find the type of the results, and the ranks along the axis."""
+        u, wanted = self._given[0], self._wanted
         # NumPy gives the type of the result, and its error for elements that it does not combine.
-        result = ufunc.accumulate(np.ones(1, u.dtype), dtype=selectable(wanted)).dtype
+        result = self._ufunc.accumulate(np.ones(1, u.dtype), dtype=selectable(wanted)).dtype
         if wanted is not None and wanted.kind != result.kind:
             raise TypeError(
-                f"{ufunc.__name__} of elements of dtype {u.dtype} does not give {wanted}"
+                f"{self._ufunc.__name__} of elements of dtype {u.dtype} does not give {wanted}"
             )
-        frame = u.frame.bare
-        block = frame.make(frame.shape_of(u.components, result), result)
-        values = u.local
+        order = memory_axes(u.pencil.order, len(u.components))
+        return _Axis(self._position, Line.of(u, self._position), order, result)
+
+    def bind(self, plan: _Axis) -> tuple[Scan, Array]:
+        """Allocate the results, and prepare to scan the own block."""
+        u, missing, order = self._given[0], self._missing, plan.order
+        frame, values = u.frame.bare, u.local
+        block = frame.make(frame.shape_of(u.components, plan.dtype), plan.dtype)
         if missing is not None and values.dtype.kind in "fc":
             values = np.where(np.isnan(values), values.dtype.type(missing), values)
-        line, order = Line.of(u, position), memory_axes(u.pencil.order, len(u.components))
-        along = order.index(position)
-        scan = _scanned(ufunc, values.transpose(order), block.transpose(order), along, line)
-    comm = comm_along(u, position) if line.is_cut else None
-    with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
-        scan(comm)
-    return u.in_frame(u.pencil, frame, block)
+        along = order.index(plan.position)
+        pair = values.transpose(order), block.transpose(order)
+        return _scanned(self._ufunc, *pair, along, plan.line), block
+
+    def run(self) -> Field:
+        """Agree and scan. *Collective*."""
+        scan, block = self.prepare()
+        u, axis = self._given[0], self.plan
+        assert axis is not None
+        comm = comm_along(u, axis.position) if axis.line.is_cut else None
+        with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
+            scan(comm)
+        return u.in_frame(u.pencil, u.frame.bare, block)
 
 
 def _scanned(ufunc: np.ufunc, values: Array, sums: Array, axis: int, line: Line) -> Scan:

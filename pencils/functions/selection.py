@@ -29,6 +29,10 @@ _CONTINUOUS: dict[str, tuple[float, float]] = {
 }
 
 
+def _odd_or_next(index: Array) -> Array:
+    return np.asarray(np.where(index % 2 == 1, index, np.floor(index) + 1))
+
+
 _DISCRETE: dict[str, Callable[[int, Array], Array]] = {
     "inverted_cdf": lambda n, q: np.ceil(n * q - 1),
     "closest_observation": lambda n, q: _odd_or_next(n * q - 1 - 0.5),
@@ -36,10 +40,6 @@ _DISCRETE: dict[str, Callable[[int, Array], Array]] = {
     "higher": lambda n, q: np.ceil((n - 1) * q),
     "nearest": lambda n, q: np.asarray(np.around((n - 1) * q)),
 }
-
-
-def _odd_or_next(index: Array) -> Array:
-    return np.asarray(np.where(index % 2 == 1, index, np.floor(index) + 1))
 
 
 def places(method: str, n: int, q: Array) -> tuple[Array, Array, Array | None]:
@@ -87,10 +87,7 @@ Room = tuple[NDArray[np.int64], NDArray[np.int64]]  # counts of digits, and thei
 
 
 def room_for(size: int, most: int) -> Room:
-    """Allocate memory for `select`, which ranks do before they agree on a call.
-
-    `size` is the number of elements of the field, `most` that of the positions, or more.
-    """
+    """Allocate memory for `select` in a field of some size, for at most so many positions."""
     wide = min(most, _FEW) << _WIDE if size >= _MANY else 0
     counts = np.empty(1 + max(most << _BYTE, wide), np.int64)
     return counts, np.empty(1 << (_WIDE if wide else _BYTE), np.int64)
@@ -116,20 +113,11 @@ def select(
     positions: NDArray[np.int64],
     room: Room,
 ) -> Array:
-    """Return the values at positions in the order of all values. *Collective*.
+    """Return the values at rising positions in the order of all values. *Collective*.
 
-    Parameters
-    ----------
-    comm, call
-        Communicator, and what the user called, on which all ranks have agreed.
-    values : array
-        Own values: 1-D, of native byte order, without NaN.
-    count : int
-        Number of values of all ranks, at most the size of the field.
-    positions : array of int
-        Rising positions in the order of all values, the same on all ranks.
-    room : tuple of array
-        What `room_for` has made for the field of the values, and for these positions.
+    All ranks have agreed on `call`, what the user called, on the positions, and on the `count` of
+    all values. Own values are 1-D, of native byte order, without NaN. `room` is what `room_for` has
+    made for their field and for these positions.
     """
     if comm.size == 1:
         return np.partition(values, positions)[positions] if positions.size else values[:0]
@@ -207,13 +195,7 @@ def _digits_of(dtype: np.dtype[Any], most: int) -> list[tuple[int, int, int]]:
 
 
 def word_sizes(dtype: np.dtype[Any]) -> list[int]:
-    """Sizes in bits of the words of `_words`.
-
-    Raises
-    ------
-    TypeError
-        If values of this type have no order that is known here.
-    """
+    """Sizes in bits of the words of `_words`; TypeError if the type has no order known here."""
     kind, size = dtype.kind, dtype.itemsize
     if kind == "c":
         return 2 * word_sizes(np.empty(0, dtype).real.dtype)

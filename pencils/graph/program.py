@@ -18,7 +18,7 @@ from pencils.array.elementwise import fill
 from pencils.array.operands import check_type
 from pencils.comm import pool
 from pencils.comm.mailbox import largest_tag
-from pencils.comm.topology import Attribute
+from pencils.comm.topology import attribute
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
 from pencils.graph.messages import CommunicationOpIdentifier
@@ -259,4 +259,4 @@ def program_of_parts(
 
 
 # Of each communicator: programs of partitions that were executed before.
-programs = Attribute(WeakKeyDictionary[DistributedGraphPartition, GraphProgram])
+programs = attribute(WeakKeyDictionary[DistributedGraphPartition, GraphProgram])

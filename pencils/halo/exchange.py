@@ -126,7 +126,7 @@ class HaloExchange(Plan[PreparedHalo]):
             check_halo(specs)
             agree.flag(up=any_private(given))
         options = HaloOptions(corners, route, method, agree.flagged)
-        self._set(given, options, Buffers(), check=check, meets=check)
+        self._set(given, options, Buffers(), check=check, synchronizes=check)
 
     @classmethod
     def for_fields(
@@ -134,7 +134,7 @@ class HaloExchange(Plan[PreparedHalo]):
     ) -> HaloExchange:
         """Make a plan from arguments that all ranks agree on; calls do not check. *Collective*."""
         plan = object.__new__(cls)
-        plan._set(fields, options, buffers, check=False, meets=True)
+        plan._set(fields, options, buffers, check=False, synchronizes=True)
         return plan
 
     def _set(
@@ -144,24 +144,31 @@ class HaloExchange(Plan[PreparedHalo]):
         buffers: Buffers,
         *,
         check: bool,
-        meets: bool,
+        synchronizes: bool,
     ) -> None:
-        """Make the plan; `meets`: a start may wait for all ranks, as calls do. *Collective*."""
+        """Make the plan. *Collective*.
+
+        `synchronizes`: a start may wait for all ranks, as calls do.
+        """
         topology, blocks = fields[0].pencil.topology, [u.padded for u in fields]
         self._pencils = [u.pencil for u in fields]
         self._specs = tuple(HaloSpec.of(u) for u in fields)
         self._buffers = buffers
         self._options = choose_options(topology, self._specs, options, buffers, blocks)
-        given = topology, self._specs, self._options, buffers
-        self._filling = starting = HaloSchedule(*given)
-        if self._filling.pull is not None and not meets:
-            starting = HaloSchedule(*given, meets=False)
+        self._filling = starting = self._make()
+        if self._filling.pull is not None and not synchronizes:
+            starting = self._make(synchronizes=False)
         self._schedules = {FILL: self._filling, START: starting}  # that to `ADD` is made later
         self.route, self.method = self._options.route, self._filling.method
         super().__init__(topology, check=check)
 
+    def _make(self, **how: bool) -> HaloSchedule:
+        """Make steps. *Collective*."""
+        topology = self._pencils[0].topology
+        return HaloSchedule(topology, self._specs, self._options, self._buffers, **how)
+
     @property
-    def meets(self) -> bool:
+    def synchronizes(self) -> bool:
         """Whether ranks must meet in each call, because small fields are pulled."""
         return self._filling.pull is not None
 
@@ -188,7 +195,7 @@ class HaloExchange(Plan[PreparedHalo]):
         if not self._check:
             (found or self._prepare_fields("__call__", fields, FILL)).run()
             return
-        if found is None or (self.meets and self._topology.under_way):
+        if found is None or (self.synchronizes and self._topology.under_way):
             found = self._prepare_fields("__call__", fields, FILL)
         else:
             _, flags = self._row("__call__").attempt(partial(make_ready, found))
@@ -239,9 +246,7 @@ class HaloExchange(Plan[PreparedHalo]):
         Traffic
             Number of messages, and of bytes, the same on every rank.
         """
-        with agreed(self._topology.comm, "HaloExchange.off_node") as agree:
-            agree(plan=self._text)
-            self._check_open()
+        self._check_together("off_node")
         phases = [exchange.off_node() for exchange in self._filling.exchanges]
         return Traffic(sum(each.messages for each in phases), sum(each.nbytes for each in phases))
 
@@ -278,7 +283,7 @@ class HaloExchange(Plan[PreparedHalo]):
             if found is None:
                 return None
             self._remembered.add(key, found, fields, [u.padded for u in fields])
-        if task == FILL and self.meets and self._topology.under_way:
+        if task == FILL and self.synchronizes and self._topology.under_way:
             return None
         make_ready(found)
         return found
@@ -292,8 +297,7 @@ class HaloExchange(Plan[PreparedHalo]):
         """Complete older exchanges, and make the steps of `accumulate`. *Collective*."""
         self._topology.complete()
         if task not in self._schedules:
-            given = self._topology, self._specs, self._options, self._buffers
-            self._schedules[task] = HaloSchedule(*given, adjoint=True)
+            self._schedules[task] = self._make(adjoint=True)
 
 
 def values_of(
@@ -437,12 +441,12 @@ def _fastest(
         halos = [schedule.bind(blocks) for schedule in schedules]
         for halo in halos:
             halo.reserve()
-    seconds = time_in_turn(topology.comm, [partial(_run_often, halo) for halo in halos], SAMPLES)
+
+    def run_often(halo: PreparedHalo) -> None:
+        for _ in range(CALLS):
+            halo.run()
+
+    seconds = time_in_turn(topology.comm, [partial(run_often, halo) for halo in halos], SAMPLES)
     for schedule in schedules:
         schedule.free()
     return ways[seconds.index(min(seconds))]
-
-
-def _run_often(halo: PreparedHalo) -> None:
-    for _ in range(CALLS):
-        halo.run()

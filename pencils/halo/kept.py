@@ -57,7 +57,7 @@ class _KeptPlans:
             self.plans[private] = plan
             # Where fields lie does not matter to it, unless another way was measured for them.
             other = options._replace(private=not private)
-            if plan.meets and measured_way(topology, self.specs, other) is None:
+            if plan.synchronizes and measured_way(topology, self.specs, other) is None:
                 self.plans.setdefault(not private, plan)
         return self.plans[private]
 
@@ -65,11 +65,6 @@ class _KeptPlans:
         """List the plans that this rank may use: the last one if the fields of any are private."""
         plans = map(self.plans.get, [True] if private else [False, True])
         return list(dict.fromkeys(plans))  # for small fields both are the same
-
-    @property
-    def same(self) -> bool:
-        """Whether the plan for private fields is that for others."""
-        return self.plans.get(True) is self.plans.get(False)
 
     def agreement(self, verb: str, fields: Sequence[PencilArray]) -> PreparedAgreement:
         """Return the agreement on a call of a verb for such fields."""
@@ -107,7 +102,8 @@ class _HaloCall(KeptCall[_KeptPlans]):
         self.corners = kept.corners
         self._meet = agreement.meet
         # Where fields lie does not matter if there is one plan for all.
-        self._flags = FLAGGED if not kept.same and any_private(fields) else 0
+        same = kept.plans.get(True) is kept.plans.get(False)
+        self._flags = FLAGGED if not same and any_private(fields) else 0
         self._found = found
         self._plans = len(kept.plans)  # a plan that was made later may be the one to run
         only = found[0]
@@ -191,7 +187,6 @@ class _Halos(KeptVerb[_KeptPlans, list[PreparedHalo]]):
 
     def make(self) -> _KeptPlans:
         """Keep that there are fields of this kind."""
-        assert self.key is not None
         return _KeptPlans(self.key)
 
     def bind(self, plan: _KeptPlans) -> list[PreparedHalo] | None:

@@ -1,4 +1,4 @@
-"""What a halo exchange does, step by step; the adjoint does the same steps in reverse.
+"""The steps of a halo exchange; the adjoint does the same steps in reverse.
 
 1. Copy the ghosts that stay on this rank: periodic dimensions that are not decomposed. They come
    first, so that the messages include them, in long runs of memory.
@@ -35,8 +35,13 @@ from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.layout import Box, Layout, halo_room
 from pencils.layout import halo as layout_halo
-from pencils.layout.halo import HaloMessage
 from pencils.layout.halo import Round as Phase
+
+Key = tuple[slice, ...]
+
+# Bytes of a padded block whose periodic copies are made at once; the lines touched are fewer.
+SLAB = 2**20
+ROUTES = {"direct": layout_halo.direct, "sweeps": layout_halo.sweeps}
 
 
 class HaloByPhases:
@@ -51,18 +56,16 @@ class HaloByPhases:
         after: Callable[[], None] = no_op,
     ) -> None:
         self.topology = topology
-        self._before = before
-        self._after = after
+        self._before, self._after = before, after
         self._phases = phases
-        self._first, *self._others = phases
-        self._most = max(phase.nbytes for phase in phases) if self._others else 0
 
     def reserve(self) -> None:
         """Allocate what the next call needs."""
-        if self._most:
+        if len(self._phases) > 1:
             # Two buffers that are large enough for all phases, before one takes smaller ones.
-            buffers = self._first.exchange.buffers
-            for buffer in [buffers.take(self._most) for _ in range(2)]:
+            buffers = self._phases[0].exchange.buffers
+            most = max(phase.nbytes for phase in self._phases)
+            for buffer in [buffers.take(most) for _ in range(2)] if most else ():
                 buffers.give(buffer)
         for phase in self._phases:
             phase.reserve()
@@ -74,18 +77,18 @@ class HaloByPhases:
         """Complete older exchanges, and do all steps. *Collective*."""
         self.topology.complete()
         timed("copy", self._before)
-        self._first.move()
-        self._after_first()
+        self._phases[0].move()
+        self._finish()
 
     run_agreed = run
 
     def start(self, result: None) -> Handle[None]:
         """Start the first phase; the others follow when it is complete. *Collective*."""
         timed("copy", self._before)
-        return self._first.start(result, self._after_first)
+        return self._phases[0].start(result, self._finish)
 
-    def _after_first(self) -> None:
-        for phase in self._others:
+    def _finish(self) -> None:
+        for phase in self._phases[1:]:
             phase.move()
         timed("copy", self._after)
 
@@ -100,11 +103,16 @@ def make_ready(halo: PreparedHalo) -> None:
     halo.pack()
 
 
-Key = tuple[slice, ...]
+class GhostCopy(NamedTuple):
+    """Ghosts of rank `dest` that are copies of `points` of rank `source`, maybe the same rank.
 
-# Bytes of a padded block whose periodic copies are made at once; the lines touched are fewer.
-SLAB = 2**20
-ROUTES = {"direct": layout_halo.direct, "sweeps": layout_halo.sweeps}
+    Both are slices of the padded blocks of these ranks, in memory order.
+    """
+
+    source: int
+    points: Key
+    dest: int
+    ghosts: Key
 
 
 class HaloSpec(NamedTuple):
@@ -129,6 +137,45 @@ class HaloSpec(NamedTuple):
         text += f" halo {self.halo}"
         return text + (f" trimmed along {sorted(self.trimmed)}" if self.trimmed else "")
 
+    def copies(self, rank: int, phase: Phase) -> tuple[list[GhostCopy], list[GhostCopy]]:
+        """List the ghosts that points of a rank go to in a phase, and those that it gets."""
+        # Along trimmed dimensions there is no room for ghosts across the periodic boundary.
+        layout = self.layout.with_singletons(self.singletons).without_wrapping(self.trimmed)
+
+        def key(box: Box, owner: int) -> Key:
+            own = layout.box(owner)
+            room = halo_room(own, layout.shape, self.halo, self.trimmed)
+            slices = box.slices(own.grow(room).start)
+            return tuple(slices[dim] for dim in layout.order)
+
+        sent, received = (
+            [
+                GhostCopy(g.source, key(g.box.shift(g.wrap), g.source), g.dest, key(g.box, g.dest))
+                for g in messages
+            ]
+            for messages in layout_halo.exchange(layout, self.halo, rank, phase)
+        )
+        return sent, received
+
+    def is_large_run(self, key: Key, rank: int) -> bool:
+        """Whether part of the padded block of a rank is one large contiguous run of memory."""
+        shape = [part.stop - part.start for part in key]
+        if self.dtype.itemsize * prod(shape) < memory.ALONE or prod(self.components) != 1:
+            return False
+        layout = self.layout.with_singletons(self.singletons)
+        own = layout.box(rank)
+        whole = own.grow(halo_room(own, layout.shape, self.halo, self.trimmed)).shape
+        return is_run(shape, [whole[dim] for dim in layout.order])
+
+    def ghost_bytes(self) -> int:
+        """Bytes of the ghosts of the first rank that may be points of others."""
+        shape = self.layout.box(0).shape
+        whole = [
+            n + (sum(width) if parts > 1 else 0)
+            for n, width, parts in zip(shape, self.halo, self.layout.process_shape, strict=True)
+        ]
+        return (prod(whole) - prod(shape)) * self.dtype.itemsize * prod(self.components)
+
 
 class HaloOptions(NamedTuple):
     """How fields are exchanged."""
@@ -139,84 +186,10 @@ class HaloOptions(NamedTuple):
     private: bool  # whether any field is not in memory that other ranks of the node can read
 
 
-class PaddedBlock:
-    """The padded block of a rank, and the slices of it that are exchanged, in memory order."""
-
-    def __init__(self, spec: HaloSpec, rank: int, *, contiguous: bool) -> None:
-        self._mark_contiguous = contiguous  # large runs are better sent by messages of their own
-        # Along trimmed dimensions there is no room for ghosts across the periodic boundary.
-        self._layout = spec.layout.with_singletons(spec.singletons).without_wrapping(spec.trimmed)
-        self._spec = spec
-        self._rank = rank
-        self._messages: dict[Phase, tuple[list[HaloMessage], list[HaloMessage]]] = {}
-
-    def local_phases(self, *, corners: bool, last: bool) -> list[Phase]:
-        """List the phases without messages, the same for all ranks; after those with, or before.
-
-        The slowest dimension comes last, so that the others can be copied slab by slab.
-        """
-        order, parts = self._layout.order, self._layout.process_shape
-        dims = [dim for dim in reversed(order) if parts[dim] == 1]
-        reached = [dim for dim in order if parts[dim] > 1] if last else []
-        return layout_halo.sweeps(dims, reached) if corners else layout_halo.star(dims)
-
-    def local_copies(self, phase: Phase) -> list[tuple[Key, Key]]:
-        """List ghosts, and the points of this block that they are copies of."""
-        arriving = self._messages_of(phase)[1]
-        return [(self._here(g.box), self._here(g.box.shift(g.wrap))) for g in arriving]
-
-    def ghosts(self, phase: Phase) -> list[Key]:
-        """List the ghosts that a phase fills."""
-        return [self._here(g.box) for g in self._messages_of(phase)[1]]
-
-    def message_spec(self, phase: Phase, *, adjoint: bool) -> MessageSpec:
-        """List what a phase sends and receives of this block."""
-        sends, recvs = self._messages_of(phase)
-        owned = [self._block(g.dest, g.box.shift(g.wrap), g.box) for g in sends]
-        filled = [self._block(g.source, g.box, g.box.shift(g.wrap)) for g in recvs]
-        away, home = (filled, owned) if adjoint else (owned, filled)
-        return MessageSpec(away, home, self._spec.components, self._spec.dtype)
-
-    def _messages_of(self, phase: Phase) -> tuple[list[HaloMessage], list[HaloMessage]]:
-        if phase not in self._messages:
-            found = layout_halo.exchange(self._layout, self._spec.halo, self._rank, phase)
-            self._messages[phase] = found
-        return self._messages[phase]
-
-    def _block(self, peer: int, here: Box, there: Box) -> MessageBlock:
-        """Make a message block, whose points have other global indices on the peer."""
-        contiguous = self._mark_contiguous and all(
-            self._is_large_run(here.shape, rank) for rank in (self._rank, peer)
-        )
-        start = tuple(part.start for part in self._slices(there, peer))
-        return MessageBlock(peer, self._here(here), start, contiguous=contiguous)
-
-    def _is_large_run(self, shape: Sequence[int], rank: int) -> bool:
-        """Whether part of the block of a rank is one large contiguous run of memory."""
-        spec, layout = self._spec, self._layout
-        if spec.dtype.itemsize * prod(shape) < memory.ALONE or prod(spec.components) != 1:
-            return False
-        whole = self._padded(rank).shape
-        return is_run([shape[dim] for dim in layout.order], [whole[dim] for dim in layout.order])
-
-    def _here(self, box: Box) -> Key:
-        return self._slices(box, self._rank)
-
-    def _slices(self, box: Box, rank: int) -> Key:
-        """Index the padded block of a rank for a box of global indices."""
-        slices = box.slices(self._padded(rank).start)
-        return tuple(slices[dim] for dim in self._layout.order)
-
-    def _padded(self, rank: int) -> Box:
-        """Return the padded block of a rank, in global indices."""
-        own, spec = self._layout.box(rank), self._spec
-        return own.grow(halo_room(own, self._layout.shape, spec.halo, spec.trimmed))
-
-
 class HaloSchedule:
     """The steps for fields of given specs; in reverse if `adjoint`. Making one is *Collective*.
 
-    `meets`: all ranks may meet in each call, so that small exchanges are pulled.
+    `synchronizes`: all ranks may meet in each call, so that small exchanges are pulled.
     """
 
     def __init__(
@@ -227,40 +200,37 @@ class HaloSchedule:
         buffers: Buffers,
         *,
         adjoint: bool = False,
-        meets: bool = True,
+        synchronizes: bool = True,
     ) -> None:
-        self._specs = specs
-        self._adjoint = adjoint
-        self._topology = topology
-        contiguous = options.private and options.method == AUTO
-        self._blocks = [PaddedBlock(spec, topology.rank, contiguous=contiguous) for spec in specs]
-        self._corners = options.corners
-        self.exchanges: list[Exchange] = []
-        self.pull = None
+        self._specs, self._adjoint, self._topology = specs, adjoint, topology
+        self._mark_contiguous = options.private and options.method == AUTO
+        layout, rank = specs[0].layout, topology.rank
         usual = options.method == AUTO and options.route != "sweeps"
+        self.exchanges: list[Exchange] = []
+        self.pull: Pull | None = None
         # An estimate that is the same on all ranks, before they tell each other what is exact.
-        small = sum(map(ghost_bytes, specs)) <= 2 * MOST_STAGED
-        if usual and meets and small and not adjoint:
-            (phase,) = message_phases(specs[0].layout, None, corners=options.corners)
-            self.pull = Pull.find(topology, self._message_specs(phase))
-        far = message_phases(specs[0].layout, options.route, corners=options.corners)
-        local = self._local_phases()
-        self._local = [
-            [pair for phase in phases for pair in block.local_copies(phase)]
-            for block, phases in zip(self._blocks, local, strict=True)
-        ]
-        self._ghosts = [
-            [key for phase in (*phases, *far) for key in block.ghosts(phase)] if adjoint else []
-            for block, phases in zip(self._blocks, local, strict=True)
-        ]
+        small = sum(spec.ghost_bytes() for spec in specs) <= 2 * MOST_STAGED
+        if usual and synchronizes and small and not adjoint:
+            (phase,) = message_phases(layout, None, corners=options.corners)
+            self.pull = Pull.find(topology, self._messages(phase))
+        far = message_phases(layout, options.route, corners=options.corners)
+        last = self.pull is not None
+        # Of each field: the ghosts that stay on this rank, and all ghosts that the adjoint clears.
+        self._local: list[list[GhostCopy]] = []
+        self._cleared: list[list[Key]] = []
+        for spec in specs:
+            near = local_phases(spec.layout, corners=options.corners, last=last)
+            self._local.append([copy for phase in near for copy in spec.copies(rank, phase)[1]])
+            distant = [copy for phase in far if adjoint for copy in spec.copies(rank, phase)[1]]
+            self._cleared.append([copy.ghosts for copy in (*self._local[-1], *distant)])
         if self.pull is None:
             # Ranks that wait for their neighbours only need not all get a core in turn.
             crowded = usual and options.private and topology.crowded
             self.exchanges = [
                 Exchange(
                     topology,
-                    self._message_specs(phase),
-                    axes=specs[0].layout.ndim,
+                    self._messages(phase),
+                    axes=layout.ndim,
                     method="messages" if crowded else options.method,
                     buffers=buffers,
                     unpack=prepare_additions if adjoint else prepare_copies,
@@ -268,12 +238,24 @@ class HaloSchedule:
                 for phase in (reversed(far) if adjoint else far)
             ]
 
-    def _message_specs(self, phase: Phase) -> list[MessageSpec]:
-        return [block.message_spec(phase, adjoint=self._adjoint) for block in self._blocks]
+    def _messages(self, phase: Phase) -> list[MessageSpec]:
+        """List what a phase sends and receives of each field."""
+        found = []
+        for spec in self._specs:
+            sent, received = spec.copies(self._topology.rank, phase)
+            points = [self._block(spec, c.points, c.dest, c.ghosts) for c in sent]
+            ghosts = [self._block(spec, c.ghosts, c.source, c.points) for c in received]
+            away, home = (ghosts, points) if self._adjoint else (points, ghosts)
+            found.append(MessageSpec(away, home, spec.components, spec.dtype))
+        return found
 
-    def _local_phases(self) -> list[list[Phase]]:
-        last = self.pull is not None
-        return [block.local_phases(corners=self._corners, last=last) for block in self._blocks]
+    def _block(self, spec: HaloSpec, here: Key, peer: int, there: Key) -> MessageBlock:
+        # Large runs are better sent by messages of their own.
+        contiguous = self._mark_contiguous and all(
+            spec.is_large_run(key, rank)
+            for key, rank in ((here, self._topology.rank), (there, peer))
+        )
+        return MessageBlock(peer, here, tuple(part.start for part in there), contiguous=contiguous)
 
     def bind(self, blocks: Sequence[Array]) -> PreparedHalo:
         """Prepare the steps for padded blocks, in logical order; local."""
@@ -283,15 +265,17 @@ class HaloSchedule:
         ]
         pairs = [
             (_part(array, into), _part(array, out))
-            for spec, array, keys in zip(self._specs, arrays, self._local, strict=True)
-            for into, out in by_slabs(keys, array, len(spec.components))
+            for spec, array, copies in zip(self._specs, arrays, self._local, strict=True)
+            for into, out in by_slabs(
+                [(copy.ghosts, copy.points) for copy in copies], array, len(spec.components)
+            )
         ]
         if self.pull is not None:
             return self.pull.prepare(arrays, arrays, after=pairs)
         phases = [exchange.prepare(arrays, arrays, disjoint=True) for exchange in self.exchanges]
         if not self._adjoint:
             return HaloByPhases(self._topology, phases, before=prepare_copies(pairs))
-        filled = zip(arrays, self._ghosts, strict=True)
+        filled = zip(arrays, self._cleared, strict=True)
         cleared = [_part(array, key) for array, keys in filled for key in keys]
         add = prepare_additions([(out, into) for into, out in reversed(pairs)])
 
@@ -329,14 +313,15 @@ def message_phases(layout: Layout, route: str | None, *, corners: bool) -> list[
     return ROUTES[route](decomposed, local) or [()]
 
 
-def ghost_bytes(spec: HaloSpec) -> int:
-    """Bytes of the ghosts of the first rank that may be points of others."""
-    layout, shape = spec.layout, spec.layout.box(0).shape
-    whole = [
-        n + (sum(width) if parts > 1 else 0)
-        for n, width, parts in zip(shape, spec.halo, layout.process_shape, strict=True)
-    ]
-    return (prod(whole) - prod(shape)) * spec.dtype.itemsize * prod(spec.components)
+def local_phases(layout: Layout, *, corners: bool, last: bool) -> list[Phase]:
+    """List the phases without messages, the same for all ranks; after those with, or before.
+
+    The slowest dimension comes last, so that the others can be copied slab by slab.
+    """
+    order, parts = layout.order, layout.process_shape
+    dims = [dim for dim in reversed(order) if parts[dim] == 1]
+    reached = [dim for dim in order if parts[dim] > 1] if last else []
+    return layout_halo.sweeps(dims, reached) if corners else layout_halo.star(dims)
 
 
 def is_run(shape: Sequence[int], whole: Sequence[int]) -> bool:

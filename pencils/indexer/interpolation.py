@@ -18,7 +18,7 @@ from pencils.comm.rows import Ints, locate
 from pencils.errors import ArgumentError
 from pencils.indexer.arguments import as_results, as_values, broadcast
 from pencils.indexer.gather_scatter import Request, requests_of
-from pencils.indexer.one_shot import Once, Record
+from pencils.indexer.one_shot import Record, TakeOnce
 from pencils.indexer.points import PointIndexer
 from pencils.indexer.requests import points_on
 from pencils.layout import Layout
@@ -96,7 +96,7 @@ def interpolate(
             add_up = cells.adder(u.dtype, u.components, out)
         return cells.coords
 
-    corners = Once("interpolate", u).take(read, None)
+    corners = TakeOnce("interpolate", u, read, None).run()
     return add_up(corners)
 
 

@@ -14,9 +14,11 @@ which other ranks read larger ones ends with a barrier.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from math import prod
+from types import NoneType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,22 +27,20 @@ from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import checks
 from pencils.array.operands import check_writeable
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import DEFERRED, FLAGGED, PreparedAgreement
 from pencils.comm.memory import aligned_empty, array_at, fence
 from pencils.comm.pack import compiled
 from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints, Points, fetch, locate, move, sort_to
 from pencils.comm.shared_memory import synchronize
-from pencils.comm.topology import Attribute, Topology
+from pencils.comm.topology import Topology, attribute
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
 from pencils.indexer.points import PointIndexer, check_components
 from pencils.indexer.requests import PointColumns, points_on
+from pencils.plans import Agreement, LocalVerb, PlanKey
 
 T = TypeVar("T")
-# Flags, and a function that completes the call, given those of all ranks.
-Prepared = tuple[int, Callable[[int], T]]
-Record = Callable[..., None]  # of values on which ranks must agree
-AGAIN = FLAGGED | DEFERRED
+# Records values on which ranks must agree.
+Record = Callable[..., None]
 _FEW = 64  # points that cost less to move than to find out whether they are sorted
 CHUNK = 8192  # points
 WORD = 8  # bytes
@@ -50,153 +50,75 @@ LINE, SLOT, MOST = 8, 2048, 2**23
 
 def take_once(u: PencilArray, coords: Sequence[Any] | Array, out: Array | None = None) -> Array:
     """Read points of a field; see `PointIndexer.take`. *Collective*."""
-    return Once("PencilArray.take_points", u).take(lambda _: coords, out)
+    return TakeOnce("PencilArray.take_points", u, lambda _: coords, out).run()
 
 
 def put_once(
     u: PencilArray, coords: Sequence[Any] | Array, values: Any, reduce: ReduceOp | None = None
 ) -> None:
     """Write to points of a field; see `PointIndexer.put`. *Collective*."""
-    Once("PencilArray.put_points", u).put(coords, values, reduce)
+    PutOnce(u, coords, values, reduce).run()
 
 
-class Once:
-    """A single call on points of a field `u`; `verb` names it.
+class Once(LocalVerb["Form", Callable[[], T]]):
+    """A single call on points of a field.
 
-    Ranks that lack memory in which they can request points make room together, and agree again. If
-    there is none, or ranks are on several nodes, they make a plan for this call.
+    A rank that reads shared blocks directly sets the flag for setup, one with a request that others
+    must wait for the other flag, and one that lacks memory for its request both. If both are set,
+    by whatever ranks, they make room together, and agree again. If there is none, or ranks are on
+    several nodes, they make a plan for this call.
     """
 
-    def __init__(self, verb: str, u: PencilArray) -> None:
-        self._verb, self._u = verb, u
-        self._topology = topology = u.pencil.topology
-        kept: tuple[PreparedAgreement, Form, Staging] | None = u.pencil.kept.get((verb, u.kind))
-        if kept is None or topology.freed:
-            agreement = self._new_agreement()
-            try:
-                kept = agreement, Form(u), stagings(topology)
-            except Exception:
-                with agreement.block():
-                    raise
-            u.pencil.kept.add((verb, u.kind), kept)
-        self._agreement, self._form, self._staging = kept
+    plan_for: Callable[[PointIndexer], object]  # makes what the call needs of it; *Collective*
+
+    def __init__(self, name: str, u: PencilArray, key: PlanKey | None) -> None:
+        super().__init__(name, u.pencil.topology, u.pencil, key)
+        self._u = u
         self._coords: list[Ints] = []
-        self._plan: PointIndexer | None = None
+        self._indexer: PointIndexer | None = None
 
-    def take(self, read: Callable[[Record], Any], out: object) -> Array:
-        """Read the points of which `read` returns the coordinates. *Collective*."""
-        u, staging, topology = self._u, self._staging, self._topology
-        direct = compiled() is not None and topology.is_shared(u.padded)
-
-        def prepare() -> Prepared[Array]:
-            nonlocal direct
-            shape = self._read(read(self._record))
-            found = as_results(out, shape, u.dtype)
-            if self._plan is not None:
-                request = self._plan.bind_take(u, found, starts=False)
-                return 0, lambda _: request.run()
-            points = self._points(self._form.nearest.first)
-            # What is under way may change the block until this rank completes it.
-            if direct and staging.ready and not topology.under_way:
-                direct = False  # at the next attempt
-                return DEFERRED, self._read_shared(points, found)
-            order = np.empty(points.number, np.int64)
-            chunks = staging.begin(topology.rank, self._form, points.number)
-            flags = FLAGGED if chunks is not None else AGAIN
-            chunks = chunks or []
-            orders = [self._write(chunk, points, order[chunk.points]) for chunk in chunks]
-
-            def complete(_flags: int) -> Array:
-                self._serve(topology.rank, _get)
-                synchronize(topology.comm)
-                columns = found.reshape(self._form.columns, points.number)
-                for chunk, order in zip(chunks, orders, strict=True):
-                    for column, values in zip(columns, chunk.values, strict=True):
-                        move(column[chunk.points], order, values, None)
-                return found
-
-            return flags, complete
-
-        return self._run(prepare, PointIndexer.plan_take)
-
-    def put(self, coords: object, given: object, reduce: object) -> None:
-        """Write values, which are combined with those that are there. *Collective*."""
+    def signature(self, agree: Agreement) -> PlanKey:
+        """Record what ranks must agree on about the field."""
         u = self._u
+        agree(pencil=u.pencil, dims=u.singletons, components=u.components)
+        agree.dtype(u.dtype)
+        return (u.kind,)
 
-        def prepare() -> Prepared[None]:
-            op = as_reduce(reduce)
-            self._record(reduce=op)
-            shape = self._read(coords)
-            values = as_values("values", given, shape, u.dtype)
-            check_writeable(u)
-            if op is not None:
-                op.result(u.dtype)  # if there is any
-            if self._plan is not None:
-                request = self._plan.bind_put(u, values, op, starts=False)
-                return 0, lambda _: request.run()
-            # All replicas of a point read the request to the first one.
-            points = self._points(0)
-            columns = values.reshape(self._form.columns, points.number)
-            chunks = self._staging.begin(self._topology.rank, self._form, points.number)
-            for chunk in chunks or ():
-                order = self._write(chunk, points, self._staging.scratch[2, : chunk.size])
-                for column, room in zip(columns, chunk.values, strict=True):
-                    move(room, None, column[chunk.points], order)
+    def make(self) -> Form:
+        """Describe the requests."""
+        return Form(self._u)
 
-            def complete(flags: int) -> None:
-                home = self._topology.rank - self._form.nearest.first
-                self._serve(home, _set if op is None else op.combine_column)
-                if flags & FLAGGED:
-                    synchronize(self._topology.comm)
-                if checks.on:
-                    u.mark_written()
+    def bind(self, plan: Form) -> Callable[[], T]:
+        """Write the request of this rank, or tell where its block is."""
+        self._form, self._staging = plan, stagings(self.topology)
+        complete = self.begin()
+        fence()
+        return complete
 
-            flags = FLAGGED if points.number > self._form.most else 0
-            return flags if chunks is not None else AGAIN, complete
+    @abstractmethod
+    def begin(self) -> Callable[[], T]:
+        """Check the arguments, and request the points; return what completes the call."""
 
-        self._run(prepare, PointIndexer.plan_put)
+    def settled(self) -> bool:
+        """Whether all ranks do the same, and have memory for it."""
+        fence()
+        self._staging.turn()
+        return not (self.agree.flagged and self.agree.deferred)
 
-    def _run(self, prepare: Callable[[], Prepared[T]], make: Callable[[PointIndexer], object]) -> T:
-        """Agree on what is prepared, and complete it; `make` is the plan where there is no room.
+    def set_up(self, plan: Form) -> None:  # noqa: ARG002 - the same for all kinds of fields
+        """Make room for requests; if there is none, a plan. *Collective*."""
+        if not (self._staging.usable and self._staging.grow(self.topology)):
+            self._indexer = PointIndexer.of(self._u.pencil, self._u.singletons, self._coords)
+            self.plan_for(self._indexer)
+        self.agree.flag(up=False)
 
-        `prepare` also returns flags: it is called again if both of them are set on any rank. All
-        ranks that only read shared blocks set the second one.
-        """
+    def run(self) -> T:
+        """Agree on the call, and complete it. *Collective*."""
         try:
-            while True:
-                flags, error = 0, None
-                try:
-                    flags, complete = prepare()
-                    fence()
-                except Exception as mistake:  # noqa: BLE001 - raised on all ranks
-                    error = mistake
-                flags = self._agreement.meet(error, flags)
-                fence()
-                self._staging.turn()
-                if flags != AGAIN:
-                    return complete(flags)
-                if not (self._staging.usable and self._staging.grow(self._topology)):
-                    singletons = self._u.singletons
-                    self._plan = PointIndexer.of(self._u.pencil, singletons, self._coords)
-                    make(self._plan)
+            return self.prepare()()
         finally:
-            if self._plan is not None:
-                self._plan.free()
-
-    def _record(self, **values: object) -> None:
-        """Agree on further values, too."""
-        key = self._verb, self._u.kind, *values.values()
-        found: PreparedAgreement | None = self._u.pencil.kept.get(key)
-        if found is None:
-            found = self._new_agreement(**values)
-            if complex not in map(type, values.values()):  # of which there may be many
-                self._u.pencil.kept.add(key, found)
-        self._agreement = found
-
-    def _new_agreement(self, **values: object) -> PreparedAgreement:
-        u = self._u
-        values |= {"pencil": u.pencil, "dims": u.singletons, "components": u.components}
-        return PreparedAgreement(self._topology.comm, self._verb, u.dtype, **values)
+            if self._indexer is not None:
+                self._indexer.free()
 
     def _read(self, coords: object) -> tuple[int, ...]:
         """Check the coordinates; return the shape of the values."""
@@ -233,8 +155,8 @@ class Once:
         `move` gets a column of the block, positions there, and the values. *Collective* if
         exchanges are under way, which are completed first.
         """
-        if self._topology.under_way:
-            self._topology.complete()
+        if self.topology.under_way:
+            self.topology.complete()
         block = PointColumns(self._u, self._form.order)
         for rank in range(self._form.ranks):
             for chunk in self._staging.request(rank, self._form):
@@ -244,9 +166,52 @@ class Once:
                     for column, values in zip(block.columns, chunk.values, strict=True):
                         move(column, at, values[mine])
 
-    def _read_shared(self, points: Points, found: Array) -> Callable[[int], Array]:
+
+class TakeOnce(Once[Array]):
+    """A call that reads the points of which `read` returns the coordinates."""
+
+    plan_for = staticmethod(PointIndexer.plan_take)
+
+    def __init__(self, name: str, u: PencilArray, read: Callable[[Record], Any], out: Any) -> None:
+        super().__init__(name, u, (u.kind,))
+        self._given = read, out
+        self._direct = compiled() is not None and self.topology.is_shared(u.padded)
+
+    def begin(self) -> Callable[[], Array]:
+        """Request the points, or tell where the own block is."""
+        read, out = self._given
+        u, staging, rank = self._u, self._staging, self.topology.rank
+        shape = self._read(read(self.agree))
+        found = as_results(out, shape, u.dtype)
+        if self._indexer is not None:
+            return self._indexer.bind_take(u, found, starts=False).run
+        points = self._points(self._form.nearest.first)
+        # What is under way may change the block until this rank completes it.
+        if self._direct and staging.ready and not self.topology.under_way:
+            self._direct = False  # at the next attempt
+            self.agree.defer(up=True)
+            return self._read_shared(points, found)
+        order = np.empty(points.number, np.int64)
+        chunks = staging.begin(rank, self._form, points.number)
+        self.agree.flag(up=True)
+        self.agree.defer(up=chunks is None)
+        chunks = chunks or []
+        orders = [self._write(chunk, points, order[chunk.points]) for chunk in chunks]
+
+        def complete() -> Array:
+            self._serve(rank, _get)
+            synchronize(self.topology.comm)
+            columns = found.reshape(self._form.columns, points.number)
+            for chunk, order in zip(chunks, orders, strict=True):
+                for column, values in zip(columns, chunk.values, strict=True):
+                    move(column[chunk.points], order, values, None)
+            return found
+
+        return complete
+
+    def _read_shared(self, points: Points, found: Array) -> Callable[[], Array]:
         """Tell where the own block is, in memory order; return what reads those of all ranks."""
-        u, topology, staging = self._u, self._topology, self._staging
+        u, topology, staging = self._u, self.topology, self._staging
         layout, shared = u.extent.layout, topology.shared
         own = u.local.transpose(memory_axes(layout.order, len(u.components)))
         place = shared.find(own) if own.size else (0, 0)
@@ -266,7 +231,7 @@ class Once:
             block = array_at(memory, shape, own.dtype, offset, strides)
             return block, [box.start[dim] for dim in layout.order]
 
-        def complete(_flags: int) -> Array:
+        def complete() -> Array:
             homes = [home(rank) for rank in range(layout.size)]
             columns = room.reshape(self._form.columns, points.number)
             for index, column in zip(np.ndindex(u.components), columns, strict=True):
@@ -275,6 +240,54 @@ class Once:
             if room is not found:
                 found[...] = room
             return found
+
+        return complete
+
+
+class PutOnce(Once[None]):
+    """A call that writes values, which are combined with those that are there."""
+
+    plan_for = staticmethod(PointIndexer.plan_put)
+
+    def __init__(self, u: PencilArray, coords: object, values: object, reduce: object) -> None:
+        known = type(reduce) in (ReduceOp, NoneType)  # else an error
+        super().__init__("PencilArray.put_points", u, (u.kind, reduce) if known else None)
+        self._given = coords, values, reduce
+
+    def signature(self, agree: Agreement) -> PlanKey:
+        """Record how values are combined, too."""
+        op = as_reduce(self._given[2])
+        agree(reduce=op)
+        return *super().signature(agree), op
+
+    def begin(self) -> Callable[[], None]:
+        """Request the points, with the values."""
+        u, rank, (coords, given, reduce) = self._u, self.topology.rank, self._given
+        op = as_reduce(reduce)
+        shape = self._read(coords)
+        values = as_values("values", given, shape, u.dtype)
+        check_writeable(u)
+        if op is not None:
+            op.result(u.dtype)  # if there is any
+        if self._indexer is not None:
+            return self._indexer.bind_put(u, values, op, starts=False).run
+        # All replicas of a point read the request to the first one.
+        points = self._points(0)
+        columns = values.reshape(self._form.columns, points.number)
+        chunks = self._staging.begin(rank, self._form, points.number)
+        for chunk in chunks or ():
+            order = self._write(chunk, points, self._staging.scratch[2, : chunk.size])
+            for column, room in zip(columns, chunk.values, strict=True):
+                move(room, None, column[chunk.points], order)
+        self.agree.flag(up=chunks is None or points.number > self._form.most)
+        self.agree.defer(up=chunks is None)
+
+        def complete() -> None:
+            self._serve(rank - self._form.nearest.first, _set if op is None else op.combine_column)
+            if self.agree.flagged:
+                synchronize(self.topology.comm)
+            if checks.on:
+                u.mark_written()
 
         return complete
 
@@ -432,7 +445,7 @@ class Staging:
         return last[2]
 
 
-stagings = Attribute(Staging)
+stagings = attribute(Staging)
 
 
 def _allocate(topology: Topology, words: int) -> list[Ints]:

@@ -166,7 +166,7 @@ def from_pencil(pencil: Pencil, axis: int | None = None) -> mpi4py_fft.pencil.Pe
     with agreed(topology_among(pencil).comm, "interop.mpi4py_fft.from_pencil") as agree:
         library = _library()
         check_type("pencil", pencil, Pencil)
-        aligned = _read_axis(axis, pencil)
+        aligned = _as_axis(axis, pencil)
         agree(pencil=pencil, axis=aligned)
     return library.pencil.Pencil(_communicators(pencil), pencil.shape, aligned)
 
@@ -200,7 +200,7 @@ def subcomm(pencil: Pencil) -> mpi4py_fft.pencil.Subcomm:
     with agreed(topology_among(pencil).comm, "interop.mpi4py_fft.subcomm") as agree:
         library = _library()
         check_type("pencil", pencil, Pencil)
-        _read_axis(None, pencil)
+        _as_axis(None, pencil)
         agree(pencil=pencil)
     # By itself it would split a communicator again.
     return tuple.__new__(library.pencil.Subcomm, _communicators(pencil))
@@ -254,7 +254,7 @@ def from_array(u: PencilArray, axis: int | None = None) -> mpi4py_fft.DistArray:
                 "u.local must be in memory in C order without gaps; transpose() u to a pencil with "
                 f"order={tuple(range(u.pencil.ndim))}, into a field without halo:\n{u.pencil!r}"
             )
-        aligned = _read_axis(axis, u.pencil)
+        aligned = _as_axis(axis, u.pencil)
         agree(**signature(u), axis=aligned)
     return library.DistArray(
         u.shape,
@@ -316,7 +316,7 @@ def _counting(axis: int, parts: Sequence[int], coords: Coords) -> tuple[int, ...
     return (*slowest_first, *(dim for dim in others if parts[dim] == 1))
 
 
-def _read_axis(axis: int | None, pencil: Pencil) -> int:
+def _as_axis(axis: int | None, pencil: Pencil) -> int:
     """Check that mpi4py-fft has such a pencil; find the dimension that it is aligned with."""
     whole = [dim for dim, parts in enumerate(pencil.process_shape) if parts == 1]
     if pencil.ndim == 1 or not whole:

@@ -57,7 +57,7 @@ class CapturedFile(io.RawIOBase):
             self.poke(*change)
 
     def changes(self) -> list[Change]:
-        """Return what has been written, in as few pieces as possible.
+        """Return the changes, joined to as few pieces as possible.
 
         Changes beyond the end of the old file come first: until the rest is written, the old
         contents stay as they were. Raises OSError if reading has failed, now or in a `write`.
@@ -189,5 +189,5 @@ def changing(
         with h5py.File(file, mode, libver=LIBVER, **options) as opened:
             yield opened
     except Exception:
-        file.complain()  # of what HDF5 makes another error
+        file.complain()  # HDF5 turns errors of the system into others
         raise

@@ -5,41 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from inspect import signature
-from math import inf
+from math import inf, isnan
 from pathlib import Path
 from time import monotonic
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.failure import CollectiveBlock
-from pencils.comm.mpi import is_simulated
-from pencils.errors import ArgumentError, CheckpointError
+from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.commit import LOG, WriterLock, check_folder, clean, set_aside, sync
 from pencils.io.file_access import on_root
 from pencils.io.load import Checkpoint, find_matches, load
-from pencils.io.options import (
-    Truncatable,
-    already_there,
-    as_path,
-    check_continued,
-    check_processes,
-    read_every,
-    read_fields,
-    read_mode,
-    read_names,
-    read_outputs,
-    read_seconds,
-    set_back,
-)
+from pencils.io.options import already_there, as_field_names, as_mode, as_names, as_path
 from pencils.io.save import Saving, save
-from pencils.layout.integers import as_int, to_int
+from pencils.io.signals import SIGNALS, SignalListener, as_signals
+from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -47,13 +32,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Batch systems send them before they end a job; not every system has the second.
-_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
-_NEVER_CAUGHT = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
-
 _NAME = re.compile(r"checkpoint-(\d{8,})\.h5")
 _NEW = re.compile(r"checkpoint-\d{8,}\.h5\.new")
 _TEMPORARY = re.compile(r"\.(checkpoint-\d{8,}\.h5(?:\.new)?)\..*\.tmp")
+
+
+class Truncatable(Protocol):
+    """Output like a `TimeSeries`; it may have `closed`, `mode`, and `set_aside`."""
+
+    def truncate(self, time: float) -> object:
+        """Drop what is later than `time`. *Collective*."""
 
 
 class CheckpointSeries(CollectiveBlock):
@@ -125,16 +113,16 @@ class CheckpointSeries(CollectiveBlock):
         keep: int | None = 3,
         every: int | timedelta | None = None,
         stop_after: float | timedelta | None = None,
-        signals: Iterable[int] = _SIGNALS,
+        signals: Iterable[int] = SIGNALS,
         comm: MPI.Intracomm | None = None,
     ) -> None:
         self._ranks = Pencil(1, comm)
         self._comm = self._ranks.topology.comm
         with agreed(self._comm, "CheckpointSeries") as agree:
-            given, self._mode = as_path(directory), read_mode(mode)
+            given, self._mode = as_path(directory), as_mode(mode)
             self._keep = None if keep is None else as_int("keep", keep, least=1)
-            self._every = read_every(every)
-            seconds, numbers = read_seconds("stop_after", stop_after), _read_signals(signals)
+            self._every = _as_every(every)
+            seconds, numbers = _as_seconds("stop_after", stop_after), as_signals(signals)
             agree(directory=given, mode=mode, keep=self._keep, every=self._every)
             agree(stop_after=seconds, signals=numbers)
         check_folder(self._ranks.topology, given)
@@ -257,8 +245,8 @@ class CheckpointSeries(CollectiveBlock):
         options["time"] = time
         with agreed(self._comm, "save") as agree:
             number = as_int("step", step, least=0)
-            read_fields(fields)
-            check_processes(self._ranks, fields)
+            as_field_names(fields)
+            _check_processes(self._ranks, fields)
             signature(save).bind("", fields, step=number, **options)
             agree(step=number, wait=bool(wait))
         self.wait()
@@ -362,18 +350,24 @@ class CheckpointSeries(CollectiveBlock):
         """
         with agreed(self._comm, "resume") as agree:
             wanted = None if step is None else as_int("step", step, least=0)
-            cut = read_outputs(outputs)
-            chosen = read_names(names)  # an iterator would be empty at the second file
-            check_processes(self._ranks, template, options.get("into"))
+            cut = _as_outputs(outputs)
+            chosen = as_names(names)  # an iterator would be empty at the second file
+            _check_processes(self._ranks, template, options.get("into"))
             signature(load).bind("", template, chosen, **options)
             agree(step=wanted, outputs=len(cut))
         self.wait()
         steps = self._find_steps("resume", lock=True)
         if not steps and wanted is None:
-            set_back(cut, None)
+            _set_back(cut, None)
             return None
         with agreed(self._comm, "resume"):
-            check_continued(cut)
+            for output in cut:
+                if getattr(output, "mode", "a") == "w":
+                    raise ArgumentError(
+                        f"{output!r} was opened with mode='w', which drops what was written "
+                        "before, but the run goes on from a checkpoint: use mode='a' for it, or "
+                        "mode='w' for both"
+                    )
         wants = [number for number in steps if wanted in (None, number)]
         read = partial(load, template=template, names=chosen, **options)
         found = self._read_newest(wants, read)
@@ -395,7 +389,7 @@ class CheckpointSeries(CollectiveBlock):
                 sync(self.directory)
         self._steps = [one for one in steps if one <= number]
         self._known = set(self._steps)
-        set_back(cut, state.time)
+        _set_back(cut, state.time)
         return state
 
     def close(self) -> None:
@@ -558,59 +552,66 @@ def _remove(paths: Iterable[Path]) -> None:
             LOG.warning("cannot remove an old checkpoint: %s", error)
 
 
-class SignalListener:
-    """Records signals, which would otherwise end the process, until it is closed.
-
-    Handlers that the program has set before are called, too, except Python's own of SIGINT, which
-    would interrupt a step. Simulated ranks are threads, which receive no signals: these end the
-    process.
-    """
-
-    def __init__(self, numbers: Iterable[int]) -> None:
-        self.received: list[str] = []
-        self.closed = False
-        self._before: dict[int, Any] = {}
-        for number in () if is_simulated() else numbers:
-            self._before[number] = signal.getsignal(number)
-            signal.signal(number, self._handle)
-
-    def close(self) -> None:
-        """Restore the handlers that were set before."""
-        self.closed = True
-        for number in self._before:
-            if signal.getsignal(number) == self._handle:  # else a later one is set
-                signal.signal(number, self.previous(number))
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.received.append(signal.Signals(number).name)
-        before = self._before[number]
-        if callable(before) and before is not signal.default_int_handler:
-            before(number, frame)
-
-    def previous(self, number: int) -> Any:
-        """Return the handler that was set before, except those of closed listeners."""
-        before = self._before[number]
-        owner = getattr(before, "__self__", None)
-        if isinstance(owner, SignalListener) and owner.closed:
-            return owner.previous(number)
-        return signal.SIG_DFL if before is None else before  # None: one in C
+def _as_every(every: object) -> int | timedelta | None:
+    """Return the interval of saves, in steps or time; None means never."""
+    if every is None:
+        return None
+    if not isinstance(every, timedelta):
+        return as_int("every", every, least=1)
+    if every <= timedelta():
+        raise ArgumentError(f"every={every!r} must be positive")
+    return every
 
 
-def _read_signals(signals: object) -> list[int]:
-    """Return the numbers of signals; raise TypeError or ArgumentError if one cannot be caught."""
-    if not isinstance(signals, Iterable):
-        raise TypeError(
-            f"signals={signals!r} must be several, like (signal.SIGTERM,), or () for none"
+def _as_seconds(name: str, value: object) -> float:
+    """Return a time span in seconds; None is endless. Raise TypeError or ArgumentError."""
+    if value is None:
+        return inf
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name}={value!r} must be a number of seconds, a timedelta or None")
+    seconds = float(value)
+    if isnan(seconds):
+        raise ArgumentError(
+            f"{name} must not be NaN; pass a number of seconds, a timedelta or None"
         )
-    numbers: dict[int, None] = {}
-    for given in signals:
-        number = to_int(given)
-        if number is None or number not in signal.valid_signals() or number in _NEVER_CAUGHT:
-            raise ArgumentError(
-                f"{given!r} in signals is no signal that can be caught, like signal.SIGTERM"
+    return seconds
+
+
+def _as_outputs(outputs: object) -> list[Truncatable]:
+    """Return outputs; raise TypeError or ArgumentError if one cannot be truncated."""
+    found: list[Any] = list(outputs) if isinstance(outputs, Iterable) else [None]
+    if not all(callable(getattr(output, "truncate", None)) for output in found):
+        raise TypeError(
+            f"outputs={outputs!r:.80} must be several that can be cut off, like [series]"
+        )
+    closed = next((output for output in found if getattr(output, "closed", False)), None)
+    if closed is not None:
+        raise ArgumentError(f"{closed!r} is closed, so it cannot be cut off; make a new one")
+    return found
+
+
+def _set_back(outputs: Iterable[Truncatable], time: float | None) -> None:
+    """Drop what is later than a time; None: everything, which is kept if possible. *Collective*."""
+    for output in outputs:
+        if time is None and hasattr(output, "set_aside"):
+            output.set_aside()
+        else:
+            output.truncate(-inf if time is None else time)
+
+
+def _check_processes(ranks: Pencil, *given: object) -> None:
+    """Raise an error unless the fields and pencils in `given` are on the processes of `ranks`."""
+    groups = (one.values() if isinstance(one, Mapping) else [one] for one in given)
+    things = (thing for group in groups for thing in group)
+    pencils = (thing.pencil if isinstance(thing, PencilArray) else thing for thing in things)
+    found = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
+    if not found:
+        raise ArgumentError("pass at least one field of these processes, or a pencil to load onto")
+    for pencil in found:
+        if not pencil.same_ranks(ranks):
+            raise PencilMismatchError(
+                f"{pencil!r}\nis on other processes than the series of checkpoints; make a series "
+                "with comm=pencil.comm"
             )
-        numbers[number] = None
-    main = threading.current_thread() is threading.main_thread()
-    if numbers and not main and not is_simulated():
-        raise ArgumentError("signals reach the main thread only: work there, or pass signals=()")
-    return list(numbers)

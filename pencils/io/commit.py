@@ -202,7 +202,7 @@ def make_temporary(target: Path) -> Path:
     if target.exists() and not target.is_file():
         msg = f"cannot save {target}: it is not a file; choose another name"
         raise IsADirectoryError(msg) if target.is_dir() else OSError(msg)
-    marks = f"{_place()}-{os.getpid()}-{secrets.token_hex(6)}"
+    marks = f"{_machine()}-{os.getpid()}-{secrets.token_hex(6)}"
     temporary = target.with_name(f".{target.name[:_KEPT]}.{marks}.tmp")
     try:
         temporary.touch(exist_ok=False)
@@ -230,7 +230,7 @@ def clean(target: Path) -> None:
 
 def _is_stale(file: Path, name: re.Match[str]) -> bool:
     try:
-        if name["place"] != _place():
+        if name["place"] != _machine():
             return time.time() - file.stat().st_mtime > _FORGOTTEN
         os.kill(int(name["pid"]), 0)
     except (ProcessLookupError, OverflowError):
@@ -240,7 +240,7 @@ def _is_stale(file: Path, name: re.Match[str]) -> bool:
     return False
 
 
-def _place() -> str:
+def _machine() -> str:
     """Where the number of a process means something: this machine, and this container on it."""
     container = ""
     with contextlib.suppress(OSError):

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
-from pencils.io.captured_file import CapturedFile, changing
+from pencils.io.captured_file import CapturedFile, Change, changing
+from pencils.io.contents import Contents
 from pencils.io.direct import checksum
 from pencils.io.file_access import open_to_write, write
 from pencils.io.file_info import (
@@ -29,13 +30,14 @@ from pencils.io.file_info import (
     DatasetInfo,
     Stored,
 )
-from pencils.io.options import Contents
 from pencils.io.slabs import chunk_box
 from pencils.io.vtkhdf import write_view
 from pencils.plans import Freeable
 
 Ints = NDArray[np.int64]
 
+# Written into each file, in this order, among the attributes of pencils.
+LIBRARIES = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
 # Coordinates with these names are the axes of Cartesian grids.
 _AXES = ("x", "y", "z")
 # The name by which netCDF distinguishes a dimension from a variable.
@@ -49,32 +51,25 @@ def lay_out(
 
     Chunks get room later, by `place_chunks`. The offsets are where `note_complete` writes, or None.
     """
+    summed = contents.summed
     # Random numbers, by which their places in the file are found: h5py does not tell these, and to
     # open the file again by it at the end makes a small save take a seventh longer. By the field of
     # a checksum; the empty name is for the note that the file is complete.
-    names = ["", *(contents.fields if contents.summed else ())]
+    names = ["", *(contents.fields if summed else ())]
     marks = {name: secrets.token_bytes(8) for name in names}
     with CapturedFile(path) as captured:
         with changing(captured, "w", **_aligned(contents.align)) as file:
-            facts: dict[str, Any] = {"format": FORMAT, "version": _version()}
-            facts["complete"] = np.frombuffer(marks[""], np.int64)[0]
-            facts |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
-            facts |= contents.step_and_time
-            for name, value in facts.items():
-                file.attrs[RESERVED + name] = value
-            for name, value in contents.attrs.items():
-                store_attribute(file, name, value)
-            pairs, summed = contents.values.items(), contents.summed
+            head = {"format": FORMAT, "version": _version()}
+            head["complete"] = np.frombuffer(marks[""], np.int64)[0]
+            write_head(file, head | LIBRARIES | dict(contents.step_and_time), contents.attrs)
+            pairs = contents.values.items()
             values = [store_value(file, *pair, summed=summed) for pair in pairs]
             fields = []
             for entry in contents.entries:
                 filters = contents.compression
                 made = make_chunked(file, entry, filters) if entry.chunks else reserve(file, entry)
-                made.attrs[RESERVED + "components"] = entry.components
-                made.attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
-                made.attrs[RESERVED + "periodic"] = np.array(entry.periodic, np.int8)
-                if entry.boundary:  # netCDF has no attributes of 2-D
-                    made.attrs[RESERVED + "boundary"] = np.ravel(entry.boundary)
+                for key, value in entry.attrs.items():
+                    made.attrs[key] = value
                 if summed:
                     mark = np.frombuffer(marks[entry.name], np.uint64)[0]
                     made.attrs[RESERVED + "checksum"] = mark
@@ -83,20 +78,33 @@ def lay_out(
                 label(file, file[name], scales)
             describe_all(file, contents.dataset_attrs, has_grid=contents.grid is not None)
             write_view(file, [*contents.fields])
-        changes = captured.changes()
-        places = {
-            name: [at + one.start() for at, data in changes for one in re.finditer(pattern, data)]
-            for name, pattern in ((name, re.escape(mark)) for name, mark in marks.items())
-        }
-        offsets = None
-        if all(len(found) == 1 for found in places.values()):
-            offsets = {name: found[0] for name, found in places.items()}
-        for at in (offsets or {}).values():
-            captured.poke(at, bytes(8))
+        offsets = _find_marks(captured.changes(), marks)
         if offsets is None:
             _note(captured, dict.fromkeys(marks, 0))
+        else:
+            for at in offsets.values():
+                captured.poke(at, bytes(8))
         captured.apply()
     return fields, values, offsets
+
+
+def _find_marks(changes: Iterable[Change], marks: Mapping[str, bytes]) -> dict[str, int] | None:
+    """Find where marks were written; None if one is at several places, or at none."""
+    places = {
+        name: [at + one.start() for at, data in changes for one in re.finditer(mark, data)]
+        for name, mark in ((name, re.escape(mark)) for name, mark in marks.items())
+    }
+    if any(len(found) != 1 for found in places.values()):
+        return None
+    return {name: found[0] for name, found in places.items()}
+
+
+def write_head(file: Any, head: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
+    """Write the attributes of a file: those of pencils without their prefix, and of the user."""
+    for name, value in head.items():
+        file.attrs[RESERVED + name] = value
+    for name, value in attrs.items():
+        store_attribute(file, name, value)
 
 
 @cache
@@ -179,7 +187,7 @@ class Packer(Freeable):
         return data, mask
 
     def unpack(self) -> Array:
-        """Return what readers will find in the chunk that was packed last; it is overwritten."""
+        """Return the chunk that was packed last as readers get it; the next call overwrites it."""
         self._dataset.read(self._all, self._all, self._chunk, self._kind)
         return self._chunk
 
@@ -224,10 +232,10 @@ def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> Dataset
     return replace(entry, offset=made.id.get_offset())
 
 
-def describe_all(file: Any, notes: Mapping[str, Mapping[str, Any]], *, has_grid: bool) -> None:
+def describe_all(file: Any, attrs: Mapping[str, Mapping[str, Any]], *, has_grid: bool) -> None:
     """Write the attributes of datasets, and the conventions to which they are."""
-    for name, attrs in notes.items():
-        for key, value in attrs.items():
+    for name, own in attrs.items():
+        for key, value in own.items():
             store_attribute(file[name], key, value)
     given = file.attrs.get("Conventions")
     if given is None and has_grid:

@@ -11,7 +11,7 @@ is not linear, so that several such changes do not cancel, as two flipped signs 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
 from pencils.bars import OnProgress, ignore
+from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.pack import compiled, copy
 from pencils.comm.reduce import carried_total
 from pencils.layout import Box, Layout
 
 if TYPE_CHECKING:
-    from pencils.comm.agree import agreed
     from pencils.comm.mpi import MPI
 
 # Runs of this length are read one by one, to where they belong (measured; see benchmarks/io.py).
@@ -130,7 +130,7 @@ def read_points(
     target: Array,
     *,
     summed: bool,
-    moved: OnProgress = ignore,
+    progress: OnProgress = ignore,
 ) -> int:
     """Read a block, from index `start` on, of an array of this `shape` at `offset` of a file.
 
@@ -156,7 +156,7 @@ def read_points(
             total += sum_box(span, part.dtype, part.shape, first, steps, apart=apart)
         if not in_place:
             copy(part, np.ndarray(part.shape, part.dtype, span, strides=apart))
-        moved(part.nbytes)
+        progress(part.nbytes)
     return total % 2**64
 
 
@@ -177,7 +177,7 @@ def write_part(
     *,
     first: int = 0,
     summed: bool = True,
-    moved: OnProgress = ignore,
+    progress: OnProgress = ignore,
 ) -> int:
     """Write this rank's points of a field to the blocks of it in a file. Local.
 
@@ -197,7 +197,7 @@ def write_part(
                 total += sum_box(piece, part.dtype, part.shape, first + at, steps, apart=apart)
             for place, data in blocks.pieces(at * itemsize, piece):
                 file.write(place, data)
-            moved(part.nbytes)
+            progress(part.nbytes)
     file.raise_error()
     return total % 2**64
 
@@ -287,17 +287,12 @@ def _ramp(shape: tuple[int, ...], steps: tuple[int, ...]) -> NDArray[np.uint64]:
     return ramp.reshape(-1) * np.uint64(_STEP)
 
 
-def carry_sums(agree: agreed, sums: Mapping[str, int]) -> None:
-    """Send this rank's parts of checksums along with an agreement, for `add_sums`."""
-    if sums:
-        agree.carry(np.array(list(sums.values()), np.uint64))
-
-
-def add_sums(
-    comm: MPI.Intracomm, sums: Mapping[str, int], agree: agreed | None = None
-) -> dict[str, int]:
-    """Add checksums of all ranks. *Collective*, unless `agree` carried them, or there are none."""
-    if not sums:
-        return {}
-    totals = carried_total(comm, agree, np.array(list(sums.values()), np.uint64), np.add)
+def add_up(comm: MPI.Intracomm, call: str, work: Callable[[], Mapping[str, int]]) -> dict[str, int]:
+    """Agree that `work` has ended well, and add the checksums that it returns. *Collective*."""
+    with agreed(comm, call) as agree:
+        sums = work()
+        parts = np.array(list(sums.values()), np.uint64)
+        if sums:
+            agree.carry(parts)
+    totals = carried_total(comm, agree, parts, np.add) if sums else parts
     return dict(zip(sums, map(int, totals), strict=True))

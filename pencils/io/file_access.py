@@ -6,10 +6,10 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pencils.comm.agree import agreed
 from pencils.comm.failure import Fault
@@ -18,7 +18,6 @@ from pencils.errors import CheckpointError, PencilsError
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 _KINDS = {
@@ -36,12 +35,9 @@ def on_root(comm: MPI.Intracomm, call: str, work: Callable[[], T]) -> T:
 
     `call` is the public function that needs the result, for error texts.
     """
-    made: T | None = None
     with agreed(comm, call):
-        if comm.rank == 0:
-            made = work()
-    result: T = comm.bcast(made)
-    return result
+        pass
+    return from_root(comm, work)
 
 
 def from_root(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
@@ -58,43 +54,6 @@ def from_root(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
     if isinstance(found, Fault):
         raise cause if cause and comm.size == 1 else found.error(0) from cause
     return cast("T", found)
-
-
-def through_root(
-    comm: MPI.Intracomm,
-    describe: Callable[[], S],
-    choose: Callable[[list[S]], Sequence[T]],
-) -> T:
-    """Send what `describe` returns to rank 0, which chooses something for each rank. *Collective*.
-
-    As for `from_root`, all ranks have just agreed on the call. Returns what `choose` returns for
-    this rank. An error of any rank is raised on all.
-    """
-    mine: S | _Failed
-    cause: Exception | None = None
-    try:
-        mine = describe()
-    except Exception as error:  # noqa: BLE001 - raised on all ranks
-        mine, cause = _Failed(comm.rank, Fault.of(error)), error
-    found = comm.gather(mine)
-    chosen: Sequence[T | _Failed] | None = None
-    if found is not None:
-        failed = next((one for one in found if isinstance(one, _Failed)), None)
-        try:
-            chosen = [failed] * comm.size if failed else choose(found)
-        except Exception as error:  # noqa: BLE001 - raised on all ranks
-            chosen, cause = [_Failed(0, Fault.of(error))] * comm.size, error
-    share = comm.scatter(chosen)
-    if isinstance(share, _Failed):
-        raise cause if cause and comm.size == 1 else share.fault.error(share.rank) from cause
-    return cast("T", share)
-
-
-class _Failed(NamedTuple):
-    """What a rank sends instead of a result: its error."""
-
-    rank: int
-    fault: Fault
 
 
 def open_regular(path: str) -> int:

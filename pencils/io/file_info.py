@@ -7,7 +7,7 @@ ranks have the same ones, so the file has each once: as an array, with a word th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import prod
@@ -76,6 +76,35 @@ class DatasetInfo:
             boundary=boundary if any(map(any, boundary)) else (),
         )
 
+    @classmethod
+    def stored(
+        cls, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], attrs: Mapping[str, Any]
+    ) -> DatasetInfo:
+        """Describe a dataset by its attributes, as `attrs` and others have made them."""
+        components, total = (attrs.get(RESERVED + key) for key in ("components", "checksum"))
+        widths = map(int, attrs.get(RESERVED + "boundary", ()))
+        return cls(
+            name,
+            shape,
+            dtype,
+            components=None if components is None else int(components),
+            singletons=tuple(map(bool, attrs.get(RESERVED + "singleton", ()))),
+            periodic=tuple(map(bool, attrs.get(RESERVED + "periodic", ()))),
+            boundary=tuple(zip(widths, widths, strict=True)),
+            kind=attrs.get(RESERVED + "value", "" if shape else _ARRAY),
+            checksum=None if total is None else int(total),
+        )
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Attributes of the dataset of a field."""
+        found: dict[str, Any] = {"components": self.components}
+        found["singleton"] = np.array(self.singletons, np.int8)
+        found["periodic"] = np.array(self.periodic, np.int8)
+        if self.boundary:  # netCDF has no attributes of 2-D
+            found["boundary"] = np.ravel(self.boundary)
+        return {RESERVED + name: value for name, value in found.items()}
+
     @property
     def points(self) -> tuple[int, ...]:
         """Shape without boundary points."""
@@ -92,7 +121,7 @@ class DatasetInfo:
 class Stored(NamedTuple):
     """A value as it is stored in a file."""
 
-    kind: str  # what it was: "int", "str", "numpy", "Generator", and so on
+    kind: str  # type of the value: "int", "str", "numpy", "Generator", and so on
     data: Array  # its elements; text is one element, in UTF-8
 
     def __repr__(self) -> str:
@@ -142,7 +171,7 @@ class Identity(NamedTuple):
 
 
 class FileInfo(NamedTuple):
-    """Contents of a file: its datasets, and what is small enough to be read at once."""
+    """Contents of a file: descriptions of its datasets, its values and attributes."""
 
     path: str
     identity: Identity  # before anything was read, on rank 0
@@ -212,7 +241,7 @@ def _describe(bits: np.random.BitGenerator) -> Array:
 
 
 def decode(stored: Stored) -> Any:
-    """Make the value of what is stored; an array if this version does not have its type."""
+    """Make a value of its stored form; an array if this version does not have its type."""
     kind, data = stored
     if kind in _PLAIN:
         return _PLAIN[kind](data.item())

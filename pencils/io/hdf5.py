@@ -1,4 +1,4 @@
-"""Describe HDF5 files, and read of them what is no plain bytes, by serial h5py. No communication.
+"""Describe HDF5 files, and read data that are no plain bytes, by serial h5py. No communication.
 
 CheckpointError: a file is damaged or of another format; OSError: the system cannot read it.
 """
@@ -125,21 +125,9 @@ class HDF5File(NamedTuple):
             raise CheckpointError(
                 f"{name!r} in {path} has elements that no field can hold: {error}"
             ) from None
-        attrs = dataset.attrs
-        components, total = (attrs.get(RESERVED + key) for key in ("components", "checksum"))
-        widths = map(int, attrs.get(RESERVED + "boundary", ()))
-        info = DatasetInfo(
-            name,
-            dataset.shape,
-            dtype if dtype.names else np.dtype(dtype.str),  # without metadata of h5py
-            components=None if components is None else int(components),
-            singletons=tuple(map(bool, attrs.get(RESERVED + "singleton", ()))),
-            periodic=tuple(map(bool, attrs.get(RESERVED + "periodic", ()))),
-            boundary=tuple(zip(widths, widths, strict=True)),
-            kind=attrs.get(RESERVED + "value", "" if dataset.shape else "numpy"),
-            checksum=None if total is None else int(total),
-            chunks=dataset.chunks or (),
-        )
+        plain_type = dtype if dtype.names else np.dtype(dtype.str)  # without metadata of h5py
+        info = DatasetInfo.stored(name, dataset.shape, plain_type, dataset.attrs)
+        info = replace(info, chunks=dataset.chunks or ())
         layout = dataset.id.get_create_plist()
         plain = layout.get_layout() == h5py.h5d.CONTIGUOUS and layout.get_external_count() == 0
         here = Path(path).samefile(dataset.file.filename)  # false behind an external link

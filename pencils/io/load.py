@@ -25,9 +25,9 @@ from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.commit import describe_seen
 from pencils.io.direct import checksum, checksum_box
 from pencils.io.file_access import on_root, open_regular
-from pencils.io.file_info import Access, FileInfo
-from pencils.io.options import as_path, read_names
-from pencils.io.reading import compare, default_targets, read_contents, read_targets
+from pencils.io.file_info import Access, DatasetInfo, FileInfo
+from pencils.io.options import as_names, as_path
+from pencils.io.reading import as_targets, compare, default_targets, read_contents, sum_together
 from pencils.io.slabs import chunk_box, count_chunks, enlarge
 from pencils.pencil import Pencil
 
@@ -184,13 +184,13 @@ def load(
     topology = topology_of(as_comm(comm, "load")) if is_given else topology_among(*known)
     private = topology.comm
     with agreed(private, "load") as agree:
-        given, wanted = as_path(path), read_names(names)
+        given, wanted = as_path(path), as_names(names)
         new_dtype = None if dtype is None else as_dtype(dtype)
         access = Access(bool(verify), bool(edited), bool(external))
         agree(path=given, names=wanted, dtype=new_dtype, **access._asdict())
         targets = None
         if template is not None or into is not None:
-            targets = read_targets(template, into, wanted, halo, private.size)
+            targets = as_targets(template, into, wanted, halo, private.size)
             if comm is not None:
                 raise ArgumentError("leave out comm: template and into have their own processes")
         agree(template=repr(targets), halo=halo if targets is None else None)
@@ -274,7 +274,8 @@ def find_matches(
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, edited=access.edited, external=access.external)
     file = describe_seen(topology, given, lambda real: _hdf5().describe_summed(real, access))
-    compare(topology.comm, "verify", file, partial(_sum_shares, topology.comm, file))
+    sums = sum_together(topology.comm, "verify", file, partial(_sum_shares, topology.comm, file))
+    compare(topology.comm, "verify", file, sums)
     return [dataset.name for dataset in file.datasets] if file.is_covered else None
 
 
@@ -291,27 +292,39 @@ def _sum_shares(comm: MPI.Intracomm, file: FileInfo) -> dict[str, int]:
     with closing(SharedFile(file.path)) as shared:
         shared.raise_error()
         for number, one in enumerate(file.datasets):
-            most, total = max(1, _PIECE_BYTES // one.dtype.itemsize), 0
             if one.offset is not None:
-                first, last = (prod(one.shape) * (comm.rank + n) // comm.size for n in (0, 1))
-                for at in range(first, last, most):
-                    piece = np.empty(min(most, last - at), one.dtype)
-                    shared.read(one.offset + at * one.dtype.itemsize, piece)
-                    total += checksum(piece, at)
-            elif one.nbytes:
+                total = _sum_bytes(shared, one, one.offset, comm.rank, comm.size)
+            else:
                 turn = (comm.rank + number) % comm.size
-                extents = enlarge(one.chunks or (1,) * len(one.shape), one.shape, most)
-                counts = count_chunks(one.shape, extents)
-                first, last = (prod(counts) * (turn + n) // comm.size for n in (0, 1))
-                with _hdf5().opened(file.path) as opened:
-                    for index in islice(np.ndindex(*counts), first, last):
-                        box = chunk_box(index, extents, one.shape)
-                        key = (*box.slices(), ...)
-                        data = _hdf5().read_box(opened, one.name, key, summed=True)
-                        total += checksum_box(data, box.start, one.shape)
+                total = _sum_boxes(file.path, one, turn, comm.size) if one.nbytes else 0
             sums[one.name] = total % 2**64
         shared.raise_error()
     return sums
+
+
+def _sum_bytes(file: SharedFile, one: DatasetInfo, offset: int, part: int, parts: int) -> int:
+    """Sum up a part of a dataset that is plain bytes, piece by piece."""
+    most, total = max(1, _PIECE_BYTES // one.dtype.itemsize), 0
+    first, last = (prod(one.shape) * (part + n) // parts for n in (0, 1))
+    for at in range(first, last, most):
+        piece = np.empty(min(most, last - at), one.dtype)
+        file.read(offset + at * one.dtype.itemsize, piece)
+        total += checksum(piece, at)
+    return total
+
+
+def _sum_boxes(path: str, one: DatasetInfo, part: int, parts: int) -> int:
+    """Sum up a part of a dataset that HDF5 has to read, some chunks at a time."""
+    most, total = max(1, _PIECE_BYTES // one.dtype.itemsize), 0
+    extents = enlarge(one.chunks or (1,) * len(one.shape), one.shape, most)
+    counts = count_chunks(one.shape, extents)
+    first, last = (prod(counts) * (part + n) // parts for n in (0, 1))
+    with _hdf5().opened(path) as opened:
+        for index in islice(np.ndindex(*counts), first, last):
+            box = chunk_box(index, extents, one.shape)
+            data = _hdf5().read_box(opened, one.name, (*box.slices(), ...), summed=True)
+            total += checksum_box(data, box.start, one.shape)
+    return total
 
 
 def _hdf5() -> Any:

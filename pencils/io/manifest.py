@@ -48,7 +48,7 @@ from pencils.io.captured_file import CapturedFile, Change
 from pencils.io.file_access import open_to_read, open_to_write, read, write
 from pencils.io.file_info import DatasetInfo
 
-Extent = tuple[int, int]
+ByteRange = tuple[int, int]
 
 # Of the superblock: what it begins with, the size of addresses and lengths, its own size, and
 # where it holds the end of the file, which is not summed up: it changes with every record.
@@ -56,7 +56,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n\0"
 _SIZES = (13, b"\x08\x08")
 _HEAD = 96
 _END_AT = 40
-END_FIELD: Extent = (_END_AT, 8)
+END_FIELD: ByteRange = (_END_AT, 8)
 
 _HEADER = struct.Struct("<8s4Q")
 _MARK = b"\x89pencil\n"
@@ -88,7 +88,7 @@ class Manifest(NamedTuple):
     datasets: Mapping[str, Listed]  # fields, values and coordinates
     size: int  # where HDF5's part of the file ends
     total: int  # sum of the digests of that part, without `outside`
-    outside: Sequence[Extent]  # extents that are not in the sum, sorted
+    outside: Sequence[ByteRange]  # extents that are not in the sum, sorted
     # Offset, length and digest of an earlier manifest, whose `outside` holds here too, or zeros.
     earlier: tuple[int, int, int] = (0, 0, 0)
     patches: Sequence[Change] = ()  # bytes that the file has, or is about to have, at some offsets
@@ -129,9 +129,9 @@ class Record:
     manifest: Manifest
     start: int  # where the record begins and ends
     stop: int
-    head: bytes  # what refers to it: superblock and header
+    head: bytes  # superblock and header, which refer to it
     # Found by `check_manifest`: all extents outside the sum, and the digests of all pages.
-    outside: list[Extent] = field(default_factory=list)
+    outside: list[ByteRange] = field(default_factory=list)
     pages: dict[int, int] = field(default_factory=dict)
     captured: CapturedFile | None = None  # from `begin` to `end`
 
@@ -145,7 +145,7 @@ class Record:
         self.captured.poke(_END_AT, aligned(self.stop).to_bytes(8, "little"))
         return self.captured
 
-    def end(self, datasets: Mapping[str, Listed], raw: Iterable[Extent] = ()) -> None:
+    def end(self, datasets: Mapping[str, Listed], raw: Iterable[ByteRange] = ()) -> None:
         """Write the changes, and a record that lists `datasets`.
 
         `raw` are extents of data that have checksums, where all ranks have written. Raises
@@ -204,8 +204,8 @@ class Record:
         return any(sum(extent) > offset and extent != END_FIELD for extent in near)
 
 
-def _joined(extents: Iterable[Extent]) -> list[Extent]:
-    joined: list[Extent] = []
+def _joined(extents: Iterable[ByteRange]) -> list[ByteRange]:
+    joined: list[ByteRange] = []
     for offset, count in sorted(extents):
         start = joined.pop()[0] if joined and sum(joined[-1]) == offset else offset
         joined.append((start, offset + count - start))
@@ -224,7 +224,7 @@ def _digest(offset: int, data: bytes | bytearray) -> int:
 
 
 def _page_digests(
-    file: CapturedFile, outside: Sequence[Extent], start: int, stop: int
+    file: CapturedFile, outside: Sequence[ByteRange], start: int, stop: int
 ) -> dict[int, int]:
     """Sum up the bytes from `start` to `stop`, without sorted extents, by number of the page."""
     near = outside[max(0, bisect(outside, (start,)) - 1) : bisect(outside, (stop,))]
@@ -237,7 +237,7 @@ def _page_digests(
     return found
 
 
-def _complement(extents: Iterable[Extent], start: int, stop: int) -> list[Extent]:
+def _complement(extents: Iterable[ByteRange], start: int, stop: int) -> list[ByteRange]:
     """List the gaps between extents, from `start` to `stop`."""
     gaps = []
     for offset, count in sorted(extent for extent in extents if extent[1]):
@@ -356,7 +356,7 @@ def _type_text(dtype: np.dtype[Any]) -> str:
 
 
 def seal_new(
-    path: str, entries: Iterable[DatasetInfo], raw: Iterable[Extent], *, in_use: bool = False
+    path: str, entries: Iterable[DatasetInfo], raw: Iterable[ByteRange], *, in_use: bool = False
 ) -> None:
     """Add a record to a file that has none.
 
@@ -460,7 +460,7 @@ def repair(path: str) -> None:
 
 
 def committed(path: str) -> str | CapturedFile:
-    """Return what h5py opens to read the last committed state: the path, if it is in place."""
+    """Return the source from which h5py reads the last committed state: path or patched file."""
     _, patches = _pending(path)
     return CapturedFile(path, changes=patches) if patches else path
 

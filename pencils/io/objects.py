@@ -189,7 +189,7 @@ class _Filter(ctypes.Structure):
 
 
 def read_part(dataset: Any, key: Any) -> Array:
-    """Read what a key selects; raise CheckpointError for a chunk that unpacks to a wrong size."""
+    """Read a selection; raise CheckpointError for a chunk that unpacks to a wrong size."""
     layout = dataset.id.get_create_plist()
     is_filtered = layout.get_layout() == h5py.h5d.CHUNKED and layout.get_nfilters()
     if not is_filtered or not dataset.id.get_storage_size():

@@ -21,7 +21,7 @@ from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.commit import WriterLock, describe_seen
-from pencils.io.direct import add_sums, carry_sums, checksum, longest_runs
+from pencils.io.direct import add_up, checksum, longest_runs
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.manifest import reseal
 from pencils.io.options import as_path
@@ -202,10 +202,10 @@ class StoredField:
             selection = self._check(u, key)
             writer = self._file.writer()
             agree(name=self.dataset.name, key=selection, pencil=u.pencil, dtype=u.dtype)
-            slabs = FileMoves()
-            slabs.prepare(agree, [(u, ())])
-        with closing(slabs):
-            slab = slabs.of(u)
+            moves = FileMoves()
+            moves.prepare(agree, [(u, ())])
+        with closing(moves):
+            slab = moves.of(u)
             self.written = True
             with agreed(self._file.comm, "write"):  # one rank may have no memory for it
                 if slab.local.size and slab.extent.layout.is_first_replica(slab.pencil.rank):
@@ -335,15 +335,16 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         return self._shared
 
     def _correct(self) -> None:
-        """Correct the checksums of what was written. *Collective*."""
+        """Correct the checksums of the fields that were written. *Collective*."""
         written = [one for one in self.values() if one.written]
         old = {one.dataset.name: one.dataset.checksum for one in written}
         known = {name: total for name, total in old.items() if total is not None}
-        changes = {name: self[name].change for name in known}
-        with agreed(self.comm, "close") as agree:
+
+        def end_writing() -> dict[str, int]:
             self._shared.raise_error()
-            carry_sums(agree, changes)
-        changes = add_sums(self.comm, changes, agree)
+            return {name: self[name].change for name in known}
+
+        changes = add_up(self.comm, "close", end_writing)
         with agreed(self.comm, "close"):
             if known and self.comm.rank == 0:
                 self.info.identity.check_in_place(self.path)

@@ -22,9 +22,9 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.recording import timed
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.direct import add_sums, carry_sums, checksum_box, is_direct, read_points
+from pencils.io.direct import add_up, checksum_box, is_direct, read_points
 from pencils.io.file_info import DatasetInfo, FileInfo, damaged, decode, encode
-from pencils.io.options import read_name
+from pencils.io.options import as_name
 from pencils.io.slabs import (
     FileMoves,
     boundary_widths,
@@ -104,7 +104,7 @@ def find_target(targets: Targets, name: str) -> Target:
     return target
 
 
-def read_targets(
+def as_targets(
     template: object, into: object, names: list[str] | None, halo: HaloLike | None, size: int
 ) -> Targets:
     """Make targets of arguments of `load`, on `size` processes; raise an error for wrong ones."""
@@ -116,7 +116,7 @@ def read_targets(
     default: Targets = {None: onto(template)} if isinstance(template, Pencil) else {}
     if isinstance(template, Mapping):
         for name, thing in template.items():
-            read_name(name)
+            as_name(name)
             if isinstance(thing, Pencil):
                 named[name] = onto(thing)
             elif isinstance(thing, PencilArray):
@@ -129,7 +129,7 @@ def read_targets(
             "template must be a Pencil, or a mapping like {'u': u} of fields like those to load, "
             f"not {type(template).__name__}"
         )
-    for name, u in _read_into(into, names).items():
+    for name, u in _as_fields(into, names).items():
         named[name] = Target(u.pencil, u.halo, u, filled=True)
     targets: Targets = {name: named[name] for name in sorted(named)}
     targets |= default
@@ -143,7 +143,7 @@ def read_targets(
     return targets
 
 
-def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:
+def _as_fields(into: object, names: list[str] | None) -> dict[str, PencilArray]:
     if into is None:
         return {}
     if isinstance(into, PencilArray):
@@ -156,7 +156,7 @@ def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:
             f"into must be a PencilArray or a mapping like {{'u': u}}, not {into!r:.80}"
         )
     for name, u in into.items():
-        read_name(name)
+        as_name(name)
         if not u.local.flags.writeable:
             raise ArgumentError(f"into[{name!r}] is read-only, like the data it views; pass a copy")
     return dict(into)
@@ -243,14 +243,14 @@ def read_contents(
             values.update({name: decode(value) for name, value in file.values.items()})
             return reader.sums
 
-        agree, sums = _sum_together(comm, "load", file, read)
-        with closing(FileMoves()) as slabs:
+        sums = sum_together(comm, "load", file, read)
+        with closing(FileMoves()) as moves:
             for one, raw in reader.rest:
-                slabs.fill(raw, partial(reader.read_bytes, one))
+                moves.fill(raw, partial(reader.read_bytes, one))
     if reader.rest or any(one.checksum is None for one in file.datasets):
-        agree, sums = _sum_together(comm, "load", file, lambda: reader.sums)
+        sums = sum_together(comm, "load", file, lambda: reader.sums)
     # Else all was summed up before that agreement: checksums show if the file changes later, too.
-    _check_sums(comm, "load", file, sums, agree)
+    compare(comm, "load", file, sums)
     for one, raw, u in zip(file.datasets, raws, fields, strict=True):
         if raw is not u and not np.may_share_memory(raw.local, u.padded):
             if one.boundary:
@@ -272,19 +272,12 @@ def _raw_of(one: DatasetInfo, u: PencilArray, pencil: Pencil) -> PencilArray:
     return PencilArray.allocated(pencil, one.dtype, u.components, u.singletons)
 
 
-def compare(
+def sum_together(
     comm: MPI.Intracomm, call: str, file: FileInfo, read: Callable[[], Mapping[str, int]]
-) -> None:
-    """Compare checksums that ranks `read` locally with those in the file. *Collective*."""
-    agree, sums = _sum_together(comm, call, file, read)
-    _check_sums(comm, call, file, sums, agree)
+) -> dict[str, int]:
+    """Agree that ranks have `read` locally; add their parts of known checksums. *Collective*."""
 
-
-def _sum_together(
-    comm: MPI.Intracomm, call: str, file: FileInfo, read: Callable[[], Mapping[str, int]]
-) -> tuple[agreed, dict[str, int]]:
-    """Read, and agree that this went well; return this rank's part of each known checksum."""
-    with agreed(comm, call) as agree:
+    def read_same() -> dict[str, int]:
         found: Mapping[str, int] = {}
         try:
             found = read()
@@ -292,17 +285,14 @@ def _sum_together(
             if comm.rank == 0:
                 file.identity.check_unchanged(file.path)
         known = (one.name for one in file.datasets if one.checksum is not None)
-        sums = {name: found.get(name, 0) for name in known}
-        carry_sums(agree, sums)
-    return agree, sums
+        return {name: found.get(name, 0) for name in known}
+
+    return add_up(comm, call, read_same)
 
 
-def _check_sums(
-    comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, int], agree: agreed
-) -> None:
-    """Compare checksums, of which an agreement has carried the parts if there was room."""
-    totals = add_sums(comm, sums, agree)
-    bad = [one.name for one in file.datasets if totals.get(one.name, one.checksum) != one.checksum]
+def compare(comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, int]) -> None:
+    """Raise CheckpointError unless checksums are those in the file. *Collective* if they differ."""
+    bad = [one.name for one in file.datasets if sums.get(one.name, one.checksum) != one.checksum]
     if bad:
         with agreed(comm, call):  # a replaced file can be the reason
             if comm.rank == 0:
@@ -311,23 +301,23 @@ def _check_sums(
 
 
 class _Reader:
-    """The part of one rank: the open file, the checksums of what was read, and the rest."""
+    """Reads on one rank: the open file, checksums of own points, and fields to be exchanged."""
 
     def __init__(self, comm: MPI.Intracomm, file: FileInfo, stack: ExitStack) -> None:
         self._info = file
-        self._moved: OnProgress = ignore
-        self.rest: list[tuple[DatasetInfo, PencilArray]] = []  # what ranks have to exchange
+        self._progress: OnProgress = ignore
+        self.rest: list[tuple[DatasetInfo, PencilArray]] = []  # fields that ranks exchange
         self.sums: dict[str, int] = {}
         if any(one.offset is not None for one in file.datasets):
             share = sum(one.nbytes for one in file.datasets) // comm.size
             title = f"load {Path(file.path).name}"
             bar = shown(title, share, rank=comm.rank, unit=BYTES)
-            self._moved = stack.enter_context(bar)
+            self._progress = stack.enter_context(bar)
             self._file = SharedFile(file.path)
             stack.callback(self._file.close)
 
     def read(self, raws: Sequence[PencilArray]) -> None:
-        """Read what needs no other rank. Local, as are its errors."""
+        """Read all fields that need no exchange. Local, as are its errors."""
         boxes = []
         for one, raw in zip(self._info.datasets, raws, strict=True):
             if one.offset is None:
@@ -344,7 +334,7 @@ class _Reader:
         start = (0,) * len(raw.components) + raw.extent.box.start
         place = one.offset or 0, one.shape, start
         self.sums[one.name] = read_points(
-            self._file, *place, raw.local, summed=_is_summed(one, raw), moved=self._moved
+            self._file, *place, raw.local, summed=_is_summed(one, raw), progress=self._progress
         )
         self._file.raise_error()
 

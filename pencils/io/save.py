@@ -18,19 +18,10 @@ from pencils.comm.failure import CollectiveBlock
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
 from pencils.io.commit import check_folder, discard, make_temporary
+from pencils.io.contents import as_chunks, as_filters, gather_contents, whole_grid
 from pencils.io.file_access import on_root
-from pencils.io.file_info import RESERVED
-from pencils.io.options import (
-    as_attrs,
-    as_path,
-    check_notes,
-    gather_contents,
-    read_facts,
-    read_grid,
-    split_attrs,
-    whole_grid,
-)
-from pencils.io.slabs import FileMoves, read_chunks, read_compression
+from pencils.io.options import as_attrs, as_path, as_step_and_time, check_described
+from pencils.io.slabs import FileMoves, boundary_widths
 from pencils.io.writers import HDF5Writer, Part
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
@@ -166,26 +157,26 @@ def save(
     """
     things: Any = fields  # before it is checked
     topology = topology_among(*(things.values() if isinstance(things, Mapping) else ()))
-    comm, slabs = topology.comm, FileMoves(direct=True)
+    comm, moves = topology.comm, FileMoves(direct=True)
     grid = whole_grid(comm, "save", grid)
     with agreed(comm, "save") as agree:
         target = as_path(path)
         agree(path=target)
-        given, facts = as_attrs(attrs, RESERVED), read_facts(step, time)
+        of_file, of_datasets = as_attrs(attrs)
+        run = as_step_and_time(step, time)
         room = 1 if align is None else as_int("align", align, least=1)
-        agree(attrs=sorted(given), **facts, align=room, halo=bool(halo), checksum=bool(checksum))
-        filters = read_compression(compression)
-        agree(wait=bool(wait), compression=filters)
-        of_file, notes = split_attrs(given)
+        agree(attrs=sorted(attrs or ()), **run, align=room, halo=bool(halo))
+        filters = as_filters(compression)
+        agree(checksum=bool(checksum), wait=bool(wait), compression=filters)
         contents = gather_contents(
             fields,
-            read_grid(grid),
+            grid,
             comm.size,
             compression=filters,
-            chunks=read_chunks(chunks),
+            chunks=as_chunks(chunks),
             attrs=of_file,
-            dataset_attrs=notes,
-            step_and_time=facts,
+            dataset_attrs=of_datasets,
+            step_and_time=run,
             align=room,
             summed=bool(checksum),
         )
@@ -194,17 +185,21 @@ def save(
             from pencils.io.create import check_filters  # most ranks never need h5py
 
             check_filters(entries, filters)
-        agree(**contents.agreed_values)
-        check_notes(notes, [*contents.fields, *contents.values])
+        agree(names=[*contents.fields, *contents.values])
+        for entry in contents.entries:
+            u = contents.fields[entry.name]
+            agree(**{f"fields[{entry.name!r}]": (u.pencil, entry, boundary_widths(u))})
+        agree(**{f"fields[{name!r}]": value for name, value in contents.values.items()})
+        check_described(of_datasets, [*contents.fields, *contents.values])
         if wait and not halo:
             moving = ((contents.fields[one.name], one.chunks[one.components :]) for one in entries)
-            slabs.prepare(agree, moving)
+            moves.prepare(agree, moving)
     if halo:
         contents = contents.with_boundary()
     writer = HDF5Writer(topology, target, contents)
     if not wait:
         return Saving(comm, writer, contents.fields)
-    writer.write(contents.fields, slabs)
+    writer.write(contents.fields, moves)
     return None
 
 
@@ -246,10 +241,10 @@ class Saving(CollectiveBlock):
         self._written.set_result(None)  # as long as there is no thread
         stop = Event()
         try:
-            with closing(FileMoves(copies=True)) as slabs:
+            with closing(FileMoves(copies=True)) as moves:
                 for entry in writer.entries:
                     if entry.nbytes:
-                        self._parts[entry.name] = Part(writer, fields[entry.name], entry, slabs)
+                        self._parts[entry.name] = Part(writer, fields[entry.name], entry, moves)
             with agreed(comm, "save"):  # one rank may have no thread for it
                 writer.file.raise_error()
                 worker = ThreadPoolExecutor(1, "pencils-save")

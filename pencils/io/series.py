@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.array.operands import topology_among
+from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.failure import CollectiveBlock
@@ -27,20 +27,17 @@ from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.commit import check_folder
-from pencils.io.direct import FileBlocks, add_sums, carry_sums, write_part
+from pencils.io.contents import are_fields, whole_grid
+from pencils.io.direct import FileBlocks, add_up, write_part
 from pencils.io.file_access import from_root
 from pencils.io.file_info import RESERVED, TIME, Stored, encode
 from pencils.io.options import (
-    are_fields,
     as_attrs,
+    as_field_names,
+    as_mode,
     as_path,
+    as_step_and_time,
     check_groups,
-    read_facts,
-    read_fields,
-    read_grid,
-    read_mode,
-    split_attrs,
-    whole_grid,
 )
 from pencils.io.slabs import FileMoves
 from pencils.layout import Selection
@@ -134,16 +131,18 @@ class TimeSeries(CollectiveBlock):
         self._comm = topology.comm
         grid = whole_grid(self._comm, "TimeSeries", grid)
         with agreed(self._comm, "TimeSeries") as agree:
-            given, both = as_path(path), as_attrs(attrs, RESERVED)
-            known, notes = split_attrs(both)
-            self._mode = read_mode(mode)
-            self._grid = read_grid(grid)
-            found = self._grid and (self._grid.pencil, self._grid.names, self._grid.axes)
+            given = as_path(path)
+            of_file, of_datasets = as_attrs(attrs)
+            self._mode = as_mode(mode)
+            if grid is not None:
+                check_type("grid", grid, LocalGrid)
+            self._grid = grid
+            found = grid and (grid.pencil, grid.names, grid.axes)
             if found and comm is not None and not congruent(user_comm(comm), found[0].comm):
                 raise PencilMismatchError(
                     "comm holds other processes than the grid; leave one of them out"
                 )
-            agree(path=given, mode=mode, grid=found, attrs=sorted(both), edited=bool(edited))
+            agree(path=given, mode=mode, grid=found, attrs=sorted(attrs or ()), edited=bool(edited))
         check_folder(topology, given)
         self._path: str = from_root(self._comm, lambda: os.path.realpath(given))
         self._file: SeriesFile | None = None  # on rank 0
@@ -158,8 +157,8 @@ class TimeSeries(CollectiveBlock):
                 if self._comm.rank == 0:
                     from pencils.io.series_file import SeriesFile  # only rank 0 needs h5py
 
-                    target = Path(self._path)
-                    self._file = SeriesFile(target, self._mode, known, notes, edited=bool(edited))
+                    both = of_file, of_datasets
+                    self._file = SeriesFile(Path(self._path), mode, *both, edited=bool(edited))
             self._times = from_root(self._comm, find_times)
         except BaseException:
             if self._file is not None:
@@ -230,17 +229,17 @@ class TimeSeries(CollectiveBlock):
             taken = {name: _take(*pair) for name, pair in selected.items()}
             if self._file is not None:
                 self._file.compare(selected, taken, values, self._grid)
-            slabs = FileMoves()
-            slabs.prepare(agree, ((taken[name], ()) for name in sorted(taken)))
+            moves = FileMoves()
+            moves.prepare(agree, ((taken[name], ()) for name in sorted(taken)))
 
         def find_places() -> tuple[str, dict[str, FileBlocks]]:
             assert self._file is not None
-            return self._file.path, self._file.place()
+            return self._file.path, self._file.extend()
 
         self._failed = True
         path, places = from_root(self._comm, find_places)
         targets = {name: (taken[name], places[name]) for name in sorted(places)}
-        sums = _write(self._comm, path, len(self._times), targets, slabs)
+        sums = _write(self._comm, path, len(self._times), targets, moves)
         with agreed(self._comm, "append"):
             if self._file is not None:
                 self._file.commit(now, values, sums, places)
@@ -350,27 +349,29 @@ def _write(
     path: str,
     step: int,
     targets: Mapping[str, tuple[PencilArray, FileBlocks]],
-    slabs: FileMoves,
+    moves: FileMoves,
 ) -> dict[str, int]:
     """Write fields at new places; return their checksums, as part of all snapshots."""
     file, sums = SharedFile(path, write=True), dict.fromkeys(targets, 0)
-    with closing(file), closing(slabs):
+    with closing(file), closing(moves):
         for name, (u, place) in targets.items():
-            slab = slabs.of(u, check=file.raise_error)
+            slab = moves.of(u, check=file.raise_error)
             write = partial(write_part, file, slab, place, first=step * slab.size)
             sums[name] = file.attempt(write) or 0
         file.sync()
-    with agreed(comm, "append") as agree:
+
+    def end_writing() -> dict[str, int]:
         file.raise_error()
-        carry_sums(agree, sums)
-    return add_sums(comm, sums, agree)
+        return sums
+
+    return add_up(comm, "append", end_writing)
 
 
 def _read_number(time: object) -> float:
     if isinstance(time, bool | np.bool_):
         raise TypeError(f"time={time!r} must be a real number")
     try:
-        number = read_facts(None, time).get("time", math.nan)
+        number = as_step_and_time(None, time).get("time", math.nan)
     except OverflowError:
         number = math.nan
     if math.isnan(number):
@@ -379,12 +380,12 @@ def _read_number(time: object) -> float:
 
 
 def _read_samples(fields: Any, ranks: Pencil) -> tuple[_Selected, dict[str, Stored]]:
-    """Read what is to be appended: fields with selections of them, and values, sorted by name.
+    """Read the argument of `append`: fields with selections, and values, sorted by name.
 
     Raises ArgumentError, IndexError, PencilMismatchError or TypeError if names, fields, selections
     or values are not what a series takes.
     """
-    names = read_fields(fields)
+    names = as_field_names(fields)
     for name in names:
         if name == TIME or name.startswith(RESERVED):
             raise ArgumentError(

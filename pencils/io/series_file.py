@@ -28,7 +28,16 @@ from pencils.errors import ArgumentError, CheckpointError
 from pencils.io import hdf5
 from pencils.io.captured_file import changing
 from pencils.io.commit import WriterLock, clean, commit, discard, make_temporary, set_aside
-from pencils.io.create import describe_all, label, reserve, store_attribute, store_value
+from pencils.io.contents import label_axes
+from pencils.io.create import (
+    LIBRARIES,
+    describe_all,
+    label,
+    reserve,
+    store_attribute,
+    store_value,
+    write_head,
+)
 from pencils.io.direct import FileBlocks
 from pencils.io.file_access import system
 from pencils.io.file_info import (
@@ -41,14 +50,14 @@ from pencils.io.file_info import (
     DatasetInfo,
     Stored,
 )
-from pencils.io.manifest import Extent, Listed, Record, check_manifest, repair, seal_new
+from pencils.io.manifest import ByteRange, Listed, Record, check_manifest, repair, seal_new
 from pencils.io.objects import read_checked
-from pencils.io.options import already_there, check_notes, known_extents
+from pencils.io.options import already_there, check_described
 from pencils.io.slabs import chunk_in_order, count_chunks
 from pencils.io.vtkhdf import update_view
 from pencils.layout import Selection
 
-# Attribute of files that are series, with the version of what only those have.
+# Attribute of files that are series, with the version of their own format.
 _SERIES, _VERSION = RESERVED + "series", 1
 # Checksums of the snapshots of fields, by name in this group.
 _SUMS = RESERVED + "checksum/"
@@ -92,8 +101,8 @@ class SeriesFile:
     """The file of a series, which is locked, and made if there is none. On rank 0 only.
 
     If a process was killed while it changed the file, the change is completed. `attrs` are those of
-    a new file, `notes` those of the datasets that the first snapshot will make. With mode "w", what
-    is there stays until the first snapshot or `close`.
+    a new file, `dataset_attrs` those of datasets that the first snapshot will make. With mode "w",
+    what is there stays until the first snapshot or `close`.
     """
 
     def __init__(
@@ -101,11 +110,11 @@ class SeriesFile:
         target: Path,
         mode: str,
         attrs: Mapping[str, Any],
-        notes: Mapping[str, Any],
+        dataset_attrs: Mapping[str, Any],
         *,
         edited: bool = False,
     ) -> None:
-        self._target, self._given = target, (attrs, notes)
+        self._target, self._given = target, (attrs, dataset_attrs)
         # Removes a new file that never takes the place of the old one.
         self._remove: weakref.finalize[Any, Any] | None = None
         self._lock = WriterLock()
@@ -119,7 +128,7 @@ class SeriesFile:
         self._columns: dict[str, SeriesColumn] = {}
         self._coordinates: dict[str, Array] = {}  # along axes of columns
         self._sums: dict[str, int] = {}  # checksums of all snapshots together, by field
-        self._notes: dict[str, Any] = {}
+        self._dataset_attrs: dict[str, Any] = {}  # of coordinates; of a new series, of all datasets
         target, path = self._target, str(self._target)
         is_new = not target.exists()
         if mode == "x" and not is_new:
@@ -143,8 +152,6 @@ class SeriesFile:
             seal_new(path, self._entries(), raw, in_use=True)
             record = check_manifest(path)
             assert record is not None
-        if not self.times:
-            self._notes = dict(self._given[1])
         self._record: Record = record
         if is_new:
             self._take_place()
@@ -166,7 +173,7 @@ class SeriesFile:
         self.whole = True
 
     def _take_place(self) -> None:
-        """Give a new file the name, in place of what has it."""
+        """Give a new file its name, in place of the old file."""
         if self._remove is not None and self._remove.alive:
             commit(Path(self.path), self._target, alone=True)
             self._record.path = str(self._target)
@@ -201,7 +208,7 @@ class SeriesFile:
         values: Mapping[str, Stored],
         grid: LocalGrid | None,
     ) -> None:
-        """Fix what the series holds, or raise ArgumentError if what is appended differs."""
+        """Fix the columns of the series, or raise ArgumentError if those to append differ."""
         given = {}
         for name, value in values.items():
             labels = tuple(f"dim{axis}_{n}" for axis, n in enumerate(value.data.shape))
@@ -226,7 +233,10 @@ class SeriesFile:
             raise ArgumentError(
                 f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename"
             )
-        check_notes(self._notes, {*given, TIME, *coordinates})
+        known, of_user = {*given, TIME, *coordinates}, self._given[1]
+        check_described(of_user, known)
+        kept = {name: own for name, own in self._dataset_attrs.items() if name in known}
+        self._dataset_attrs = kept | dict(of_user)
         names = [column.name for column in given.values() if column.is_field]
         times = SeriesColumn(TIME, (), np.dtype(float), attrs={_VALUE: "numpy"})
         sums = {_SUMS + name: SeriesColumn(_SUMS + name, (), np.dtype(np.uint64)) for name in names}
@@ -259,7 +269,7 @@ class SeriesFile:
                     f"the coordinate {name!r} of the grid differs from that in the series"
                 )
 
-    def place(self) -> dict[str, FileBlocks]:
+    def extend(self) -> dict[str, FileBlocks]:
         """Extend all datasets in memory; return the places of the new snapshot of every field."""
         count = len(self.times)
         if count == 0:
@@ -305,7 +315,7 @@ class SeriesFile:
                 self._write_totals(file)
             self._end()
 
-    def _end(self, raw: Iterable[Extent] = ()) -> None:
+    def _end(self, raw: Iterable[ByteRange] = ()) -> None:
         self._record.end({entry.name: Listed.of(entry) for entry in self._entries()}, raw)
 
     def _entries(self) -> list[DatasetInfo]:
@@ -320,7 +330,7 @@ class SeriesFile:
         return entries
 
     def _write_totals(self, file: Any) -> None:
-        """Write what is about all snapshots: checksums of fields, and how many VTK shows."""
+        """Write the totals over all snapshots: checksums of fields, and the number for VTK."""
         for name, total in self._sums.items():
             file[name].attrs.modify(_SUM, np.uint64(total))
         update_view(file, [*self._sums], len(self.times))
@@ -344,7 +354,7 @@ class SeriesFile:
                 made[name].attrs[_SUM] = np.uint64(0)
             if name != TIME and column.nbytes:
                 label(file, made[name], (TIME, *column.labels))
-        describe_all(file, self._notes, has_grid=bool(self._coordinates))
+        describe_all(file, self._dataset_attrs, has_grid=bool(self._coordinates))
 
     def _find(self, file: Any, column: SeriesColumn) -> FileBlocks:
         """Find the chunks of the last snapshot of a field."""
@@ -362,8 +372,8 @@ class SeriesFile:
             )
         return FileBlocks(tuple(starts), prod(chunk) * column.dtype.itemsize)
 
-    def _read(self, path: str, access: Access) -> tuple[Any, list[Extent]]:
-        """Read what the file holds; return its record, and without one where its fields are."""
+    def _read(self, path: str, access: Access) -> tuple[Any, list[ByteRange]]:
+        """Read columns and coordinates; return the record, or without one the places of fields."""
         with hdf5.open_whole(path, access) as source:
             file = source.file
             version = file.attrs.get(_SERIES)
@@ -381,7 +391,7 @@ class SeriesFile:
                 self._read_dataset(path, name, file[name])
             if self._sums.keys() != {name for name, one in self._columns.items() if one.is_field}:
                 raise _rewritten(path)
-            extents: list[Extent] = []
+            extents: list[ByteRange] = []
             for name, column in self._columns.items():
                 _check_layout(path, file[name], column, len(self.times))
                 stored = file[name].id
@@ -411,7 +421,7 @@ class SeriesFile:
         elif attrs.get(_VALUE) == COORDINATE:
             self._coordinates[name] = read_checked(dataset)
             own = {key: value for key, value in attrs.items() if not key.startswith(RESERVED)}
-            self._notes[name] = own
+            self._dataset_attrs[name] = own
 
 
 def _total(sums: Array) -> int:
@@ -422,12 +432,8 @@ def _total(sums: Array) -> int:
 def _create(path: str, attrs: Mapping[str, Any]) -> None:
     """Overwrite `path` with a series that has no snapshots."""
     with changing(path, "w") as file:
-        facts: dict[str, object] = {"format": FORMAT, "complete": 1, "series": _VERSION}
-        facts |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
-        for name, value in facts.items():
-            file.attrs[RESERVED + name] = value
-        for name, value in attrs.items():
-            store_attribute(file, name, value)
+        head = {"format": FORMAT, "complete": 1, "series": _VERSION}
+        write_head(file, head | LIBRARIES, attrs)
     seal_new(path, (), ())
 
 
@@ -451,40 +457,23 @@ def _describe_field(
 ) -> tuple[SeriesColumn, dict[str, Array]]:
     """Describe the dataset of a field, and the coordinates of its own that it needs.
 
-    An axis that has all points of the grid has the coordinate of the grid; of a part of them a
-    coordinate of its own, named after the field. Where an integer selects one point of an axis,
-    its coordinate becomes an attribute.
+    Where an integer selects one point of an axis, its coordinate becomes an attribute.
     """
     lead, dropped = len(u.components), selection.dropped
     left = [dim for dim in range(u.pencil.ndim) if not dropped[lead + dim]]
-    pairs = list(zip(selection.ranges, dropped, strict=True))
-    parts = (
-        str(one.start) if drop else f"{one.start}:{one.stop}:{one.step}" for one, drop in pairs
+    entry = DatasetInfo(
+        name,
+        selection.shape,
+        taken.dtype,
+        components=1 + dropped[:lead].count(False),  # with time, for load
+        singletons=tuple(dim in taken.singletons for dim in left),
+        periodic=tuple(taken.pencil.periodic[dim] for dim in left),
     )
-    labels: list[str] = []
-    own: dict[str, Array] = {}
-    attrs: dict[str, Any] = {
-        RESERVED + "components": 1 + dropped[:lead].count(False),  # with time, for load
-        RESERVED + "singleton": np.array([dim in taken.singletons for dim in left], np.int8),
-        RESERVED + "periodic": np.array([taken.pencil.periodic[dim] for dim in left], np.int8),
-        _SELECTED: f"[{', '.join(parts)}]",
-    }
-    known = grid if grid is not None and len(grid.names) == u.pencil.ndim else None
-    extents = () if known is None else known_extents(known.pencil, u.pencil)
-    for axis, (kept, drop) in enumerate(pairs):
-        dim = axis - lead
-        if dim < 0:
-            labels += [] if drop else [f"component{axis}_{len(kept)}"]
-        elif known is None or u.shape[axis] != extents[dim]:
-            along = f"dim{dim}" if known is None else known.names[dim]
-            labels += [] if drop else [f"{along}_{len(kept)}"]
-        elif drop:
-            attrs[known.names[dim]] = known.axes[dim][kept.start]
-        elif len(kept) == len(known.axes[dim]):
-            labels.append(known.names[dim])
-        else:
-            along = f"{name.replace('/', '_')}_{known.names[dim]}"
-            labels.append(along)
-            own[along] = known.axes[dim][kept.start : kept.stop : kept.step]
-    column = SeriesColumn(name, selection.shape, taken.dtype, tuple(labels), attrs, is_field=True)
+    parts = (
+        str(one.start) if drop else f"{one.start}:{one.stop}:{one.step}"
+        for one, drop in zip(selection.ranges, dropped, strict=True)
+    )
+    labels, own, single = label_axes(name, u, selection, grid)
+    attrs = entry.attrs | {_SELECTED: f"[{', '.join(parts)}]"} | single
+    column = SeriesColumn(name, entry.shape, entry.dtype, labels, attrs, is_field=True)
     return column, own

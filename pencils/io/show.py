@@ -17,7 +17,7 @@ from pencils.io.file_info import RESERVED, TIME
 from pencils.io.hdf5 import has_own_conventions, list_datasets, opened
 from pencils.io.objects import read_checked
 from pencils.io.vtkhdf import GridAxis
-from pencils.layout.integers import as_dim, as_ints, as_place
+from pencils.layout.integers import as_dim, as_index, as_ints
 from pencils.tables import text_bytes
 
 _MOST_TEXT = 60
@@ -170,14 +170,14 @@ def read_plane(
                 raise ArgumentError(
                     f"at={tuple(found)}, but {lead} axes are in front of space, of shape {front}"
                 )
-            found = [as_place("at", i, n) for i, n in zip(found, front, strict=True)]
+            found = [as_index("at", i, n) for i, n in zip(found, front, strict=True)]
         elif lead and RESERVED + "series" in file.attrs:
             found[0] = front[0] - 1
         key: list[int | slice] = [*found, *[slice(None)] * ndim]
         axes = [GridAxis.of(dataset, lead + dim, dim) for dim in range(ndim)]
         title = [name, *map(str, found)]
         if across is not None:
-            key[lead + across] = place = as_place("index", index, axes[across].points)
+            key[lead + across] = place = as_index("index", index, axes[across].points)
             fixed = axes.pop(across)
             title.append(f"{_short(fixed)} = {fixed.coordinates[place]:.3g}")
         if len(axes) not in (1, 2):

@@ -7,11 +7,9 @@ filtered as a whole, so each is on one rank. `FilePlan` is the one plan from fie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import isqrt, prod
 from typing import TYPE_CHECKING, Any
-
-from numpy.lib.recfunctions import repack_fields
 
 from pencils.array.allocation import Widths, padded_slices
 from pencils.array.operands import FieldSpec
@@ -19,25 +17,19 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
 from pencils.comm.pack import no_op
-from pencils.errors import ArgumentError
 from pencils.io.direct import DIRECT_BYTES
-from pencils.io.file_info import DatasetInfo
 from pencils.layout import Box, Extent, Layout, Split
-from pencils.layout.integers import as_ints, to_int
 from pencils.pencil import Pencil
 from pencils.plans import Freeable, kept_plan, kept_plans, plan_buffers
 from pencils.transposition.plan import Transposition
 
 if TYPE_CHECKING:
-    from pencils.transposition.sides import Move
+    from pencils.transposition.plan import Move
 
 Extents = tuple[int, ...]
 
 # Of a chunk by default: HDF5 finds, and filters, each as a whole.
 GOOD_BYTES = 2**20
-# HDF5 keeps the size of a chunk in 32 bits.
-MOST_BYTES = 2**32 - 1
-_KEYWORDS = ("compression", "compression_opts", "shuffle", "fletcher32", "scaleoffset")
 # Memory for packing, besides the field and the slab.
 STAGING_BYTES = 2**26
 # Runs that several nodes write side by side: as long as the stripes of parallel file systems.
@@ -105,73 +97,6 @@ def chunk_in_order(shape: Sequence[int], itemsize: int, limit: int) -> Extents:
     return tuple(1 for _ in shape)
 
 
-def read_compression(compression: object) -> dict[str, Any]:
-    """Return filters as keywords of h5py's ``create_dataset``; HDF5 has to check their values."""
-    if compression is None:
-        return {}
-    options: dict[str, Any] = {"compression": compression}
-    if isinstance(compression, Mapping):
-        options = dict(compression)
-    if isinstance(inner := options.get("compression"), Mapping):  # an object of hdf5plugin
-        options |= inner
-    unknown = [name for name in options if name not in _KEYWORDS]
-    if unknown:
-        raise ArgumentError(
-            f"compression has an entry {unknown[0]!r}; it takes {', '.join(_KEYWORDS)}, as h5py's "
-            "create_dataset, for all fields alike"
-        )
-    kind = options.get("compression", "")
-    if (level := to_int(kind)) is not None:
-        options["compression"] = level
-    elif not isinstance(kind, str):
-        raise TypeError(
-            f"compression={compression!r} must be a name like 'gzip', a level of gzip, or a "
-            "mapping of keywords of h5py's create_dataset, such as the objects of hdf5plugin are"
-        )
-    return options
-
-
-def read_chunks(chunks: object) -> Extents | dict[str, Extents]:
-    """Return extents of chunks: for all fields, empty for none, or by name of the field."""
-    if chunks is None:
-        return ()
-    if isinstance(chunks, Mapping):
-        return {name: _read_extents(own) for name, own in chunks.items()}
-    return _read_extents(chunks)
-
-
-def _read_extents(chunks: object) -> Extents:
-    extents = as_ints("chunks", chunks)
-    if not extents or min(extents) < 1:
-        raise ArgumentError(f"chunks={extents} must be one positive extent for each dimension")
-    return extents
-
-
-def chunks_of(entry: DatasetInfo, extents: Extents, *, filtered: bool) -> Extents:
-    """Extents of a field's chunks, components included, of those given; empty if it has none."""
-    lead = entry.components or 0
-    points = entry.shape[lead:]
-    if extents and len(extents) != len(points):
-        raise ArgumentError(
-            f"chunks={extents} do not fit fields[{entry.name!r}], which has {len(points)} "
-            "dimensions; give one extent for each, or a mapping of names of fields to them"
-        )
-    if not entry.nbytes or not (extents or filtered):
-        return ()
-    if repack_fields(entry.dtype, recurse=True) != entry.dtype:
-        raise TypeError(
-            f"fields[{entry.name!r}] has records with gaps, {entry.dtype}, whose bytes filters "
-            "and checksums do not agree on; save it without compression and chunks, or packed"
-        )
-    extents = tuple(map(min, extents or choose_chunk(points, entry.dtype.itemsize), points))
-    if prod(extents) * entry.dtype.itemsize > MOST_BYTES:
-        raise ArgumentError(
-            f"chunks of {extents} points of fields[{entry.name!r}] would have 4 GiB or more, "
-            "which HDF5 cannot store; make them smaller"
-        )
-    return (1,) * lead + extents
-
-
 def slab_dimension(shape: tuple[int, ...]) -> int:
     """First dimension with more than one point: the one along which a slab is cut."""
     return next((dim for dim, points in enumerate(shape) if points > 1), 0)
@@ -226,7 +151,7 @@ class FilePlan(Freeable):
             self.there = pencil.with_(decomp=tiles.decomp, order=order, **options)
         else:
             self.there = pencil.with_(decomp=slab_dimension(u.extent.shape), order=order)
-        # Calls do not check: the caller agrees on the memory, together with what else needs some.
+        # Calls do not check: the caller agrees on the memory, together with that for blocks.
         self.plan = Transposition.for_spec(
             *((self.there, pencil) if back else (pencil, self.there)),
             FieldSpec.of(u),

@@ -137,24 +137,24 @@ def _describe_grid(view: Any, axes: Axes) -> None:
     fastest, rest = axes[::-1], 3 - len(axes)
     counts = [axis.points for axis in fastest] + [1] * rest
     steps = [axis.spacing for axis in fastest]
-    facts: dict[str, Any]
+    attrs: dict[str, Any]
     if all(step is not None and step > 0 for step in steps):
         start = [float(axis.coordinates[0]) for axis in fastest] + [0.0] * rest
-        facts = {"Type": np.bytes_("ImageData"), "Version": _IMAGES}
-        facts["WholeExtent"] = [end for n in counts for end in (0, n - 1)]
-        facts |= {"Origin": start, "Spacing": [*steps, *[1.0] * rest]}
-        facts["Direction"] = np.eye(3).ravel()
+        attrs = {"Type": np.bytes_("ImageData"), "Version": _IMAGES}
+        attrs["WholeExtent"] = [end for n in counts for end in (0, n - 1)]
+        attrs |= {"Origin": start, "Spacing": [*steps, *[1.0] * rest]}
+        attrs["Direction"] = np.eye(3).ravel()
     else:
-        facts = {"Type": np.bytes_("RectilinearGrid"), "Version": _RECTILINEAR}
-        facts["Dimensions"] = counts
-    for name, value in facts.items():
+        attrs = {"Type": np.bytes_("RectilinearGrid"), "Version": _RECTILINEAR}
+        attrs["Dimensions"] = counts
+    for name, value in attrs.items():
         data = np.asarray(value)
         scalar = h5py.h5s.create(h5py.h5s.SCALAR)
         space = h5py.h5s.create_simple(data.shape) if data.ndim else scalar
         # Without the high level of h5py, which takes five times as long.
         made = h5py.h5a.create(view.id, name.encode(), h5py.h5t.py_create(data.dtype), space)
         made.write(data)
-    if "Dimensions" in facts:
+    if "Dimensions" in attrs:
         for letter, axis in zip("XYZ", [*fastest, GridAxis("", 1)][:3], strict=True):
             plain = axis.scale is None
             points = axis.coordinates.astype(float) if plain else h5py.SoftLink(axis.scale.name)

@@ -7,9 +7,10 @@ twice; `Saving` takes all fields first, and works on their parts in a thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +30,11 @@ from pencils.io.commit import (
     discard,
     make_temporary,
 )
-from pencils.io.direct import FileBlocks, add_sums, carry_sums, checksum_box, write_part
-from pencils.io.file_access import from_root, system, through_root
+from pencils.io.contents import Contents
+from pencils.io.direct import FileBlocks, add_up, checksum_box, write_part
+from pencils.io.file_access import from_root, system
 from pencils.io.file_info import DatasetInfo
-from pencils.io.manifest import Extent, seal_new
-from pencils.io.options import Contents
+from pencils.io.manifest import ByteRange, seal_new
 from pencils.io.slabs import FileMoves, chunk_box, find_plan
 
 if TYPE_CHECKING:
@@ -52,10 +53,10 @@ class HDF5Writer:
         self.summed, self.align = contents.summed, contents.align
         self.compression = contents.compression
         self._comm, self._rank = topology.comm, topology.rank  # it may be freed later
-        self._chunks: list[Extent] = []  # on rank 0: where chunks are
+        self._chunks: list[ByteRange] = []  # on rank 0: where chunks are
         self._attribute_offsets: Mapping[str, int] | None = None  # on rank 0: see `create.lay_out`
         found = from_root(self._comm, lambda: self._begin(path, contents))
-        self.target, self.temporary, self.entries, self._values, self._place = found
+        self.target, self.temporary, self.entries, self._values, self._cache_id = found
         if self._rank != 0:
             self.file = SharedFile(str(self.temporary), write=True)
         try:
@@ -66,7 +67,7 @@ class HDF5Writer:
             raise
 
     def _begin(self, path: str, contents: Contents) -> tuple[Any, ...]:
-        """Lay out the file under its temporary name, on rank 0; return what others are to know."""
+        """Lay out the file under its temporary name, on rank 0; return its description."""
         from pencils.io import create  # without compression only this rank needs h5py
 
         with system("save", path):
@@ -84,16 +85,16 @@ class HDF5Writer:
                 raise
         return target, temporary, fields, values, self.file.place()
 
-    def write(self, fields: Mapping[str, PencilArray], slabs: FileMoves) -> None:
+    def write(self, fields: Mapping[str, PencilArray], moves: FileMoves) -> None:
         """Write the fields, and give the file its name, or remove it. *Collective*."""
         share = sum(entry.nbytes for entry in self.entries) // self._comm.size
-        sums = dict.fromkeys((entry.name for entry in self.entries), 0)
+        sums: dict[str, int] = {}
         try:
             bar = shown(f"save {self.target.name}", share, rank=self._rank, unit=BYTES)
-            with bar as moved, closing(slabs):
+            with bar as progress, closing(moves):
                 for entry in self.entries:
                     if entry.nbytes:
-                        part = Part(self, fields[entry.name], entry, slabs, moved)
+                        part = Part(self, fields[entry.name], entry, moves, progress)
                         self.file.attempt(part.work)
                         sums[entry.name] = part.finish()
                 self.end(sums)
@@ -114,48 +115,39 @@ class HDF5Writer:
 
     def end(self, sums: Mapping[str, int]) -> None:
         """Add checksums, seal the file, which is whole, and give it its name. *Collective*."""
-        sums = sums if self.summed else {}
-        with agreed(self._comm, "save") as agree:
+
+        def end_writing() -> dict[str, int]:
             self.file.raise_error()
             if self._rank != 0:
                 # In the memory of the same system, rank 0 will bring all of it to the disk at once.
-                if self._place is None or self.file.place() != self._place:
-                    self.file.sync()
-                self._close_whole()
-            carry_sums(agree, sums)
-        totals = add_sums(self._comm, sums, agree)
+                self._close(to_disk=self._cache_id is None or self.file.place() != self._cache_id)
+            return {one.name: sums.get(one.name, 0) for one in self.entries if self.summed}
+
+        totals = add_up(self._comm, "save", end_writing)
         with agreed(self._comm, "save"), system("save", self.target):
             if self._rank == 0:
-                entries = self._values + [
-                    replace(entry, checksum=totals.get(entry.name, 0)) if self.summed else entry
-                    for entry in self.entries
-                ]
-                self._seal(entries)
-                commit(self.temporary, self.target, self._to_disk)
+                self._seal(totals)
+                commit(self.temporary, self.target, lambda _: self._close(to_disk=True))
 
-    def _to_disk(self, _temporary: Path) -> None:
-        self.file.sync()
-        self._close_whole()
-
-    def _close_whole(self) -> None:
+    def _close(self, *, to_disk: bool) -> None:
+        if to_disk:
+            self.file.sync()
         self.file.close()
         self.file.raise_error()
 
-    def _seal(self, entries: Sequence[DatasetInfo]) -> None:
-        """Add what is known at the end: checksums, the list of contents, and that it is whole."""
+    def _seal(self, sums: Mapping[str, int]) -> None:
+        """Write the checksums, the note that the file is complete, and the list of contents."""
         from pencils.io import create
 
         path = str(self.temporary)
-        offsets = None if self._chunks else self._attribute_offsets
-        summed = [one for one in entries if not one.kind or one.checksum is not None]
-        fields = [one for one in summed if not one.kind]
-        sums = {one.name: one.checksum for one in fields if one.checksum is not None}
-        create.note_complete(path, sums, offsets)
-        whole = [(one.offset, one.nbytes) for one in summed if one.offset is not None]
-        seal_new(path, entries, [*whole, *self._chunks])
+        create.note_complete(path, sums, None if self._chunks else self._attribute_offsets)
+        fields = [replace(entry, checksum=sums.get(entry.name)) for entry in self.entries]
+        data = fields + [one for one in self._values if one.checksum is not None]
+        whole = [(one.offset, one.nbytes) for one in data if one.offset is not None]
+        seal_new(path, self._values + fields, [*whole, *self._chunks])
 
     def close(self) -> None:
-        """Close the file; what was written and is not on the disk stays where it is. Local."""
+        """Close the file without bringing the rest of the data to the disk. Local."""
         self.file.close()
 
     def discard(self) -> None:
@@ -176,25 +168,27 @@ class Part:
         writer: HDF5Writer,
         u: PencilArray,
         entry: DatasetInfo,
-        slabs: FileMoves,
-        moved: OnProgress = ignore,
+        moves: FileMoves,
+        progress: OnProgress = ignore,
     ) -> None:
-        self._writer, self._entry, self._moved = writer, entry, moved
+        self._writer, self._entry, self._progress = writer, entry, progress
         self._components = u.components
         extents = entry.chunks[len(u.components) :]
         # Until it is written or packed.
-        self._block: PencilArray | None = slabs.of(u, extents, writer.file.raise_error)
+        self._block: PencilArray | None = moves.of(u, extents, writer.file.raise_error)
         self._tiles = find_plan(u, extents).tiles if extents else u.pencil
         self._packed: list[tuple[bytes, int]] = []
         self._sum = 0
 
     def work(self) -> None:
-        """Compute, and write what has its place. Local: it may run in a thread."""
+        """Write plain bytes, or pack chunks. Local: it may run in a thread."""
         block, self._block = self._block, None
         entry, writer = self._entry, self._writer
         if block is not None and not entry.chunks:
-            blocks, moved = FileBlocks((entry.offset or 0,), entry.nbytes), self._moved
-            self._sum = write_part(writer.file, block, blocks, summed=writer.summed, moved=moved)
+            blocks, progress = FileBlocks((entry.offset or 0,), entry.nbytes), self._progress
+            self._sum = write_part(
+                writer.file, block, blocks, summed=writer.summed, progress=progress
+            )
         elif block is not None and self._tiles.box().volume:
             from pencils.io.create import Packer
 
@@ -208,29 +202,33 @@ class Part:
                     if writer.summed:
                         found = packer.unpack()[tuple(map(slice, box.shape))]
                         self._sum += checksum_box(found, box.start, entry.shape)
-                    self._moved(box.volume * entry.dtype.itemsize)
+                    self._progress(box.volume * entry.dtype.itemsize)
 
     def finish(self) -> int:
         """Write the rest; return this rank's part of the checksum. *Collective*."""
         if self._entry.chunks:
-            starts = through_root(self._tiles.topology.comm, self._sizes, self._place)
-            self._writer.file.attempt(lambda: self._write(starts))
+            comm, file = self._tiles.topology.comm, self._writer.file
+            found = comm.gather(file.attempt(self._sizes))
+            places = from_root(comm, partial(self._find_places, found))
+            if places is not None:
+                own: Any = (..., *self._tiles.box().slices())
+                file.attempt(lambda: self._write(places[own]))
         return self._sum % 2**64
 
     def _sizes(self) -> Ints:
         """Return the sizes and masks of the chunks of this rank."""
-        self._writer.file.raise_error()
         pairs = [(len(data), mask) for data, mask in self._packed]
         return np.array(pairs, np.int64).reshape(-1, 2).T
 
-    def _place(self, sizes: list[Ints]) -> list[Ints]:
-        """Find room for the chunks of all ranks; return where those of each begin. On rank 0."""
+    def _find_places(self, found: list[Ints | None] | None) -> Ints | None:
+        """Find room for the chunks of all ranks; None if one has failed. On rank 0."""
         table = np.zeros((2, *self._components, *self._tiles.shape), np.int64)
-        keys: list[Any] = [(..., *self._tiles.box(rank).slices()) for rank in range(len(sizes))]
-        for key, own in zip(keys, sizes, strict=True):
-            table[key] = own.reshape(table[key].shape)
-        places = self._writer.place_chunks(self._entry, table)
-        return [places[key] for key in keys]
+        for rank, sizes in enumerate(found or ()):
+            if sizes is None:
+                return None  # `HDF5Writer.end` raises the error
+            key: Any = (..., *self._tiles.box(rank).slices())
+            table[key] = sizes.reshape(table[key].shape)
+        return self._writer.place_chunks(self._entry, table)
 
     def _write(self, starts: Ints) -> None:
         file, run, begin = self._writer.file, bytearray(), 0  # of chunks that follow each other

@@ -89,7 +89,7 @@ def as_dim(name: str, value: object, ndim: int) -> int:
     return dims[0]
 
 
-def as_place(name: str, value: object, points: int) -> int:
+def as_index(name: str, value: object, points: int) -> int:
     """Return an index in ``[-points, points)`` as a non-negative one; for None the middle."""
     if value is None:
         return points // 2

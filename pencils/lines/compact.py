@@ -129,12 +129,12 @@ def _weights(
     if middles is None:
         of_unknowns, of_values = _exact_weights(stencil, derivative)
         return of_unknowns, [weight / grid**derivative for weight in of_values]
-    places = middles if stencil.staggered else grid
-    middle = places[number]
-    near = (places[np.add(stencil.unknowns, number)] - middle).tolist()
+    positions = middles if stencil.staggered else grid
+    middle = positions[number]
+    near = (positions[np.add(stencil.unknowns, number)] - middle).tolist()
     around = (grid[np.add(stencil.values, number)] - middle).tolist()
     scale = max(map(abs, around))  # powers of small distances would not be accurate
-    near, around = ([place / scale for place in each] for each in (near, around))
+    near, around = ([position / scale for position in each] for each in (near, around))
     of_unknowns, of_values = taylor_weights(near, around, derivative)
     return of_unknowns, [weight / scale**derivative for weight in of_values]
 
@@ -154,33 +154,33 @@ def taylor_weights(
     """Find weights of derivatives and values so that their sums are equal for all polynomials.
 
     These are the polynomials of all degrees below the number of unknown weights. The weight of the
-    derivative at 0 is 1. The arithmetic is that of the places, fractions or floats.
+    derivative at 0 is 1. The arithmetic is that of the positions, fractions or floats.
 
     Examples
     --------
     >>> taylor_weights([0.0], [-1.0, 1.0, 0.0], 2)
     ([1], [1.0, 1.0, -2.0])
     """
-    others = [place for place in derivatives if place != 0]
+    others = [position for position in derivatives if position != 0]
     degrees = range(len(values) + len(others))
     table = [
         [
-            *(place**degree for place in values),
-            *(-_derived(place, degree, derivative) for place in others),
+            *(position**degree for position in values),
+            *(-_derived(position, degree, derivative) for position in others),
             _derived(0 * values[0], degree, derivative),
         ]
         for degree in degrees
     ]
     solved = _solved(table)
     found = iter(solved[len(values) :])
-    return [1 if place == 0 else next(found) for place in derivatives], solved[: len(values)]
+    return [1 if position == 0 else next(found) for position in derivatives], solved[: len(values)]
 
 
-def _derived(place: Any, degree: int, derivative: int) -> Any:
+def _derived(position: Any, degree: int, derivative: int) -> Any:
     """Differentiate a power."""
     if degree < derivative:
-        return 0 * place
-    return perm(degree, derivative) * place ** (degree - derivative)
+        return 0 * position
+    return perm(degree, derivative) * position ** (degree - derivative)
 
 
 def _solved(table: list[list[Any]]) -> list[Any]:

@@ -240,9 +240,9 @@ class SharedLines:
         """Rows of the table of addresses for the own blocks."""
         found = []
         for block in blocks:
-            place = self._topology.shared.find(block) if block.size else (0, 0)
-            assert place is not None
-            found.append((IN_PLACE, *place, *block.strides))
+            window = self._topology.shared.find(block) if block.size else (0, 0)
+            assert window is not None
+            found.append((IN_PLACE, *window, *block.strides))
         return np.array(found, np.int64)
 
     def prepare(self) -> Run:

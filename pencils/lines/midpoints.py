@@ -84,7 +84,7 @@ def midpoints(
     def read(lines: Lines) -> Equations:
         found = _interpolation(lines, order, wind, coordinates, periodic)
         check_out(out, u.pencil.section(_filled(lines, found)), lines.spec)
-        verb.out = out if found.periodic else None
+        verb.call.out = out if found.periodic else None
         return found
 
     verb = LineVerb("midpoints", "u", u, out, axis, read)

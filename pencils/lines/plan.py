@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -58,8 +59,26 @@ _WHY_NOT = {
     ),
 }
 
+Method: TypeAlias = "LineMethod | Reduced | SharedLines"
 # A prepared call: the solve, and the field that it fills.
 Prepared: TypeAlias = "tuple[Bound, PencilArray]"
+
+
+@dataclass
+class LineCall:
+    """A call of a plan: its fields, and what ranks have found out about them."""
+
+    b: PencilArray
+    out: PencilArray | None
+    made: PencilArray | None = None  # instead of `out`
+    read: bool = False  # whether the fields were looked at
+    decided: bool = False  # whether all ranks know if all fields are shared
+    prepare: Run = no_op  # prepares to solve in shared memory, or raises; local
+
+    @property
+    def target(self) -> PencilArray | None:
+        """The field to fill."""
+        return self.made if self.out is None else self.out
 
 
 class Equations(NamedTuple):
@@ -125,8 +144,8 @@ class LinePlan(Plan[Bound]):
         self._lines, self._equations, self._source = lines, equations, source
         self._shared: SharedLines | None = None
         self._use_shared = self._only_shared = False
-        self._other: LineMethod | Reduced | None = None
-        self._make_other: Callable[[], LineMethod | Reduced]
+        self._other: Method | None = None
+        self._make_other: Callable[[], Method]
         whole = lines.whole
         reduction: ReducedSystem | None = None
         moved = {id(u): transpose(u, whole.pencil) for u in equations.fields}
@@ -180,66 +199,65 @@ class LinePlan(Plan[Bound]):
 
     def _run(self, b: PencilArray, out: PencilArray | None) -> PencilArray:
         """Do what a call of the plan does. *Collective*."""
-        return run_prepared(prepare_together(self._agreement("__call__"), *self.steps(b, out)))
+        return run_prepared(self._prepare_fields("__call__", b, out))
 
     def _start(self, b: PencilArray, out: PencilArray | None) -> Handle[PencilArray]:
-        bound, target = prepare_together(self._agreement("start"), *self.steps(b, out))
+        bound, target = self._prepare_fields("start", b, out)
         unset_ghosts([target])
         return bound.start(target, b)
 
-    def steps(
-        self, b: PencilArray, out: PencilArray | None
-    ) -> tuple[Callable[[Agreement], Prepared | None], Run]:
-        """Return the two functions that `pencils.plans.prepare_together` takes for a call.
+    def _prepare_fields(self, call: str, b: PencilArray, out: PencilArray | None) -> Prepared:
+        """Agree on a call and prepare it. *Collective* if the plan checks."""
+        line_call, agreement = LineCall(b, out), self._agreement(call)
+        bind, set_up = partial(self.bind, line_call), partial(self.set_up, line_call, agreement)
+        prepared = prepare_together(agreement, bind, set_up)
+        if self.missed(line_call, agreement):
+            set_up()
+            prepared = prepare_together(agreement, bind, set_up)
+        return prepared
 
-        The first one binds a method to the fields, as far as this rank can do so alone; the second
-        one makes what is missing, once all ranks know by the flag whether all fields are shared.
+    def bind(self, call: LineCall, agree: Agreement) -> Prepared | None:
+        """Bind a method to the fields, as far as this rank can do so alone; local.
+
+        It is the method of the last call, unless that takes shared fields, and these are private.
         """
-        lines, shared = self._lines, self._shared
-        target = out
-        prepare: Run = no_op
-        agreement: Agreement
-        decided = False
+        call.read = True
+        self._check_open()
+        call.prepare()
+        self._check_fields(call.b, call.out)
+        method, target = self._other, call.target
+        shared: SharedLines | None = self._shared
+        if shared is not None:
+            are_shared = self._are_shared(call.b, target)
+            agree.flag(up=not are_shared)
+            shared.met = call.decided and self._use_shared
+            if self._use_shared:  # ranks make shared fields together
+                is_bound = (are_shared or call.decided) and target is not None
+                method = shared if is_bound else None
+        if method is None:
+            return None
+        if target is None:
+            target = call.made = PencilArray.allocated(self._lines.pencil, *self._lines.spec)
+        bound = self._bound(method, call.b, target)
+        return (bound, target) if bound.ready or not self._check else None
 
-        def bind(agree: Agreement) -> Prepared | None:
-            nonlocal agreement, target
-            agreement = agree
-            self._check_open()
-            prepare()
-            self._check_fields(b, out)
-            if shared is not None:
-                are_shared = self._are_shared(b, target)
-                agree.flag(up=not are_shared)
-                shared.met = decided and self._use_shared
-                if not decided and are_shared != self._use_shared and b.local.size:
-                    return None
-            method: LineMethod | Reduced | SharedLines | None = self._other
-            if self._use_shared:
-                method = None if target is None else shared  # ranks make shared fields together
-            if method is None:
-                return None
-            if target is None:
-                target = PencilArray.allocated(lines.pencil, *lines.spec)
-            bound = self._bound(method, b, target)
-            return (bound, target) if bound.ready or not self._check else None
+    def missed(self, call: LineCall, agree: Agreement) -> bool:
+        """Whether, as all ranks know now, all fields are shared, but another method was bound."""
+        return not (self._shared is None or self._use_shared or call.decided or agree.flagged)
 
-        def set_up() -> None:
-            nonlocal decided, target, prepare
-            decided, self._use_shared = True, shared is not None and not agreement.flagged
-            if shared is None or not self._use_shared:
-                self._other = self._other or self._make_other()
-                return
-            if self._topology.any_of([target is None])[0]:
-                new = PencilArray.allocated(lines.pencil, *lines.spec, shared=True)
-                target = new if target is None else target
-            prepare = shared.meet(partial(self._reached, b, target))
-
-        return bind, set_up
-
-    def _reached(self, b: PencilArray, out: Any) -> Bound | None:
-        """Bind the shared method to two fields, if other ranks reach them; local."""
+    def set_up(self, call: LineCall, agree: Agreement) -> None:
+        """Make what is missing, now that all ranks know if all fields are shared. *Collective*."""
         shared = self._shared
-        assert shared is not None
+        call.decided, self._use_shared = True, shared is not None and not agree.flagged
+        if shared is None or not self._use_shared:
+            self._other = self._other or self._make_other()
+            return
+        if self._topology.any_of([call.out is None])[0]:
+            call.made = PencilArray.allocated(self._lines.pencil, *self._lines.spec, shared=True)
+        call.prepare = shared.meet(partial(self._reached, shared, call.b, call.target))
+
+    def _reached(self, shared: SharedLines, b: PencilArray, out: Any) -> Bound | None:
+        """Bind the shared method to two fields, if other ranks reach them; local."""
         return self._bound(shared, b, out) if shared.reaches(b) and shared.reaches(out) else None
 
     def _check_fields(self, b: Any, out: Any) -> None:
@@ -264,9 +282,7 @@ class LinePlan(Plan[Bound]):
             )
         return False
 
-    def _bound(
-        self, method: LineMethod | Reduced | SharedLines, b: PencilArray, out: PencilArray
-    ) -> Bound:
+    def _bound(self, method: Method, b: PencilArray, out: PencilArray) -> Bound:
         """Find the solve of these fields, or bind it, and allocate what it needs; local."""
         key = id(b), id(out), method.name
         found = self._found(key)
@@ -325,10 +341,10 @@ class LineVerb(KeptVerb[LinePlan, Prepared]):
         else:  # an error on all ranks
             super().__init__(name, topology_among(u, out))
         self._arguments = name, source, u, axis, read
-        self.out = out
+        self.call = LineCall(u, out)
         self.lines: Lines
         self.equations: Equations
-        self._steps: tuple[Callable[[Agreement], Prepared | None], Run] | None = None
+        self._plan: LinePlan
 
     def signature(self, agree: Agreement) -> PlanKey:
         """Check the arguments, and record what ranks must agree on."""
@@ -352,21 +368,23 @@ class LineVerb(KeptVerb[LinePlan, Prepared]):
 
     def bind(self, plan: LinePlan) -> Prepared | None:
         """Bind the plan to the fields, as far as this rank can do so alone."""
-        if self._steps is None:
-            self._steps = plan.steps(self._arguments[2], self.out)
-        return self._steps[0](self.agree)
+        self._plan = plan
+        return plan.bind(self.call, self.agree)
 
     def set_up(self, plan: LinePlan) -> None:
         """Make what the plan lacks. *Collective*."""
-        if self._steps is None:  # a new plan does not know yet whether all fields are shared
+        if not self.call.read:  # a new plan does not know yet whether all fields are shared
             with self.agree:
                 self.bind(plan)
-        assert self._steps is not None
-        self._steps[1]()
+        plan.set_up(self.call, self.agree)
 
     def run(self) -> PencilArray:
         """Agree, prepare and run. *Collective*."""
-        return run_prepared(self.prepare())
+        prepared = self.prepare()
+        if self._plan.missed(self.call, self.agree):
+            self.set_up(self._plan)
+            prepared = self.prepare()
+        return run_prepared(prepared)
 
 
 def _reduction(
@@ -390,7 +408,7 @@ def _solver(lines: Lines, system: System, *, pin: bool) -> WholeLines:
     if infinite is not None:
         row, line = infinite
         raise ArgumentError(
-            f"the matrix has entries that are not finite in row {row}{_place(lines, line)}"
+            f"the matrix has entries that are not finite in row {row}{_line_text(lines, line)}"
         )
     try:
         solver = WholeLines(system, lines.spec.dtype, pin=pin)
@@ -398,20 +416,20 @@ def _solver(lines: Lines, system: System, *, pin: bool) -> WholeLines:
         hint = "" if pin else "; singular='pin' sets the last point to 0 where only it is free"
         raise ArgumentError(
             f"the matrix is singular: the pivot of row {error.row} vanishes"
-            f"{_place(lines, error.line)}{hint}"
+            f"{_line_text(lines, error.line)}{hint}"
         ) from None
     bad = solver.unstable_line(system)
     if bad is not None and not solver.lines_differ:
         raise ArgumentError("elimination is not accurate: entries are of too different sizes")
     if bad is not None:
         raise ArgumentError(
-            f"elimination without interchanges of rows is not stable{_place(lines, bad)}: with "
+            f"elimination without interchanges of rows is not stable{_line_text(lines, bad)}: with "
             "diagonals that are fields, the main one must be large enough"
         )
     return solver
 
 
-def _place(lines: Lines, line: int | None) -> str:
+def _line_text(lines: Lines, line: int | None) -> str:
     """Describe where a line lies, by global indices; nothing if all lines are alike."""
     if line is None:
         return ""

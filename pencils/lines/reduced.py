@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import TypeVar
 
 import numpy as np
 
 from pencils.array.allocation import Array
+from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange, Handle, PreparedExchange
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.reduce import multiply
 from pencils.comm.shared_memory import Buffers
-from pencils.layout.build import change_layout
+from pencils.layout.build import build_layout, change_layout
 from pencils.lines.methods import REDUCED, Bound, Lines, Run, transposed
 from pencils.lines.reduction import ReducedSystem
 
@@ -47,9 +49,9 @@ class Reduced:
                 neighbors.append(near)
             else:
                 of_tips = _lines_of_tips(lines, wide, len(points))
-                fields = [PencilArray.allocated(of_tips.pencil, *lines.spec) for _ in range(2)]
-                self._tips, beside = map(of_tips.block, fields)
-                self._beside = [beside]
+                fields = [PencilArray.allocated(of_tips.pencil, *of_tips.spec) for _ in range(2)]
+                shape = lines.shape(wide)
+                self._tips, *self._beside = (of_tips.block(each).reshape(shape) for each in fields)
                 matrix, whole = np.concatenate(reduction.weights), of_tips.whole
                 matrix = matrix.astype(lines.spec.dtype, copy=False)
         for each in neighbors:
@@ -103,11 +105,23 @@ class Reduced:
 
 
 def _lines_of_tips(lines: Lines, wide: int, parts: int) -> Lines:
-    """Lines that have the tips of each block instead of its points."""
-    layout = lines.pencil.layout
+    """Lines that have the tips of each block instead of its points.
+
+    On a pencil of one dimension components become another one, so that ranks can divide them.
+    """
+    layout, dtype = lines.pencil.layout, lines.spec.dtype
     shape, splits = list(layout.shape), list(layout.split_specs)
     shape[lines.dim] = wide * parts
     splits[lines.dim] = tuple(range(0, wide * parts + 1, wide))
+    if layout.ndim == 1 and lines.spec.components:
+        of_tips = build_layout(
+            (*shape, prod(lines.spec.components)),
+            layout.size,
+            decomp=0,
+            order=(1, 0),
+            splits=[*splits, "first"],
+        )
+        return Lines(lines.pencil.sibling(of_tips), 0, FieldSpec(dtype, (), frozenset()))
     pencil = lines.pencil.sibling(change_layout(layout, shape=shape, splits=splits))
     return lines._replace(pencil=pencil)
 
@@ -157,32 +171,18 @@ class Neighbors:
 
     def _spec(self, step: int) -> MessageSpec:
         """Messages to the part that is one step further, and from the one before."""
-        lines, width, parts = self._lines, self._width, len(self._points)
-        shape = self.ends[0].shape
-        blocks: list[list[MessageBlock]] = []
-        for part, sends in ((lines.part + step, True), (lines.part - step, False)):
-            blocks.append([])
-            if not self._wraps and not 0 <= part < parts:
+        lines, shape, parts = self._lines, self.ends[0].shape, len(self._points)
+
+        def at(start: int) -> tuple[int, ...]:
+            return tuple(start if axis == lines.axis else 0 for axis in range(len(shape)))
+
+        blocks: tuple[list[MessageBlock], list[MessageBlock]] = [], []
+        for found, part in zip(blocks, (lines.part + step, lines.part - step), strict=True):
+            if 0 in shape or not (self._wraps or 0 <= part < parts):
                 continue
-            owner = lines.part if sends else part % parts  # of the array that is sent
-            start = self._points[owner] - width if step > 0 else 0
-            key = _key(shape, {lines.axis: (start, width)} if sends else {})
-            at = _start(shape, {} if sends else {lines.axis: start})
-            blocks[-1].append(MessageBlock(lines.peer(part % parts), key, at))
-        sent, received = map(_filled, blocks)
-        return MessageSpec(sent, received, (), lines.spec.dtype)
-
-
-def _key(shape: Sequence[int], parts: Mapping[int, tuple[int, int]]) -> tuple[slice, ...]:
-    """Index of a box: along some axes from a start on so many points, whole along the others."""
-    bounds = (parts.get(axis, (0, n)) for axis, n in enumerate(shape))
-    return tuple(slice(start, start + count) for start, count in bounds)
-
-
-def _start(shape: Sequence[int], starts: Mapping[int, int]) -> tuple[int, ...]:
-    return tuple(starts.get(axis, 0) for axis in range(len(shape)))
-
-
-def _filled(blocks: Sequence[MessageBlock]) -> list[MessageBlock]:
-    """Leave out blocks without points."""
-    return [block for block in blocks if all(part.start < part.stop for part in block.key)]
+            sender = lines.part if found is blocks[0] else part % parts
+            end, first = at(self._points[sender] - self._width if step > 0 else 0), at(0)
+            here, there = (end, first) if found is blocks[0] else (first, end)
+            key = tuple(slice(i, i + n) for i, n in zip(here, shape, strict=True))
+            found.append(MessageBlock(lines.peer(part % parts), key, there))
+        return MessageSpec(*blocks, (), lines.spec.dtype)

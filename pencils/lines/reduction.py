@@ -116,8 +116,8 @@ class ReducedSystem:
                     coupling[equation, unknown] = entry
             effect = block.tips @ coupling
             rows = slice(wide * number, wide * (number + 1))
-            for unknown, place in enumerate(self._outside(number)):
-                matrix[rows, place] += effect[:, unknown]
+            for unknown, column in enumerate(self._outside(number)):
+                matrix[rows, column] += effect[:, unknown]
             used.append((coupling != 0).any(0))
         inverse = np.linalg.inv(matrix)
         return np.array(
@@ -236,14 +236,17 @@ def _block(  # noqa: PLR0917
     right: list[RightSide] = []
     for equation in range(points):
         for column, entry in system.matrix[start + equation].items():
-            place = _place(column, start, stop, width, system.points)
-            if place < points:
-                matrix[equation][place] = entry
+            number = _local_number(column, start, stop, width, system.points)
+            if number < points:
+                matrix[equation][number] = entry
             else:
-                outside[equation][place - points] = cast("complex", entry)
+                outside[equation][number - points] = cast("complex", entry)
         side = system.right[start + equation]
         right.append(
-            [(_place(point, start, stop, reach, system.points), weight) for point, weight in side]
+            [
+                (_local_number(point, start, stop, reach, system.points), weight)
+                for point, weight in side
+            ]
         )
     found = next((each for each in known if each[0] == matrix), None)
     if found is None:
@@ -269,8 +272,8 @@ def _tips(matrix: Sequence[Row], width: int) -> Array:
     return solve_directly(System(transposed, plain_right(points)), ends).T
 
 
-def _place(column: int, start: int, stop: int, around: int, points: int) -> int:
-    """Place of a point, relative to a block and its surroundings."""
+def _local_number(column: int, start: int, stop: int, around: int, points: int) -> int:
+    """Return the number of a point of the line in a block and its surroundings."""
     if start <= column < stop:
         return column - start
     before = (start - column) % points

@@ -6,7 +6,7 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,22 +42,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         Arguments, default those of the process.
     """
     args = _parse(argv, MPI.COMM_WORLD)
-    if args is None:
-        return
-    if args.command == "info":
-        _print_info(MPI.COMM_WORLD.rank)
-    elif args.command == "plan":
-        _plan(args, MPI.COMM_WORLD.rank)
-    elif args.command == "run":
-        run.main(args)
-    elif args.command == "simulate":
-        _simulate(args)
-    elif args.command == "show":
-        _show(args, MPI.COMM_WORLD.rank)
-    elif args.command == "verify":
-        _verify(args.file, MPI.COMM_WORLD.rank, edited=args.edited, external=args.external)
-    elif args.command == "demo":
-        _run_demo(args, MPI.COMM_WORLD.rank)
+    if args is not None and args.command is not None:
+        _COMMANDS[args.command](args, MPI.COMM_WORLD.rank)
 
 
 def _parse(argv: Sequence[str] | None, comm: MPI.Intracomm) -> argparse.Namespace | None:
@@ -124,7 +110,7 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     return parser
 
 
-def _run_demo(args: argparse.Namespace, rank: int) -> None:
+def _demo(args: argparse.Namespace, rank: int) -> None:
     """Solve the Navier-Stokes equations, if SciPy is installed. *Collective*."""
     try:
         from pencils.tools import demo
@@ -210,15 +196,15 @@ def _draw(args: argparse.Namespace, path: str) -> None:
     print(f"  drawn: {target}", flush=True)
 
 
-def _verify(paths: Sequence[str], rank: int, *, edited: bool, external: bool) -> None:
+def _verify(args: argparse.Namespace, rank: int) -> None:
     """Verify every file, also after errors in others. *Collective*."""
     from pencils import verify
     from pencils.errors import PencilsError
 
     bad = 0
-    for path in paths:
+    for path in args.file:
         try:
-            names = verify(path, edited=edited, external=external)
+            names = verify(path, edited=args.edited, external=args.external)
             line = f"{path}: {', '.join(names) or 'list of contents'} as written"
         except (PencilsError, OSError) as error:
             line, bad = f"error: {error}", bad + 1
@@ -228,14 +214,14 @@ def _verify(paths: Sequence[str], rank: int, *, edited: bool, external: bool) ->
         sys.exit(1)
 
 
-def _print_info(rank: int) -> None:
+def _info(_: argparse.Namespace, rank: int) -> None:
     """Print versions, and where the processes run, once. *Collective*."""
-    lines = [f"{name:<15} {value}" for name, value in _info()]
+    lines = [f"{name:<15} {value}" for name, value in _rows()]
     if rank == 0:
         print("\n".join(lines))
 
 
-def _info() -> Iterator[tuple[str, str]]:
+def _rows() -> Iterator[tuple[str, str]]:
     """Yield names and values of what pencils runs on. *Collective*."""
     import h5py
 
@@ -344,8 +330,19 @@ def _add_simulate(commands: Any) -> None:
     command.add_arguments(parser, "python -m pencils simulate")
 
 
-def _simulate(args: argparse.Namespace) -> None:
+def _simulate(args: argparse.Namespace, _: int) -> None:
     """Run the program on simulated ranks, as ``python -m simmpi`` does."""
     turn_on_checks(args)
     args.again += ["--check"] * args.check
     command.main(args)
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace, int], None]] = {
+    "info": _info,
+    "plan": _plan,
+    "run": lambda args, _: run.main(args),
+    "simulate": _simulate,
+    "show": _show,
+    "verify": _verify,
+    "demo": _demo,
+}

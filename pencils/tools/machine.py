@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pencils.comm.mpi import MPI
@@ -26,6 +27,10 @@ class Machine:
 
 def describe_machine(comm: MPI.Intracomm | None = None) -> Machine:
     """Describe the processes of a communicator (default: the world), on all ranks. *Collective*."""
+    shared_memory = None
+    with suppress(Exception):  # on Windows, or on macOS; the other ranks wait
+        disk = os.statvfs("/dev/shm")  # noqa: S108 - looked at, not written to
+        shared_memory = disk.f_frsize * disk.f_blocks, disk.f_frsize * disk.f_bavail
     topology = topology_of(comm)
     node = topology.node
     here = (MPI.Get_processor_name(), node.size) if node.rank == 0 else None
@@ -35,15 +40,7 @@ def describe_machine(comm: MPI.Intracomm | None = None) -> Machine:
         library=" ".join(MPI.Get_library_version().splitlines()[0].strip("\0, ").split()),
         standard=MPI.Get_version(),
         nodes=tuple(found for found in nodes if found is not None),
-        shared_memory=_shared_memory(),
+        shared_memory=shared_memory,
     )
     described: Machine = topology.comm.bcast(machine)
     return described
-
-
-def _shared_memory() -> tuple[int, int] | None:
-    try:
-        disk = os.statvfs("/dev/shm")  # noqa: S108 - looked at, not written to
-    except Exception:  # noqa: BLE001 - on Windows, or on macOS; the other ranks wait
-        return None
-    return disk.f_frsize * disk.f_blocks, disk.f_frsize * disk.f_bavail

@@ -1,7 +1,7 @@
 """Transposes: the reusable plan `Transposition`.
 
 1. `Transposition.prepared_one` slices the own blocks for each message, unless it has done so
-   before; `prepared` those of several fields.
+   before.
 2. Small blocks are packed (`pencils.comm.methods.pull`), and all ranks agree on the arguments.
 3. Ranks pull the blocks of others; or a prepared exchange packs, sends, receives and unpacks:
    `pencils.comm.exchange`.
@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -28,32 +30,41 @@ from pencils.array.base import checks
 from pencils.array.operands import FieldSpec, check_out, check_source
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, PreparedAgreement, agreed
-from pencils.comm.exchange import AUTO, Handle, check_method
-from pencils.comm.pack import no_op
+from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange, check_method
+from pencils.comm.memory import borrowed, place
+from pencils.comm.methods.pull import MOST_STAGED, PreparedPull, Pull
+from pencils.comm.pack import MessageSpec, no_op
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
-from pencils.layout import Traffic
+from pencils.layout import Layout, Traffic
 from pencils.layout.drawing import card, svg
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
-from pencils.plans import Agreement, Plan
-from pencils.transposition.sides import (
-    Move,
-    Moves,
-    PlanOptions,
-    Side,
-    check_sides,
-    find_sides,
-)
+from pencils.plans import Agreement, Plan, fastest_methods
+from pencils.transposition.sides import Side, check_sides, find_sides, message_blocks
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
+# A transpose of given blocks, prepared.
+Move: TypeAlias = PreparedPull | PreparedExchange
 # Fields of a call; None on processes that the pencil of the field does not include.
 Fields: TypeAlias = Sequence[PencilArray | None]
 Prepared: TypeAlias = tuple[Move, list[PencilArray | None]]
 Allocate: TypeAlias = Callable[[], PencilArray | None]
+
+# Places of blocks for which a plan has something prepared.
+_MOST_PLACES = 64
+
+
+class PlanOptions(NamedTuple):
+    """How a plan works."""
+
+    method: str
+    max_buffer_bytes: int | None
+    check: bool
+    synchronizes: bool  # whether a start may wait for all ranks
 
 
 class Transposition(Plan[Move]):
@@ -137,7 +148,7 @@ class Transposition(Plan[Move]):
             spec = FieldSpec(as_dtype(dtype), as_components(components), singletons)
             if max_buffer_bytes is not None:
                 max_buffer_bytes = as_int("max_buffer_bytes", max_buffer_bytes, least=1)
-            options = PlanOptions(check_method(method), max_buffer_bytes, check, meets=check)
+            options = PlanOptions(check_method(method), max_buffer_bytes, check, synchronizes=check)
             agree(**spec.signature, **options._asdict())
         self._set(sides, spec, options, topology, Buffers())
 
@@ -158,7 +169,7 @@ class Transposition(Plan[Move]):
         Without `check`, the caller makes sure that all ranks have memory for a call.
         """
         sides = Side.of(source), Side.of(target)
-        options = PlanOptions(method, max_buffer_bytes, check, meets=True)
+        options = PlanOptions(method, max_buffer_bytes, check, synchronizes=True)
         plan = object.__new__(cls)
         plan._set(sides, spec, options, source.topology, buffers or Buffers())
         return plan
@@ -180,10 +191,60 @@ class Transposition(Plan[Move]):
         self._nothing = np.empty((*spec.components, *(0,) * sides[0].layout.ndim), spec.dtype)
         self._kind: BlockType | None = None  # of the last source that has passed the checks
         self._maker: Allocate | None = None  # of outputs, made where ranks agree on errors
-        self.moves = Moves(sides, spec, options, topology, buffers)
-        self.method = self.moves.method
+        self._moves: dict[tuple[Any, ...], Move] = {}  # prepared, by the places of blocks
         self._buffer_fields: tuple[PencilArray, PencilArray] | None = None
+        self._method = options.method
+        if self._method == AUTO:
+            key = method_key(sides[0].layout, sides[1].layout, spec)
+            self._method = fastest_methods(topology).get(key, AUTO)
+        self.pull = self._find_pull(topology)
+        self._exchange: Exchange | None = None
+        if self.pull is None or not options.synchronizes:
+            self._exchange = self._make_exchange(topology)
+        self.method = self._exchange.method if self.pull is None and self._exchange else Pull.name
         super().__init__(topology, check=options.check)
+
+    def _find_pull(self, topology: Topology) -> Pull | None:
+        """Make the plan to pull small blocks. *Collective*.
+
+        None if they are too large or too far, or another method was named or measured.
+        """
+        if self._method != AUTO or self._options.max_buffer_bytes is not None:
+            return None
+        layout = self._sides[0].layout.with_singletons(self.spec.singletons)
+        nbytes = prod((*layout.shape, *self.components)) * self.dtype.itemsize
+        if nbytes > MOST_STAGED * (topology.comm.size + 1):
+            return None  # some rank sends too much, unless most of it stays
+        pull = Pull.find(topology, [self._messages(1)])
+        return pull if pull is not None and pull.sends_any else None
+
+    def _make_exchange(self, topology: Topology) -> Exchange:
+        """Make what moves large blocks, in as many chunks as buffers demand. *Collective*."""
+        chunks, most = 1, self._options.max_buffer_bytes
+        if most is not None:
+            points = max(
+                side.with_singletons(self.spec.singletons).box.volume for side in self._sides
+            )
+            nbytes = points * prod(self.components) * self.dtype.itemsize
+            chunks = topology.most(max(1, -(-nbytes // most)))
+        messages = self._messages(chunks)
+        if chunks > 1:
+            blocks = (*messages.sends, *messages.recvs)
+            chunks = topology.most(1 + max((block.chunk for block in blocks), default=0))
+        return Exchange(
+            topology,
+            [messages],
+            axes=self._sides[0].layout.ndim,
+            method=self._method,
+            chunks=chunks,
+            buffers=self._buffers,
+        )
+
+    def _messages(self, chunks: int) -> MessageSpec:
+        """Slice the own blocks for every message, axes in the memory order of the target."""
+        source, target = (side.with_singletons(self.spec.singletons) for side in self._sides)
+        blocks = message_blocks(source, target, self._sides[1].layout.order, chunks)
+        return MessageSpec(*blocks, self.components, self.dtype)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -221,29 +282,26 @@ class Transposition(Plan[Move]):
         PencilMismatchError, ArgumentError, TypeError
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
-        if self._check and not (self._freed or self._topology.freed or self.moves.needs_setup(1)):
+        if self._check and not (self._freed or self._topology.freed or self.needs_setup(1)):
             found = self.agree_on(self._row("__call__"), u, out, self._new)
             if found is not None:
                 move, target = found
                 unset_ghosts([target])
                 move.run_agreed()
                 return cast("PencilArray", target)
-            self.moves.set_up(1)  # other ranks need it
-        elif not self._check:
-            return cast("PencilArray", self._move_unchecked(u, out))
-        return self._move("__call__", [u], [out])[0]
-
-    def _move_unchecked(self, u: PencilArray | None, out: PencilArray | None) -> PencilArray | None:
+            self.set_up(1)  # other ranks need it
+        if self._check:
+            return self._move("__call__", [u], [out])[0]
         key = id(u), id(out)
-        move, target = self._found(key), out
-        if move is None:
+        known, target = self._found(key), out
+        if known is None:
             self._check_open()
-            move, target = self._checked_one(u, out, self._new)
+            known, target = self._checked_one(u, out, self._new)
             if out is not None:  # the same fields need no checks again
-                self._remembered.add(key, move, [u, out], [out.local])
+                self._remembered.add(key, known, [u, out], [out.local])
         unset_ghosts([target])
-        move.run()
-        return target
+        known.run()
+        return cast("PencilArray", target)
 
     def agree_on(
         self, row: PreparedAgreement, u: PencilArray | None, out: PencilArray | None, new: Allocate
@@ -265,7 +323,7 @@ class Transposition(Plan[Move]):
     def _checked_one(
         self, u: PencilArray | None, out: PencilArray | None, new: Allocate
     ) -> tuple[Move, PencilArray | None]:
-        """Do what `prepared` does for one field, without remembering it; local."""
+        """Check one field and its output, or make one, and slice their blocks; local."""
         kind = u.kind if type(u) is PencilArray else None
         if kind is None or kind is not self._kind:
             check_source(u, self.source, self.spec)
@@ -319,9 +377,7 @@ class Transposition(Plan[Move]):
             The same ones every time, with values that are not set; None where the pencil does not
             include this process.
         """
-        with agreed(self._topology.comm, "Transposition.buffers") as agree:
-            agree(plan=self._text)
-            self._check_open()
+        self._check_together("buffers")
         if self._buffer_fields is None:
             pair = tuple(
                 None if pencil is None else PencilArray.allocated(pencil, *self.spec, shared=True)
@@ -341,24 +397,22 @@ class Transposition(Plan[Move]):
             Number of messages, and of bytes, the same on every rank. Blocks of more than 256 KiB
             count as one message, although they may travel in pieces.
         """
-        with agreed(self._topology.comm, "Transposition.off_node") as agree:
-            agree(plan=self._text)
-            self._check_open()
-        return Traffic(0, 0) if self.moves.pull is not None else self.moves.exchange().off_node()
+        self._check_together("off_node")
+        return Traffic(0, 0) if self.pull is not None else self.exchange().off_node()
 
     def reversed(self) -> Transposition:
         """Return a plan from target to source that shares the memory of this one. *Collective*."""
-        with agreed(self._topology.comm, "Transposition.reversed") as agree:
-            agree(plan=self._text)
-            self._check_open()
+        self._check_together("reversed")
         back = object.__new__(Transposition)
         back._set(self._sides[::-1], self.spec, self._options, self._topology, self._buffers)
         return back
 
     def _release(self) -> None:
         self._buffer_fields = None
-        self._buffers = Buffers()
-        self.moves.free()
+        self._moves.clear()
+        if self._exchange is not None:
+            self._exchange.free()
+        self._buffers = Buffers()  # a freed plan that is still referenced keeps no memory
 
     def _describe(self) -> str:
         dtype, components, singletons = self.spec
@@ -368,7 +422,7 @@ class Transposition(Plan[Move]):
         text += f" by {self.method}"
         most = self._options.max_buffer_bytes
         if most is not None:
-            text += f" in {self.moves.exchange().chunks} chunks, max_buffer_bytes={most}"
+            text += f" in {self.exchange().chunks} chunks, max_buffer_bytes={most}"
         source, target = self._sides
         return f"{text}\n  from {source}\n  to   {target}>"
 
@@ -395,39 +449,81 @@ class Transposition(Plan[Move]):
             outs = None if outs is None else list(outs)
             if call == "batch":
                 agree(fields=len(us))
-            if self.moves.needs_setup(len(us), started=started):
+            if self.needs_setup(len(us), started=started):
                 return None
-            prepared = self.prepared(us, outs, started=started)
+            targets = [None] * len(us) if outs is None else outs
+            if len(us) != len(targets):
+                raise ArgumentError(
+                    f"batch() got {len(us)} fields to move, but {len(targets)} to fill"
+                )
+            for u, out in zip(us, targets, strict=True):
+                check_source(u, self.source, self.spec)
+                check_out(out, self.target, self.spec)
+            targets = [self._new() if out is None else out for out in targets]
+            blocks = list(map(self._block, us)), list(map(self._block, targets))
+            move = self._bound(*blocks, started=started)
             if self._check:
-                prepared[0].pack()
-            return prepared
+                move.pack()
+            return move, targets
 
-        bound, targets = self._prepare(call, bind, lambda: self.moves.set_up(len(us)))
+        move, targets = self._prepare(call, bind, lambda: self.set_up(len(us)))
         unset_ghosts(targets)
-        return bound, targets
-
-    def prepared(self, us: Fields, outs: Fields | None, *, started: bool = False) -> Prepared:
-        """Check and slice fields, and allocate all that moving them takes; local."""
-        sources = list(us)
-        targets: list[PencilArray | None] = [None] * len(sources) if outs is None else list(outs)
-        if len(sources) != len(targets):
-            raise ArgumentError(
-                f"batch() got {len(sources)} fields to move, but {len(targets)} to fill"
-            )
-        for u, out in zip(sources, targets, strict=True):
-            check_source(u, self.source, self.spec)
-            check_out(out, self.target, self.spec)
-        targets = [self._new() if out is None else out for out in targets]
-        blocks = list(map(self._block, sources)), list(map(self._block, targets))
-        bound = self.moves.bound(*blocks, started=started)
-        bound.reserve()
-        return bound, targets
+        return move, targets
 
     def prepared_one(self, u: PencilArray | None, out: PencilArray | None) -> Move:
-        """Do what `prepared` does for one field and its output, which fit the plan; local."""
-        bound = self.moves.bound([self._block(u)], [self._block(out)])
-        bound.reserve()
-        return bound
+        """Slice the blocks of one field and its output, which fit the plan; local."""
+        return self._bound([self._block(u)], [self._block(out)])
+
+    def exchange(self) -> Exchange:
+        """Return the exchange for large blocks. *Collective* the first time."""
+        if self._exchange is None:
+            self._exchange = self._make_exchange(self._topology)
+        return self._exchange
+
+    def _pull_for(self, fields: int, *, started: bool = False) -> Pull | None:
+        """Return what so many fields are pulled by, if they are.
+
+        Where a start must not wait for all ranks, fields are not pulled by one.
+        """
+        pull = self.pull
+        if pull is None or not pull.fits(fields) or (started and not self._options.synchronizes):
+            return None
+        return pull
+
+    def needs_setup(self, fields: int, *, started: bool = False) -> bool:
+        """Whether ranks have to make something before they move so many fields."""
+        if self._pull_for(fields, started=started) is None:
+            return self._exchange is None
+        return bool(self._topology.under_way)  # it may still write what would be packed
+
+    def set_up(self, fields: int) -> None:
+        """Complete older exchanges, and make what moves many fields at once. *Collective*."""
+        self._topology.complete()
+        if self._pull_for(fields) is None:
+            self.exchange()
+
+    def _bound(self, sources: list[Array], targets: list[Array], *, started: bool = False) -> Move:
+        """Prepare to move blocks that were checked; local.
+
+        What is prepared borrows their views: it keeps no field of the user alive, and suits any
+        blocks at the same places.
+        """
+        pull = self._pull_for(len(sources), started=started)
+        key = (pull is None, *[place(block) for block in (*sources, *targets)])
+        found = self._moves.get(key)
+        if found is None:
+            views = list(map(borrowed, sources)), list(map(borrowed, targets))
+            if pull is not None:
+                every = product(sources, targets)
+                aliased = any(np.may_share_memory(*pair) for pair in every)
+                found = pull.prepare(*views, aliased=aliased)
+            else:
+                found = self.exchange().prepare(*views)
+            if len(self._moves) >= _MOST_PLACES:
+                self._moves.clear()
+            self._moves[key] = found
+        found.reserve()
+        return found
 
     def _new(self) -> PencilArray | None:
         """Make an output, if the target pencil includes this process."""
@@ -445,6 +541,11 @@ def allocator(pencil: Pencil, spec: FieldSpec) -> Callable[[], PencilArray]:
     frame, dtype = frame_of(pencil, spec.singletons), spec.dtype
     shape = frame.shape_of(spec.components, dtype)
     return lambda: PencilArray.in_frame(pencil, frame, frame.make(shape, dtype))
+
+
+def method_key(source: Layout, target: Layout, spec: FieldSpec) -> tuple[str, str, FieldSpec]:
+    """Return what the fastest method depends on, on a given communicator."""
+    return str(source), str(target), spec
 
 
 def unset_ghosts(fields: Fields) -> None:

@@ -1,30 +1,17 @@
-"""The two sides of a transposition, the messages between them, and what moves these.
+"""The two sides of a transposition, and the messages between them.
 
 A pencil may include some of the processes only. All processes agree on both sides; then each lists
-the boxes that it sends and receives, and makes the exchange.
-
-What is prepared for blocks borrows their views: it keeps no field of the user alive, and suits any
-blocks at the same places.
+the boxes that it sends and receives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import product
-from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from pencils.array.allocation import Array
-from pencils.array.operands import FieldSpec, pencils_among
+from pencils.array.operands import pencils_among
 from pencils.comm.agree import agreed
-from pencils.comm.exchange import AUTO, Exchange, PreparedExchange
-from pencils.comm.memory import borrowed, place
-from pencils.comm.methods.pull import MOST_STAGED, PreparedPull, Pull
-from pencils.comm.pack import MessageBlock, MessageSpec
-from pencils.comm.shared_memory import Buffers
+from pencils.comm.pack import MessageBlock
 from pencils.comm.topology import (
     Topology,
     congruent,
@@ -36,26 +23,10 @@ from pencils.comm.topology import (
 from pencils.errors import PencilMismatchError
 from pencils.layout import Box, Layout, redistribution
 from pencils.pencil import Pencil
-from pencils.plans import Agreement, fastest_methods
+from pencils.plans import Agreement
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
-
-
-# A transpose of given blocks, prepared.
-Move: TypeAlias = PreparedPull | PreparedExchange
-
-# Places of blocks for which a plan has something prepared.
-_MOST_PLACES = 64
-
-
-class PlanOptions(NamedTuple):
-    """How a plan works."""
-
-    method: str
-    max_buffer_bytes: int | None
-    check: bool
-    meets: bool  # whether a start may wait for all ranks
 
 
 class Side(NamedTuple):
@@ -136,16 +107,6 @@ def _plan_communicator(comm: MPI.Intracomm | None, *pencils: object) -> Topology
     return topology_of(user)
 
 
-def check_pair(source: Pencil, target: Pencil) -> None:
-    """Check pencils for `transpose`: of one shape, over the same processes."""
-    if source.shape != target.shape or not source.same_ranks(target):
-        what = "shape" if source.shape != target.shape else "processes in the same order"
-        hint = "" if source.shape != target.shape else "; a Transposition can move between others"
-        raise PencilMismatchError(
-            f"both pencils must have the same global {what}{hint}:\n{source!r}\n{target!r}"
-        )
-
-
 def _as_side(name: str, pencil: object, topology: Topology) -> Side | None:
     """Check the pencil given for one side; None if this process was given None."""
     if pencil is None:
@@ -187,7 +148,7 @@ def _share_side(name: str, side: Side | None, topology: Topology) -> Side:
     return Side(layout, None, members) if side is None else side
 
 
-def _message_blocks(
+def message_blocks(
     source: Side, target: Side, order: Sequence[int], chunks: int
 ) -> tuple[list[MessageBlock], list[MessageBlock]]:
     """List what this process sends and receives: `chunks` blocks of each box, of whole lines."""
@@ -212,143 +173,3 @@ def _message_blocks(
         for block in cut(box, arrived, here.box(origin), source.peer(origin))
     ]
     return sends, recvs
-
-
-def _chosen_method(
-    sides: tuple[Side, Side], spec: FieldSpec, options: PlanOptions, topology: Topology
-) -> str:
-    """Return the method that was named, or measured as the fastest one, or "auto"."""
-    if options.method != AUTO:
-        return options.method
-    key = method_key(sides[0].layout, sides[1].layout, spec)
-    found: str = fastest_methods(topology).get(key, AUTO)
-    return found
-
-
-def _find_pull(
-    sides: tuple[Side, Side], spec: FieldSpec, options: PlanOptions, topology: Topology
-) -> Pull | None:
-    """Make the plan to pull small blocks.
-
-    None if they are too large or too far, or another method was named or measured. *Collective*.
-    """
-    if _chosen_method(sides, spec, options, topology) != AUTO:
-        return None
-    layout = sides[0].layout.with_singletons(spec.singletons)
-    nbytes = prod((*layout.shape, *spec.components)) * spec.dtype.itemsize
-    if nbytes > MOST_STAGED * (topology.comm.size + 1):
-        return None  # some rank sends too much, unless most of it stays
-    source, target = (side.with_singletons(spec.singletons) for side in sides)
-    sends, recvs = _message_blocks(source, target, sides[1].layout.order, 1)
-    pull = Pull.find(topology, [MessageSpec(sends, recvs, spec.components, spec.dtype)])
-    return pull if pull is not None and pull.sends_any else None
-
-
-def _make_exchange(
-    sides: tuple[Side, Side],
-    spec: FieldSpec,
-    options: PlanOptions,
-    topology: Topology,
-    buffers: Buffers,
-) -> Exchange:
-    """Slice the own blocks for every message, axes in the memory order of the target."""
-    method, order = _chosen_method(sides, spec, options, topology), sides[1].layout.order
-    source, target = (side.with_singletons(spec.singletons) for side in sides)
-    chunks = 1
-    if options.max_buffer_bytes is not None:
-        block = max(source.box.volume, target.box.volume) * prod(spec.components)
-        chunks = topology.most(max(1, -(-block * spec.dtype.itemsize // options.max_buffer_bytes)))
-    sends, recvs = _message_blocks(source, target, order, chunks)
-    if chunks > 1:
-        chunks = topology.most(1 + max((block.chunk for block in (*sends, *recvs)), default=0))
-    return Exchange(
-        topology,
-        [MessageSpec(sends, recvs, spec.components, spec.dtype)],
-        axes=len(order),
-        method=method,
-        chunks=chunks,
-        buffers=buffers,
-    )
-
-
-def method_key(source: Layout, target: Layout, spec: FieldSpec) -> tuple[str, str, FieldSpec]:
-    """Return what the fastest method depends on, on a given communicator."""
-    return str(source), str(target), spec
-
-
-class Moves:
-    """What a plan moves blocks by, and what is prepared for blocks. Making it is *Collective*."""
-
-    def __init__(
-        self,
-        sides: tuple[Side, Side],
-        spec: FieldSpec,
-        options: PlanOptions,
-        topology: Topology,
-        buffers: Buffers,
-    ) -> None:
-        self._topology = topology
-        self._bound: dict[tuple[Any, ...], Move] = {}  # by way, and by the places of blocks
-        self._make = partial(_make_exchange, sides, spec, options, topology, buffers)
-        self._exchange: Exchange | None = None
-        self._meets = options.meets
-        self.pull: Pull | None = None
-        if options.max_buffer_bytes is None:
-            self.pull = _find_pull(sides, spec, options, topology)
-        if self.pull is None or not self._meets:
-            self.exchange()
-        self.method = self.exchange().method if self.pull is None else Pull.name
-
-    def exchange(self) -> Exchange:
-        """Return the exchange for large blocks. *Collective* the first time."""
-        if self._exchange is None:
-            self._exchange = self._make()
-        return self._exchange
-
-    def pull_for(self, fields: int, *, started: bool = False) -> Pull | None:
-        """Return what so many fields are pulled by, if they are.
-
-        Where a start must not wait for all ranks, fields are not pulled by one.
-        """
-        pull = self.pull
-        if pull is None or not pull.fits(fields) or (started and not self._meets):
-            return None
-        return pull
-
-    def needs_setup(self, fields: int, *, started: bool = False) -> bool:
-        """Whether ranks have to make something before they move so many fields."""
-        if self.pull_for(fields, started=started) is None:
-            return self._exchange is None
-        return bool(self._topology.under_way)  # it may still write what would be packed
-
-    def set_up(self, fields: int) -> None:
-        """Complete older exchanges, and make what moves many fields at once. *Collective*."""
-        self._topology.complete()
-        if self.pull_for(fields) is None:
-            self.exchange()
-
-    def bound(self, sources: list[Array], targets: list[Array], *, started: bool = False) -> Move:
-        """Prepare to move blocks that were checked; local."""
-        pull = self.pull_for(len(sources), started=started)
-        key = (pull is None, *[place(block) for block in (*sources, *targets)])
-        found = self._bound.get(key)
-        if found is None:
-            views = list(map(borrowed, sources)), list(map(borrowed, targets))
-            if pull is not None:
-                every = product(sources, targets)
-                aliased = any(np.may_share_memory(*pair) for pair in every)
-                found = pull.prepare(*views, aliased=aliased)
-            else:
-                assert self._exchange is not None
-                found = self._exchange.prepare(*views)
-            if len(self._bound) >= _MOST_PLACES:
-                self._bound.clear()
-            self._bound[key] = found
-        return found
-
-    def free(self) -> None:
-        """Complete what is under way and release MPI objects. *Collective* if anything is."""
-        self._bound.clear()
-        del self._make  # a freed plan that is still referenced keeps no memory
-        if self._exchange is not None:
-            self._exchange.free()

@@ -26,6 +26,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, PreparedAgreement, agreed
 from pencils.comm.exchange import AUTO
 from pencils.comm.topology import Topology
+from pencils.errors import PencilMismatchError
 from pencils.layout.integers import as_dim
 from pencils.pencil import Pencil
 from pencils.plans import (
@@ -38,8 +39,7 @@ from pencils.plans import (
     kept_plans,
     plan_buffers,
 )
-from pencils.transposition.plan import Transposition, allocator, unset_ghosts
-from pencils.transposition.sides import Move, check_pair
+from pencils.transposition.plan import Move, Transposition, allocator, unset_ghosts
 
 
 def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
@@ -77,7 +77,7 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
     """
     call: _TransposeCall | None = None
     if type(u) is PencilArray and type(pencil) is Pencil:  # isinstance() may raise
-        call = u.pencil.kept.get(("transpose", pencil, u.kind))
+        call = u.pencil.kept["transpose"].get((pencil, u.kind))
     if call is None or not call.fits(out):
         verb = _Transpose(u, pencil, out)
         move, target = verb.prepare()
@@ -103,7 +103,12 @@ class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
         check_type("pencil", pencil, Pencil)
         spec = FieldSpec.of(u)
         agree(source=u.pencil, target=pencil, **spec.signature)
-        check_pair(u.pencil, pencil)
+        if u.pencil.shape != pencil.shape or not u.pencil.same_ranks(pencil):
+            what = "shape" if u.pencil.shape != pencil.shape else "processes in the same order"
+            hint = "" if what == "shape" else "; a Transposition can move between others"
+            raise PencilMismatchError(
+                f"both pencils must have the same global {what}{hint}:\n{u.pencil!r}\n{pencil!r}"
+            )
         check_out(out, pencil, spec)
         return u.pencil, pencil, spec
 
@@ -116,7 +121,7 @@ class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
     def bind(self, plan: Transposition) -> tuple[Move, PencilArray] | None:
         """Slice and pack; None if something must be made first."""
         u, pencil, out = self._given
-        if plan.moves.needs_setup(1):
+        if plan.needs_setup(1):
             return None
         target = PencilArray.allocated(pencil, *plan.spec) if out is None else out
         move = plan.prepared_one(u, target)
@@ -125,25 +130,24 @@ class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
 
     def set_up(self, plan: Transposition) -> None:
         """Complete what is under way, and make the exchange. *Collective*."""
-        plan.moves.set_up(1)
+        plan.set_up(1)
 
     def keep(self) -> None:
         """Keep the plan for other fields of this kind."""
         u, pencil, _ = self._given
         if u.pencil.topology is self.topology and self.key is not None:
-            call = _TransposeCall(self.topology, pencil, self.key)
-            u.pencil.kept.add(("transpose", pencil, u.kind), call)
+            call = _TransposeCall(self.topology, pencil, self.key, self.agree.prepared())
+            u.pencil.kept["transpose"].add((pencil, u.kind), call)
 
 
 class _TransposeCall(KeptCall[Transposition]):
     """Calls of `transpose` for fields of one kind."""
 
-    def __init__(self, topology: Topology, target: Pencil, key: PlanKey) -> None:
+    def __init__(
+        self, topology: Topology, target: Pencil, key: PlanKey, agreement: PreparedAgreement
+    ) -> None:
         plan: Transposition = kept_plans(topology)[key]
-        # As `_Transpose.signature` records them: ranks that take either way meet.
-        values = {"source": plan.source, "target": target, **plan.spec.signature}
-        agreement = PreparedAgreement(topology.comm, "transpose", None, **values)
-        super().__init__(topology, key, agreement, waits=plan.moves.pull is not None)
+        super().__init__(topology, key, agreement, waits=plan.pull is not None)
         self._target = target
         # That of another communicator if the target was made on a congruent one.
         self._other = target.topology

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Method = Callable[..., Any]
 Part = Callable[..., Call]
+_Read = Callable[..., list[Buffer]]
 
 
 def forms(part: Part, name: str) -> tuple[Method, Method, Method]:
@@ -88,63 +89,59 @@ def bcast(comm: Caller, context: Context, buf: Any, root: int = 0) -> Call:
     same = (f"root={root}", f"{buffer.nbytes} bytes")
     if comm._me == root:
         return Call("", each.nothing, buffer.pack(), (), same, [buffer])
-    finish = partial(each.unpack_from, source=root, buffer=buffer)
+    finish = partial(each.unpack, parts={root: buffer})
     return Call("", finish, None, (root,), same, receives=[buffer])
 
 
-def _to_root(
-    comm: Caller, context: Context, send: Any, parts: Callable[[], list[Buffer]], root: int
-) -> Call:
+def _to_root(comm: Caller, context: Context, read: _Read, send: Any, recv: Any, root: int) -> Call:
     _root(context, root)
     same = (f"root={root}",)
     if comm._me != root:
         mine = as_buffer(send)
         return Call("", each.nothing, mine.pack(), (), same, [mine])
-    found: list[Buffer | None] = list(parts())
+    found: list[Buffer | None] = list(read(recv, context.size, writes=True))
     if is_in_place(send):
         found[root] = None
-        nothing = np.empty(0, np.uint8)
-        finish = partial(each.unpack_each, parts=found)
-        return Call("", finish, nothing, None, same, receives=found)
+    finish = partial(each.unpack, parts=dict(enumerate(found)))
+    if is_in_place(send):
+        return Call("", finish, np.empty(0, np.uint8), None, same, receives=found)
     mine = as_buffer(send)
-    return Call("", partial(each.unpack_each, parts=found), mine.pack(), None, same, [mine], found)
+    return Call("", finish, mine.pack(), None, same, [mine], found)
 
 
 def gather(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
     """Collect equal parts of all ranks on one."""
-    size = context.size
-    return _to_root(comm, context, sendbuf, lambda: as_parts(recvbuf, size, writes=True), root)
+    return _to_root(comm, context, as_parts, sendbuf, recvbuf, root)
 
 
 def gatherv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
     """Collect parts of all ranks on one."""
-    size = context.size
-    return _to_root(comm, context, sendbuf, lambda: as_vector(recvbuf, size, writes=True), root)
+    return _to_root(comm, context, as_vector, sendbuf, recvbuf, root)
 
 
 def _from_root(
-    comm: Caller, context: Context, parts: Callable[[], list[Buffer]], recv: Any, root: int
+    comm: Caller, context: Context, read: _Read, send: Any, recv: Any, root: int
 ) -> Call:
     _root(context, root)
     same = (f"root={root}",)
     buffer = None
     if not (comm._me == root and is_in_place(recv)):
         buffer = as_buffer(recv, writes=True)
-    finish = partial(each.unpack_mine, source=root, buffer=buffer)
+    finish = partial(each.unpack_mine, parts={root: buffer})
     if comm._me != root:
         return Call("", finish, None, (root,), same, receives=[buffer])
-    sends = parts()
+    sends = read(send, context.size)
     return Call("", finish, [part.pack() for part in sends], (root,), same, sends, [buffer])
 
 
 def scatter(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
     """Divide the buffer of one rank into equal parts for all."""
-    return _from_root(comm, context, lambda: as_parts(sendbuf, context.size), recvbuf, root)
+    return _from_root(comm, context, as_parts, sendbuf, recvbuf, root)
 
 
 def scatterv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
     """Divide the buffer of one rank into parts for all."""
-    return _from_root(comm, context, lambda: as_vector(sendbuf, context.size), recvbuf, root)
+    return _from_root(comm, context, as_vector, sendbuf, recvbuf, root)
 
 
 def allgather(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
@@ -161,7 +158,7 @@ def allgatherv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Ca
     parts = as_vector(recvbuf, context.size, writes=True)
     own = is_in_place(sendbuf)
     mine = parts[comm._me] if own else as_buffer(sendbuf)
-    finish = partial(each.unpack_each, parts=parts)
+    finish = partial(each.unpack, parts=dict(enumerate(parts)))
     return Call("", finish, mine.pack(), None, (), [mine], parts, in_place=own)
 
 
@@ -175,22 +172,22 @@ def alltoall(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call
     return Call("", finish, mine.pack(), None, (), [mine], [whole], in_place=own)
 
 
-def _all_parts(parts: list[Buffer], sends: list[Buffer]) -> Call:
-    finish = partial(each.unpack_all_mine, parts=parts)
+def _to_each(context: Context, read: _Read, sendbuf: Any, recvbuf: Any) -> Call:
+    parts = read(recvbuf, context.size, writes=True)
+    sends = parts if is_in_place(sendbuf) else read(sendbuf, context.size)
+    finish = partial(each.unpack_mine, parts=dict(enumerate(parts)))
     given = [part.pack() for part in sends]
     return Call("", finish, given, None, (), sends, parts, in_place=sends is parts)
 
 
 def alltoallv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
     """Send parts to all ranks."""
-    parts = as_vector(recvbuf, context.size, writes=True)
-    return _all_parts(parts, parts if is_in_place(sendbuf) else as_vector(sendbuf, context.size))
+    return _to_each(context, as_vector, sendbuf, recvbuf)
 
 
 def alltoallw(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
     """Send parts of other types to all ranks."""
-    parts = as_wide(recvbuf, context.size, writes=True)
-    return _all_parts(parts, parts if is_in_place(sendbuf) else as_wide(sendbuf, context.size))
+    return _to_each(context, as_wide, sendbuf, recvbuf)
 
 
 def _op(op: Any) -> Op:

@@ -53,13 +53,10 @@ class Sent:
             return
         if same_types(sent, part):
             return
-        scheduler = self._world.scheduler
-        scheduler.fail(
-            MismatchError(
-                f"{self._text}: rank {source} sends {sent.datatype.name}, rank {number} receives "
-                f"{part.datatype.name} by {self._call}; both must have the same types",
-                scheduler.seed,
-            )
+        self._world.scheduler.fail_with(
+            MismatchError,
+            f"{self._text}: rank {source} sends {sent.datatype.name}, rank {number} receives "
+            f"{part.datatype.name} by {self._call}; both must have the same types",
         )
 
 
@@ -104,5 +101,4 @@ class Watch:
         return all(np.array_equal(buffer.pack(), data) for buffer, data in self._sent)
 
     def _fail(self, problem: str) -> None:
-        scheduler = self._world.scheduler
-        scheduler.fail(UsageError(f"{self._text}: {problem}", scheduler.seed))
+        self._world.scheduler.fail_with(UsageError, f"{self._text}: {problem}")

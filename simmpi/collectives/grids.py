@@ -110,10 +110,9 @@ def _first(slot: Slot, number: int, *, size: int, topology: Any) -> Context | No
     """Return a communicator of the first ranks, if this one is among them."""
     if number >= size:
         return None
-    made: Context = slot.once(
+    return slot.once(
         lambda: slot.context.world.context(slot.context.ranks[:size], topology=topology)
     )
-    return made
 
 
 def adjacent(
@@ -123,10 +122,8 @@ def adjacent(
     destweights: Sequence[int] | None,
 ) -> Call:
     """Make a communicator with a graph, of which each rank passes its neighbours."""
-    weights = None
-    incoming, outgoing = _weights(sourceweights), _weights(destweights)
-    if incoming is not None and outgoing is not None:
-        weights = incoming, outgoing
+    both = _weights(sourceweights), _weights(destweights)
+    weights = None if None in both else both
     return Call(
         "Create_dist_graph_adjacent", _adjacent, (list(sources), list(destinations), weights)
     )
@@ -140,8 +137,7 @@ def _adjacent(slot: Slot, number: int) -> Context:  # noqa: ARG001
         edges = Edges(list(sources), list(targets), known)
         return slot.context.world.context(slot.context.ranks, topology=edges)
 
-    made: Context = slot.once(compute)
-    return made
+    return slot.once(compute)
 
 
 def distributed(
@@ -181,8 +177,7 @@ def _distributed(slot: Slot, number: int, *, weighted: bool) -> Context:  # noqa
         edges = Edges(incoming, outgoing, weights if weighted else None)
         return slot.context.world.context(slot.context.ranks, topology=edges)
 
-    made: Context = slot.once(compute)
-    return made
+    return slot.once(compute)
 
 
 def sub_grids(slot: Slot, number: int, *, part: Grid) -> Context:
@@ -195,8 +190,7 @@ def sub_grids(slot: Slot, number: int, *, part: Grid) -> Context:
         world = slot.context.world
         return {fixed: world.context(some, topology=part) for fixed, some in ranks.items()}
 
-    found: Context = slot.once(compute)[slot.given[number]]
-    return found
+    return slot.once(compute)[slot.given[number]]
 
 
 # ---- without a topology of their own ----
@@ -205,10 +199,9 @@ def sub_grids(slot: Slot, number: int, *, part: Grid) -> Context:
 def duplicate(slot: Slot, number: int) -> Context:  # noqa: ARG001
     """Return a communicator of the same ranks."""
     context = slot.context
-    made: Context = slot.once(
+    return slot.once(
         lambda: context.world.context(context.ranks, f"a copy of {context.name}", context.topology)
     )
-    return made
 
 
 def divide(slot: Slot, number: int) -> Context | None:
@@ -226,8 +219,7 @@ def divide(slot: Slot, number: int) -> Context | None:
             for color, each in members.items()
         }
 
-    found: Context | None = slot.once(compute).get(slot.given[number][0])
-    return found
+    return slot.once(compute).get(slot.given[number][0])
 
 
 def of_group(slot: Slot, number: int) -> Context | None:
@@ -235,8 +227,7 @@ def of_group(slot: Slot, number: int) -> Context | None:
     ranks = slot.given[number]
     if slot.context.ranks[number] not in ranks:
         return None
-    made = slot.once(dict)
+    made = slot.once(dict[tuple[int, ...], "Context"])
     if ranks not in made:
         made[ranks] = slot.context.world.context(list(ranks))
-    found: Context = made[ranks]
-    return found
+    return made[ranks]

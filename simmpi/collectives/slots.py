@@ -7,9 +7,9 @@ the same call with the same root and the same types, else the simulation ends wi
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from simmpi.types.memory import Bytes
     from simmpi.types.operations import Op
     from simmpi.world import Context
+
+T = TypeVar("T")
 
 EARLY = 0.5  # with a seed, probability that no rank waits longer than its data require
 
@@ -87,23 +89,15 @@ class Slot:
             for other in self.given:
                 self.context.wake(other)
         elif self.early:
-            self._wake_early(number)
+            for other in self._waiting_for.pop(number, ()):
+                self._lacking[other] -= 1
+                if not self._lacking[other]:
+                    self.context.wake(other)
             if call.needs is not None:
-                self._wait_early(number, call.needs)
-
-    def _wait_early(self, number: int, needs: Iterable[int]) -> None:
-        """Record which contributions a rank waits for."""
-        lacking = [rank for rank in needs if rank not in self.given]
-        self._lacking[number] = len(lacking)
-        for rank in lacking:
-            self._waiting_for.setdefault(rank, []).append(number)
-
-    def _wake_early(self, number: int) -> None:
-        """Wake the ranks that lack nothing but the contribution of this one."""
-        for other in self._waiting_for.pop(number, ()):
-            self._lacking[other] -= 1
-            if not self._lacking[other]:
-                self.context.wake(other)
+                lacking = [rank for rank in call.needs if rank not in self.given]
+                self._lacking[number] = len(lacking)
+                for rank in lacking:
+                    self._waiting_for.setdefault(rank, []).append(number)
 
     def ready(self, number: int) -> bool:
         """Whether the contributions that a rank needs are there."""
@@ -114,11 +108,12 @@ class Slot:
         ranks = self.context.ranks
         return [ranks[number] for number in range(len(ranks)) if number not in self.given]
 
-    def once(self, compute: Callable[[], Any]) -> Any:
+    def once(self, compute: Callable[[], T]) -> T:
         """Compute a result that all ranks share."""
         if self.shared is None:
             self.shared = compute()
-        return self.shared
+        shared: T = self.shared
+        return shared
 
     def _check(self, number: int, call: Call) -> None:
         mine = number, call.name, call.same
@@ -128,17 +123,14 @@ class Slot:
         if self._first[1:] == mine[1:]:
             return
         first, name, same = self._first
-        scheduler = self.context.world.scheduler
         others = [rank for rank in self.given if rank != first]
         also = f" (as {numbered(others)})" if others else ""
-        scheduler.fail(
-            MismatchError(
-                f"collective {self.number} on {self.context.name}: rank {first} calls "
-                f"{_shown(name, same)} at {self._place}{also}, rank {number} calls "
-                f"{_shown(call.name, call.same)} at {place()}; all ranks must make the same call, "
-                f"with the same root, counts and types",
-                scheduler.seed,
-            )
+        self.context.world.scheduler.fail_with(
+            MismatchError,
+            f"collective {self.number} on {self.context.name}: rank {first} calls "
+            f"{_shown(name, same)} at {self._place}{also}, rank {number} calls "
+            f"{_shown(call.name, call.same)} at {place()}; all ranks must make the same call, "
+            "with the same root, counts and types",
         )
 
 
@@ -200,33 +192,22 @@ def nothing(slot: Slot, number: int) -> None:
     """Finish a collective without results."""
 
 
-def unpack_from(slot: Slot, number: int, *, source: int, buffer: Buffer | None) -> None:
-    """Write what one rank has contributed."""
-    if buffer is not None:
-        put(slot, buffer, slot.given[source], source, number)
-
-
-def unpack_each(slot: Slot, number: int, *, parts: Sequence[Buffer | None]) -> None:
-    """Write what each rank has contributed to its own part."""
-    for source, part in enumerate(parts):
+def unpack(slot: Slot, number: int, *, parts: Mapping[int, Buffer | None]) -> None:
+    """Write what ranks have contributed, each to its part."""
+    for source, part in parts.items():
         if part is not None:
             put(slot, part, slot.given[source], source, number)
 
 
-def unpack_mine(slot: Slot, number: int, *, source: int, buffer: Buffer | None) -> None:
-    """Write the part that one rank has contributed for this one."""
-    if buffer is not None:
-        put(slot, buffer, slot.given[source][number], source, number, number)
-
-
-def unpack_all_mine(slot: Slot, number: int, *, parts: Sequence[Buffer]) -> None:
-    """Write the parts that all ranks have contributed for this one."""
-    for source, part in enumerate(parts):
-        put(slot, part, slot.given[source][number], source, number, number)
+def unpack_mine(slot: Slot, number: int, *, parts: Mapping[int, Buffer | None]) -> None:
+    """Write what ranks have contributed for this one, each to its part."""
+    for source, part in parts.items():
+        if part is not None:
+            put(slot, part, slot.given[source][number], source, number, number)
 
 
 def unpack_column(slot: Slot, number: int, *, whole: Buffer) -> None:
-    """Write parts of equal size, as `unpack_all_mine` does, in one copy."""
+    """Write parts of equal size, as `unpack_mine` does, in one copy."""
     table = slot.once(lambda: _table(slot))
     if table is None or table.shape[0] * table.shape[2] != whole.nbytes:
         _fail_sizes(slot, number)
@@ -242,7 +223,7 @@ def _table(slot: Slot) -> Any:
 
 
 def unpack_row(slot: Slot, number: int, *, whole: Buffer) -> None:
-    """Write contributions of equal size, as `unpack_each` does, in one copy."""
+    """Write contributions of equal size, as `unpack` does, in one copy."""
     row = slot.once(lambda: _row(slot))
     if row is None or len(row) != whole.nbytes:
         _fail_sizes(slot, number)
@@ -258,27 +239,21 @@ def _row(slot: Slot) -> Any:
 def put(slot: Slot, part: Buffer, data: Bytes, source: int, number: int, at: int = 0) -> None:
     """Write the data of a rank, its part `at`; as many bytes are needed as were sent."""
     if len(data) != part.nbytes:
-        scheduler = slot.context.world.scheduler
-        scheduler.fail(
-            MismatchError(
-                f"collective {slot.number} on {slot.context.name}: rank {source} sends "
-                f"{len(data)} bytes, rank {number} receives {part.nbytes}; both must be equal",
-                scheduler.seed,
-            )
+        slot.context.world.scheduler.fail_with(
+            MismatchError,
+            f"collective {slot.number} on {slot.context.name}: rank {source} sends "
+            f"{len(data)} bytes, rank {number} receives {part.nbytes}; both must be equal",
         )
     slot.sent.check(part, source, number, at)
     part.unpack(data)
 
 
 def _fail_sizes(slot: Slot, number: int) -> None:
-    scheduler = slot.context.world.scheduler
     sizes = sorted({len(part) for part in slot.given.values()})
-    scheduler.fail(
-        MismatchError(
-            f"collective {slot.number} on {slot.context.name}: ranks send {sizes} bytes, which "
-            f"rank {number} does not receive; both must be equal",
-            scheduler.seed,
-        )
+    slot.context.world.scheduler.fail_with(
+        MismatchError,
+        f"collective {slot.number} on {slot.context.name}: ranks send {sizes} bytes, which "
+        f"rank {number} does not receive; both must be equal",
     )
 
 

@@ -57,13 +57,11 @@ class Sending(Operation):
         )
         if not self.matched:
             box = mailbox_of(context, dest)
-            if mode == READY and not box.is_posted(self):
-                world.scheduler.fail(
-                    UsageError(
-                        f"{call} to rank {dest} with tag {tag}: a ready send needs a receive that "
-                        "has been posted; use a standard send",
-                        world.scheduler.seed,
-                    )
+            if mode == READY and box.receive_for(self) is None:
+                world.scheduler.fail_with(
+                    UsageError,
+                    f"{call} to rank {dest} with tag {tag}: a ready send needs a receive that "
+                    "has been posted; use a standard send",
                 )
             box.deliver(self)
 
@@ -83,12 +81,10 @@ class Sending(Operation):
         """Check that the buffer has not changed."""
         buffer = self.buffer if self.world.strict else None
         if buffer is not None and not np.array_equal(buffer.pack(), self.data):
-            self.world.scheduler.fail(
-                UsageError(
-                    f"{self.call} ({self.text()}): the program changed the buffer before the send "
-                    f"was complete; wait for it first, or send a copy",
-                    self.world.scheduler.seed,
-                )
+            self.world.scheduler.fail_with(
+                UsageError,
+                f"{self.call} ({self.text()}): the program changed the buffer before the send "
+                "was complete; wait for it first, or send a copy",
             )
         if status is not None:
             self.describe(status)
@@ -151,7 +147,12 @@ class Receiving(Operation):
     def finish(self, status: Status | None) -> None:
         """Write the data to the buffer."""
         message, buffer = self.message, self.buffer
-        self._check_untouched()
+        if buffer is not None and self.before is not None and not buffer.is_poisoned():
+            self.world.scheduler.fail_with(
+                UsageError,
+                f"{self.call} ({self.text()}): the program changed the buffer before the "
+                "receive was complete; wait for it first",
+            )
         if status is not None:
             self.describe(status)
         if message is None:  # from PROC_NULL, or cancelled
@@ -183,32 +184,17 @@ class Receiving(Operation):
         else:
             status.set(PROC_NULL, ANY_TAG, 0, cancelled=self.cancelled)
 
-    def _check_untouched(self) -> None:
-        if self.before is None or self.buffer is None:
-            return
-        if not self.buffer.is_poisoned():
-            self.world.scheduler.fail(
-                UsageError(
-                    f"{self.call} ({self.text()}): the program changed the buffer before the "
-                    "receive was complete; wait for it first",
-                    self.world.scheduler.seed,
-                )
-            )
-
     def _check_types(self, message: Sending) -> None:
         if not self.world.strict or same_types(message.types, self.buffer):
             return
-        scheduler = self.world.scheduler
         rule = "both must have the same types"
         if message.types is None or self.buffer is None:
             rule = "uppercase methods transfer memory, lowercase ones objects: use one of the two"
-        scheduler.fail(
-            MismatchError(
-                f"rank {message.source} sends {_kind_of(message.types)} by {message.call}, rank "
-                f"{self.context.number_of(self.rank)} receives {_kind_of(self.buffer)} by "
-                f"{self.call} ({self.text()}); {rule}",
-                scheduler.seed,
-            )
+        self.world.scheduler.fail_with(
+            MismatchError,
+            f"rank {message.source} sends {_kind_of(message.types)} by {message.call}, rank "
+            f"{self.context.number_of(self.rank)} receives {_kind_of(self.buffer)} by "
+            f"{self.call} ({self.text()}); {rule}",
         )
 
     def cancel(self) -> None:
@@ -267,7 +253,7 @@ class Mailbox:
 
     def deliver(self, message: Sending) -> None:
         """Match a message with the receive that was posted first, or keep it."""
-        receive = self._receive_for(message)
+        receive = self.receive_for(message)
         if receive is None:
             self._arrived.setdefault((message.source, message.tag), deque()).append(message)
             if self.probing:
@@ -299,11 +285,8 @@ class Mailbox:
         found = sorted(first.values(), key=lambda message: message.order)
         return found[self._scheduler.choose(len(found))] if found else None
 
-    def is_posted(self, message: Sending) -> bool:
-        """Whether a receive waits for such a message."""
-        return self._receive_for(message) is not None
-
-    def _receive_for(self, message: Sending) -> Receiving | None:
+    def receive_for(self, message: Sending) -> Receiving | None:
+        """Find the receive that waits for such a message: the one that was posted first."""
         source, tag = message.source, message.tag
         keys = (source, tag), (source, ANY_TAG), (ANY_SOURCE, tag), (ANY_SOURCE, ANY_TAG)
         queues = [self._posted[key] for key in keys if key in self._posted]

@@ -131,14 +131,8 @@ class PointToPoint:
         status: Status | None = None,
     ) -> None:
         """Send a buffer and receive into another one."""
-        self._sendrecv(
-            "Sendrecv",
-            as_buffer(sendbuf),
-            (dest, sendtag),
-            as_buffer(recvbuf, writes=True),
-            (source, recvtag),
-            status,
-        )
+        content, buffer = as_buffer(sendbuf), as_buffer(recvbuf, writes=True)
+        self._sendrecv("Sendrecv", content, (dest, sendtag), buffer, (source, recvtag), status)
 
     def Sendrecv_replace(
         self,
@@ -150,15 +144,9 @@ class PointToPoint:
         status: Status | None = None,
     ) -> None:
         """Send a buffer, and receive into it."""
-        content = as_buffer(buf, writes=True)
-        self._sendrecv(
-            "Sendrecv_replace",
-            content.pack().tobytes(),
-            (dest, sendtag),
-            content,
-            (source, recvtag),
-            status,
-        )
+        buffer, to = as_buffer(buf, writes=True), (dest, sendtag)
+        content = buffer.pack().tobytes()
+        self._sendrecv("Sendrecv_replace", content, to, buffer, (source, recvtag), status)
 
     def sendrecv(
         self,
@@ -171,11 +159,8 @@ class PointToPoint:
         status: Status | None = None,
     ) -> Any:
         """Send an object, and receive one."""
-        return loaded(
-            self._sendrecv(
-                "sendrecv", pickled(sendobj), (dest, sendtag), None, (source, recvtag), status
-            )
-        )
+        content, to = pickled(sendobj), (dest, sendtag)
+        return loaded(self._sendrecv("sendrecv", content, to, None, (source, recvtag), status))
 
     def _sendrecv(
         self,
@@ -186,14 +171,24 @@ class PointToPoint:
         source: tuple[int, int],
         status: Status | None,
     ) -> Any:
+        send, receive = self._start_both(call, content, to, buffer, source)
+        received = receive.wait(status)
+        send.wait()
+        return received
+
+    def _start_both(
+        self,
+        call: str,
+        content: Buffer | bytes,
+        to: tuple[int, int],
+        buffer: Buffer | None,
+        source: tuple[int, int],
+    ) -> tuple[Sending, Receiving]:
         context = self._enter(call)
         _check(context, *to, receives=False)
         _check(context, *source, receives=True)
         receive = Receiving(call, context, *source, buffer)
-        send = Sending(call, context, *to, content, types=buffer)
-        received = receive.wait(status)
-        send.wait()
-        return received
+        return Sending(call, context, *to, content, types=buffer), receive
 
     def Isendrecv(
         self,
@@ -205,13 +200,10 @@ class PointToPoint:
         recvtag: int = ANY_TAG,
     ) -> Request:
         """Start to send a buffer and to receive into another one."""
-        return self._isendrecv(
-            "Isendrecv",
-            as_buffer(sendbuf),
-            (dest, sendtag),
-            as_buffer(recvbuf, writes=True),
-            (source, recvtag),
-        )
+        content, buffer = as_buffer(sendbuf), as_buffer(recvbuf, writes=True)
+        call, to = "Isendrecv", (dest, sendtag)
+        both = self._start_both(call, content, to, buffer, (source, recvtag))
+        return Request.of(Exchange(call, *both))
 
     def Isendrecv_replace(
         self,
@@ -223,26 +215,9 @@ class PointToPoint:
     ) -> Request:
         """Start to send a buffer, and to receive into it."""
         buffer = as_buffer(buf, writes=True)
-        content = buffer.pack().tobytes()
-        return self._isendrecv(
-            "Isendrecv_replace", content, (dest, sendtag), buffer, (source, recvtag)
-        )
-
-    def _isendrecv(
-        self,
-        call: str,
-        content: Buffer | bytes,
-        to: tuple[int, int],
-        buffer: Buffer,
-        source: tuple[int, int],
-    ) -> Request:
-        context = self._enter(call)
-        _check(context, *to, receives=False)
-        _check(context, *source, receives=True)
-        receive = Receiving(call, context, *source, buffer)
-        return Request.of(
-            Exchange(call, Sending(call, context, *to, content, types=buffer), receive)
-        )
+        call, content, to = "Isendrecv_replace", buffer.pack().tobytes(), (dest, sendtag)
+        both = self._start_both(call, content, to, buffer, (source, recvtag))
+        return Request.of(Exchange(call, *both))
 
     # ---- probes ----
 
@@ -289,10 +264,9 @@ class PointToPoint:
             _describe(None, status)
             return True
         _, message = self._find("Iprobe", source, tag)
-        if message is None:
-            return False
-        _describe(message, status)
-        return True
+        if message is not None:
+            _describe(message, status)
+        return message is not None
 
     probe, iprobe = Probe, Iprobe
 
@@ -316,11 +290,9 @@ class PointToPoint:
 
 
 def _describe(message: Sending | None, status: Status | None) -> None:
-    if status is None:
-        return
-    if message is None:
+    if status is not None and message is None:
         status.set(PROC_NULL, ANY_TAG, 0)
-    else:
+    elif status is not None and message is not None:
         status.set(message.source, message.tag, len(message.data))
 
 

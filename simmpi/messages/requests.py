@@ -43,13 +43,9 @@ class Request:
 
     def _finish(self, status: Status | None) -> Any:
         """Complete an operation that is done, and return its Python object."""
-        operation = self._operation
+        operation, self._operation = self._operation, None
         assert operation is not None
-        self._drop()
         return self._load(operation.complete(status))
-
-    def _drop(self) -> None:
-        self._operation = None
 
     # ---- one request ----
 
@@ -310,18 +306,15 @@ def _active(requests: Sequence[Request]) -> list[Operation]:
     return [request._operation for request in requests if request._operation is not None]
 
 
-def _scheduler(requests: Sequence[Request], call: str) -> Scheduler | None:
-    """Return the scheduler of active requests, which are of this rank; None if there are none."""
+def _step(requests: Sequence[Request], call: str, *, progress: bool = True) -> Scheduler | None:
+    """Count a call for active requests, which are of this rank; None if there are none."""
     active = _active(requests)
     for operation in active:
         operation.check_rank(call)
-    return active[0].world.scheduler if active else None
-
-
-def _step(requests: Sequence[Request], call: str, *, progress: bool = True) -> Scheduler | None:
-    scheduler = _scheduler(requests, call)
-    if scheduler is not None:
-        scheduler.step(call, progress=progress)
+    if not active:
+        return None
+    scheduler = active[0].world.scheduler
+    scheduler.step(call, progress=progress)
     return scheduler
 
 

@@ -79,22 +79,13 @@ class RankLog(pytest.LogCaptureFixture):  # type: ignore[misc]  # only for typin
     def __init__(self, item: pytest.Item) -> None:
         super().__init__(item, _ispytest=True)
         self._rank = owner()
-        self._handler = _handler_of(self)
+        self._handler: logging.Handler = type(super().handler)()
+        self._handler.addFilter(lambda _: owner() is self._rank)
 
     @property
     def handler(self) -> Any:
         """The handler that keeps the records of this rank."""
         return self._handler
-
-    def is_of_rank(self, _: logging.LogRecord) -> bool:
-        """Whether the rank runs now."""
-        return owner() is self._rank
-
-
-def _handler_of(log: RankLog) -> logging.Handler:
-    handler: logging.Handler = type(super(RankLog, log).handler)()
-    handler.addFilter(log.is_of_rank)
-    return handler
 
 
 @pytest.fixture(name="caplog")

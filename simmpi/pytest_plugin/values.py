@@ -57,15 +57,11 @@ class Ranks:
         except BaseException as error:
             if isinstance(error, (pytest.skip.Exception, pytest.xfail.Exception)):
                 del error.__notes__  # a skipped test needs no places of ranks
-            if not self._ended_together():
+            scheduler = self.simulation.scheduler
+            raised = all(rank.error is not None for rank in scheduler.ranks)
+            if not raised or scheduler.ended or self.simulation.left(done=False):
                 self.restart()
             raise
-
-    def _ended_together(self) -> bool:
-        """Whether all ranks have raised, and left nothing under way."""
-        scheduler = self.simulation.scheduler
-        raised = all(rank.error is not None for rank in scheduler.ranks)
-        return raised and not scheduler.ended and not self.simulation.left(done=False)
 
 
 def _raise_of_ranks(error: SimulationError) -> None:

@@ -12,10 +12,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from simmpi.exceptions import ERR_COUNT, ERR_TRUNCATE, ERR_TYPE, MPIError
-from simmpi.types.amounts import counts_by_rank, inferred_count, integers, is_integral, offset_of
+from simmpi.exceptions import ERR_TRUNCATE, ERR_TYPE, MPIError
 from simmpi.types.datatypes import BYTE, Datatype, by_code
-from simmpi.types.kinds import Kind
+from simmpi.types.kinds import Kind, checked_count, checked_integers
 from simmpi.types.memory import Bytes, contiguous_bytes, location, view
 from simmpi.types.typemaps import Signature, Typemap
 
@@ -150,8 +149,10 @@ EMPTY = Buffer(0, 0, BYTE)
 
 def as_buffer(spec: Any, *, writes: bool = False) -> Buffer:
     """Take a buffer of one message in any form."""
-    if type(spec) is np.ndarray:
-        return _of_array(spec, 1, writes=writes)
+    if type(spec) is np.ndarray:  # the common form
+        address, nbytes, datatype, owner = _basic(spec, None, writes=writes)
+        count = _inferred_count(nbytes, datatype, 1)
+        return _checked(Buffer(address, count, datatype, None, owner))
     return _simple(spec, 1, writes=writes)
 
 
@@ -177,14 +178,14 @@ def as_vector(spec: Any, size: int, *, writes: bool = False) -> list[Buffer]:
     """Take a buffer of messages of different lengths, one for each of `size` ranks."""
     source, counts, displs, kind = _parts_of(spec, lists=False)
     address, nbytes, datatype, owner = _basic(source, kind, writes=writes)
-    number = counts_by_rank(counts, size, nbytes, datatype)
+    number = _counts_by_rank(counts, size, nbytes, datatype)
     if displs is None:
         places = list(accumulate(number, initial=0))[:-1]
-    elif is_integral(displs):
+    elif _is_integral(displs):
         places = [operator.index(displs) * i for i in range(size)]
     else:
-        places = integers(displs, size)
-    _check_count(min(number, default=0))
+        places = checked_integers(displs, size)
+    checked_count(min(number, default=0))
     nothing = Buffer(address, 0, datatype, None, owner)
     shared = _checked_kind(datatype) if any(number) else None
     extent = datatype.extent if shared else 0
@@ -215,14 +216,14 @@ def as_wide(spec: Sequence[Any], size: int, *, writes: bool = False) -> list[Buf
     if counts is None and displs is None:
         number, places = [1] * size, [0] * size
     else:
-        number, places = integers(counts, size), integers(displs, size)
+        number, places = checked_integers(counts, size), checked_integers(displs, size)
     if len(types) != size:
         raise ValueError(f"{len(types)} datatypes were given for {size} ranks; pass one for each")
     kinds = [local(kind) for kind in types]
     for kind in kinds:
         if not isinstance(kind, Datatype):
             raise TypeError(f"{kind!r} was given; an MPI datatype is needed")
-    _check_count(min(number, default=0))
+    checked_count(min(number, default=0))
     nothing = Buffer(address, 0, BYTE, None, owner)
     return [
         Buffer(address + place, count, kind, _checked_kind(kind), owner) if count else nothing
@@ -232,15 +233,9 @@ def as_wide(spec: Sequence[Any], size: int, *, writes: bool = False) -> list[Buf
 
 def _checked(buffer: Buffer) -> Buffer:
     """Check what an MPI library checks at the call."""
-    _check_count(buffer.count)
-    if buffer.count:
+    if checked_count(buffer.count):
         buffer.kind = _checked_kind(buffer.datatype)
     return buffer
-
-
-def _check_count(count: int) -> None:
-    if count < 0:
-        raise MPIError(ERR_COUNT, f"the count {count} was given; it is 0 or more")
 
 
 def _checked_kind(datatype: Datatype) -> Kind:
@@ -251,23 +246,15 @@ def _checked_kind(datatype: Datatype) -> Kind:
     return kind
 
 
-def _of_array(array: np.ndarray[Any, Any], blocks: int, *, writes: bool) -> Buffer:
-    """Take a NumPy array: the common form."""
-    address, nbytes, datatype, owner = _basic(array, None, writes=writes)
-    return _checked(
-        Buffer(address, inferred_count(nbytes, datatype, blocks), datatype, None, owner)
-    )
-
-
 def _simple(spec: Any, blocks: int, *, writes: bool) -> Buffer:
     """Take a buffer of which the whole memory, or a number of blocks, is given."""
     source, count, displ, kind = _parts_of(spec, lists=True)
     address, nbytes, datatype, owner = _basic(source, kind, writes=writes)
     if displ is not None:
-        offset = offset_of(operator.index(displ), nbytes, datatype)
+        offset = _offset_of(operator.index(displ), nbytes, datatype)
         address, nbytes = address + offset, nbytes - offset
     if count is None:
-        number = inferred_count(nbytes, datatype, blocks)
+        number = _inferred_count(nbytes, datatype, blocks)
     else:
         number = operator.index(count)
         if number < 0:
@@ -354,19 +341,14 @@ def _export(source: Any, *, writes: bool, typed: bool) -> tuple[int, memoryview,
     except ValueError as error:
         if not typed:
             raise BufferError(f"{error}; pass a datatype with the buffer") from None
-        source, exported = _without_format(source)
+        source = source.view(f"V{source.itemsize}")
+        exported = contiguous_bytes(source)
     if writes and exported.readonly:
         raise BufferError(
             "memory that is read-only was given for a buffer that receives; pass one that can be "
             "written"
         )
     return location(source, exported), exported, source
-
-
-def _without_format(source: Any) -> tuple[Any, memoryview]:
-    """Export the memory of an array of which the format cannot be described."""
-    raw = source.view(f"V{source.itemsize}")
-    return raw, contiguous_bytes(raw)
 
 
 def as_datatype(kind: Any) -> Datatype:
@@ -390,3 +372,71 @@ def _automatic(code: str) -> Datatype:
             "machine: convert them first"
         )
     return as_datatype(code[1:] if code[0] in "@<>" else code)
+
+
+# ---- counts and displacements, given or computed from the length of the memory ----
+
+
+def _offset_of(displ: int, nbytes: int, datatype: Datatype) -> int:
+    """Bytes before a displacement, which lies within the memory."""
+    if displ < 0:
+        raise ValueError(f"the displacement {displ} was given; it is 0 or more")
+    if displ == 0:
+        return 0
+    extent = _positive_extent(datatype)
+    if displ * extent > nbytes:
+        raise ValueError(
+            f"the displacement {displ} was given; the memory has {nbytes // extent} elements of "
+            "the datatype"
+        )
+    return displ * extent
+
+
+def _positive_extent(datatype: Datatype) -> int:
+    """Extent by which displacements and counts are computed."""
+    if not datatype:
+        raise ValueError(
+            "the null datatype was given; no count or displacement follows from it: pass another"
+        )
+    if datatype.extent <= 0:
+        raise ValueError(
+            f"a datatype of extent {datatype.extent} was given; no count or displacement follows "
+            "from it: pass the count, and no displacement"
+        )
+    return datatype.extent
+
+
+def _inferred_count(nbytes: int, datatype: Datatype, blocks: int) -> int:
+    """Count the elements in each of some blocks of memory."""
+    if nbytes <= 0:
+        return 0
+    extent = _positive_extent(datatype)
+    number, rest = divmod(nbytes, extent)
+    if rest:
+        raise ValueError(
+            f"a buffer of {nbytes} bytes was given without a count; it is no multiple of the "
+            f"extent of the datatype, {extent} bytes: pass the count"
+        )
+    if blocks > 1 and number % blocks:
+        raise ValueError(
+            f"a buffer of {number} elements was given for {blocks} ranks; it is no multiple of "
+            "them: pass the count"
+        )
+    return number // max(blocks, 1)
+
+
+def _counts_by_rank(counts: Any, size: int, nbytes: int, datatype: Datatype) -> list[int]:
+    """Numbers of elements for each rank."""
+    if counts is None:
+        number = _inferred_count(nbytes, datatype, 1)
+        return [number // size + (number % size > i) for i in range(size)]
+    if _is_integral(counts):
+        return [operator.index(counts)] * size
+    return checked_integers(counts, size)
+
+
+def _is_integral(value: Any) -> bool:
+    """Whether a value is one integer, and no array of them."""
+    if not hasattr(value, "__index__"):
+        return False
+    return not hasattr(value, "__len__") or (isinstance(value, np.ndarray) and value.ndim == 0)

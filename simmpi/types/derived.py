@@ -13,7 +13,6 @@ from simmpi.exceptions import ERR_ARG, ERR_TYPE, MPIError
 from simmpi.process import PerProcess
 from simmpi.types import typemaps
 from simmpi.types.kinds import (
-    Described,
     Kind,
     checked_count,
     checked_counts,
@@ -21,7 +20,7 @@ from simmpi.types.kinds import (
     checked_integers,
 )
 from simmpi.types.memory import buffer
-from simmpi.types.typemaps import Typemap
+from simmpi.types.typemaps import Ints, Signature, Typemap
 
 COMBINERS: Final = [
     "NAMED",
@@ -51,7 +50,7 @@ by_name: dict[str, Datatype] = {}
 by_code: dict[str, Datatype] = {}
 
 
-class Datatype(Described):
+class Datatype:
     """A handle of a datatype.
 
     Parameters
@@ -60,10 +59,10 @@ class Datatype(Described):
         Another handle of the same datatype; without it the handle is null.
     """
 
-    __slots__ = ()
+    __slots__ = ("_kind",)
 
     def __init__(self, datatype: Datatype | None = None) -> None:
-        self._kind = None if datatype is None else datatype._kind
+        self._kind: Kind | None = None if datatype is None else datatype._kind
 
     @classmethod
     def of(cls, kind: Kind) -> Self:
@@ -98,6 +97,94 @@ class Datatype(Described):
         if self._kind is not None and not self._kind.is_predefined:
             self.Free()
 
+    # Size and bounds
+
+    @property
+    def kind(self) -> Kind:
+        """What the handles of the datatype share; null handles have nothing."""
+        if self._kind is None:
+            raise MPIError(ERR_TYPE, "the null datatype was given; pass another one")
+        return self._kind
+
+    @property
+    def typemap(self) -> Typemap:
+        """Where the bytes of an element are."""
+        return self.kind.typemap
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the datatype can be used for communication."""
+        return self.kind.is_committed
+
+    @property
+    def runs(self) -> tuple[Ints, Ints]:
+        """Offsets and lengths of runs of bytes in the order of the typemap."""
+        return self.typemap.runs
+
+    @property
+    def signature(self) -> Signature:
+        """Codes of the basic types in order, equal ones in sequence counted."""
+        return self.typemap.signature
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Datatype):
+            return NotImplemented
+        return self._kind is other._kind
+
+    def __hash__(self) -> int:
+        return hash(self._kind)
+
+    def __bool__(self) -> bool:
+        return self._kind is not None
+
+    def Get_size(self) -> int:
+        """Bytes of data in an element."""
+        return self.typemap.size
+
+    def Get_extent(self) -> tuple[int, int]:
+        """Lower bound and extent."""
+        return self.typemap.lb, self.typemap.extent
+
+    def Get_true_extent(self) -> tuple[int, int]:
+        """Lower bound and extent of the bytes of data."""
+        low, high = self.typemap.bounds
+        return low, high - low
+
+    @property
+    def size(self) -> int:
+        """Bytes of data in an element."""
+        return self.typemap.size
+
+    @property
+    def extent(self) -> int:
+        """Distance between elements that follow each other."""
+        return self.typemap.extent
+
+    @property
+    def lb(self) -> int:
+        """Lower bound."""
+        return self.typemap.lb
+
+    @property
+    def ub(self) -> int:
+        """Upper bound."""
+        return self.typemap.ub
+
+    @property
+    def true_extent(self) -> int:
+        """Extent of the bytes of data."""
+        return self.Get_true_extent()[1]
+
+    @property
+    def true_lb(self) -> int:
+        """Offset of the lowest byte of data."""
+        return self.typemap.bounds[0]
+
+    @property
+    def true_ub(self) -> int:
+        """Offset after the highest byte of data."""
+        return self.typemap.bounds[1]
+
     # Constructors
 
     def Dup(self) -> Self:
@@ -116,57 +203,53 @@ class Datatype(Described):
 
     def Create_vector(self, count: int, blocklength: int, stride: int) -> Self:
         """Blocks at equal distances, counted in extents."""
-        arguments = {"count": count, "blocklength": blocklength, "stride": stride}
-        typemap = self._vector(count, blocklength, operator.index(stride) * self.extent)
-        return self._derived(typemap, "VECTOR", datatype=self.kind, **arguments)
+        return self._vector("VECTOR", count, blocklength, stride)
 
     def Create_hvector(self, count: int, blocklength: int, stride: int) -> Self:
         """Blocks at equal distances, counted in bytes."""
-        arguments = {"count": count, "blocklength": blocklength, "stride": stride}
-        typemap = self._vector(count, blocklength, operator.index(stride))
-        return self._derived(typemap, "HVECTOR", datatype=self.kind, **arguments)
-
-    def _vector(self, count: int, blocklength: int, stride: int) -> Typemap:
-        number, length, kind = checked_count(count), checked_count(blocklength), self.typemap
-        if not length:
-            return typemaps.EMPTY
-        return kind.repeated(length, kind.extent).repeated(number, stride)
+        return self._vector("HVECTOR", count, blocklength, stride)
 
     def Create_indexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Self:
         """Blocks at displacements counted in extents."""
-        counts, displs = (
-            checked_counts(blocklengths),
-            checked_integers(displacements, len(blocklengths)),
-        )
-        starts = [displ * self.extent for displ in displs]
-        typemap = typemaps.indexed(self.typemap, counts, starts)
-        arguments = {"blocklengths": counts, "displacements": displs}
-        return self._derived(typemap, "INDEXED", datatype=self.kind, **arguments)
+        return self._indexed("INDEXED", displacements, blocklengths=checked_counts(blocklengths))
 
     def Create_hindexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Self:
         """Blocks at displacements counted in bytes."""
-        counts, displs = (
-            checked_counts(blocklengths),
-            checked_integers(displacements, len(blocklengths)),
-        )
-        typemap = typemaps.indexed(self.typemap, counts, displs)
-        arguments = {"blocklengths": counts, "displacements": displs}
-        return self._derived(typemap, "HINDEXED", datatype=self.kind, **arguments)
+        return self._indexed("HINDEXED", displacements, blocklengths=checked_counts(blocklengths))
 
     def Create_indexed_block(self, blocklength: int, displacements: Sequence[int]) -> Self:
         """Blocks of one length at displacements counted in extents."""
-        length, displs = checked_count(blocklength), checked_integers(displacements)
-        starts = [displ * self.extent for displ in displs]
-        typemap = typemaps.indexed(self.typemap, [length] * len(displs), starts)
-        arguments = {"blocklength": length, "displacements": displs}
-        return self._derived(typemap, "INDEXED_BLOCK", datatype=self.kind, **arguments)
+        length = checked_count(blocklength)
+        return self._indexed("INDEXED_BLOCK", displacements, blocklength=length)
 
     def Create_hindexed_block(self, blocklength: int, displacements: Sequence[int]) -> Self:
         """Blocks of one length at displacements counted in bytes."""
-        length, displs = checked_count(blocklength), checked_integers(displacements)
-        typemap = typemaps.indexed(self.typemap, [length] * len(displs), displs)
-        arguments = {"blocklength": length, "displacements": displs}
-        return self._derived(typemap, "HINDEXED_BLOCK", datatype=self.kind, **arguments)
+        length = checked_count(blocklength)
+        return self._indexed("HINDEXED_BLOCK", displacements, blocklength=length)
+
+    def _unit(self, combiner: str) -> int:
+        """Bytes in which a constructor counts distances."""
+        return 1 if combiner.startswith("H") else self.extent
+
+    def _vector(self, combiner: str, count: int, blocklength: int, stride: int) -> Self:
+        step = operator.index(stride) * self._unit(combiner)
+        number, length, one = checked_count(count), checked_count(blocklength), self.typemap
+        typemap = typemaps.EMPTY
+        if length:
+            typemap = one.repeated(length, one.extent).repeated(number, step)
+        arguments = {"count": count, "blocklength": blocklength, "stride": stride}
+        return self._derived(typemap, combiner, datatype=self.kind, **arguments)
+
+    def _indexed(self, combiner: str, displacements: Sequence[int], **lengths: Any) -> Self:
+        """Make blocks at displacements; `lengths` are those of all, or the one that they have."""
+        counts = lengths.get("blocklengths")
+        displs = checked_integers(displacements, None if counts is None else len(counts))
+        if counts is None:
+            counts = [lengths["blocklength"]] * len(displs)
+        starts = [displ * self._unit(combiner) for displ in displs]
+        typemap = typemaps.indexed(self.typemap, counts, starts)
+        arguments = {**lengths, "displacements": displs}
+        return self._derived(typemap, combiner, datatype=self.kind, **arguments)
 
     @classmethod
     def Create_struct(
@@ -248,14 +331,7 @@ class Datatype(Described):
         """Name the datatype."""
         self.kind.name = name
 
-    @property
-    def name(self) -> str:
-        """Name of the datatype."""
-        return self.Get_name()
-
-    @name.setter
-    def name(self, name: str) -> None:
-        self.Set_name(name)
+    name = property(Get_name, Set_name)
 
     @property
     def is_predefined(self) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simmpi.exceptions import ERR_OP, MPIError
 from simmpi.types.buffers import Buffer, as_buffer
-from simmpi.types.datatypes import Datatype, by_code, by_name
+from simmpi.types.datatypes import Datatype, by_name
 from simmpi.types.memory import Bytes, address_of, buffer
 
 Array = NDArray[Any]
@@ -99,10 +99,7 @@ class Op:
         """Whether the order of the operands is free."""
         return self.rule.commutes
 
-    @property
-    def is_commutative(self) -> bool:
-        """Whether the order of the operands is free."""
-        return self.rule.commutes
+    is_commutative = property(Is_commutative)
 
     @property
     def is_predefined(self) -> bool:
@@ -139,22 +136,6 @@ class Op:
         if not rule.is_predefined:
             return _call(rule.function, left, right, target.datatype)
         return rule.apply(left, right, target.datatype.kind.original().constant, target.datatype)
-
-    def accumulate(self, target: Bytes, origin: Bytes, elements: Buffer) -> Bytes:
-        """Reduce packed elements of a window with others, of types derived from one basic type."""
-        rule, datatype = self.rule, elements.datatype
-        if self == REPLACE:
-            return origin
-        if self == NO_OP:
-            return target
-        if not rule.is_predefined:
-            raise MPIError(ERR_OP, "a created operation was given; windows need a predefined one")
-        constant = datatype.kind.original().constant
-        if not constant:
-            codes = {code for code, _ in datatype.signature}
-            basic = codes.pop() if len(codes) == 1 else ""
-            constant = "BYTE" if basic == "byte" else by_code[basic].kind.constant if basic else ""
-        return rule.apply(target, origin, constant, datatype)
 
     def check(self, target: Buffer) -> None:
         """Raise if the operation is not defined for the datatype of a buffer."""

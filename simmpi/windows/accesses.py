@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -108,7 +109,8 @@ class OpenAccesses:
         place = bisect_left(every, new.low - self._longest, key=_low)
         while place < len(every) and every[place].low < new.high:
             other = every[place]
-            if other.high > new.low and _exclude(other, new) and _overlap(other, new):
+            excluded = other.kind != new.kind or new.kind == WRITE
+            if other.high > new.low and excluded and _overlap(other, new):
                 return other
             place += 1
         return None
@@ -126,12 +128,7 @@ class OpenAccesses:
         self._longest = max((access.high - access.low for access in self._accesses), default=0)
 
 
-def _low(access: Access) -> int:
-    return access.low
-
-
-def _exclude(one: Access, other: Access) -> bool:
-    return one.kind != other.kind or one.kind == WRITE
+_low = attrgetter("low")
 
 
 def _overlap(one: Access, other: Access) -> bool:

@@ -127,7 +127,7 @@ class Window:
 
     def fail(self, text: str) -> NoReturn:
         """End the simulation with an error of usage."""
-        self.scheduler.fail(UsageError(f"{text} on {self.name}", self.scheduler.seed))
+        self.scheduler.fail_with(UsageError, f"{text} on {self.name}")
 
     # ---- accesses ----
 
@@ -224,14 +224,6 @@ class Window:
             self.refuse(call, f"rank {me} has accesses since its last Fence; call Fence before")
         epochs.fenced = False
 
-    def check_fence(self, me: int, assertion: int) -> None:
-        """Raise if a fence is not possible."""
-        epochs = self.epochs[me]
-        if epochs.passive or epochs.started is not None or epochs.posted is not None:
-            self.refuse("Win.Fence", f"rank {me} is in another epoch; end it before")
-        if assertion & MODE_NOPRECEDE and epochs.pending and self.strict:
-            self.fail(f"Win.Fence(MODE_NOPRECEDE) of rank {me}, after accesses")
-
     def finish_fence(self, slot: Slot, number: int, *, assertion: int) -> None:
         """Complete the accesses of all ranks, once."""
         if not assertion & MODE_NOPRECEDE:
@@ -282,17 +274,11 @@ class Window:
 
     # ---- start, post, complete, wait ----
 
-    def await_posts(self, call: str, me: int, targets: Sequence[int]) -> None:
-        """Wait until ranks have posted their memory for this one."""
-        self._await(call, me, targets, self.posts)
-
-    def await_ends(self, me: int, origins: Sequence[int]) -> None:
-        """Wait until ranks have completed their accesses to this one."""
-        self._await("Win.Wait", me, origins, self.ends)
-
-    def _await(
+    def await_all(
         self, call: str, me: int, others: Sequence[int], found: Counter[tuple[int, int]]
     ) -> None:
+        """Wait until each of other ranks is in `posts` for this one, or in `ends`."""
+
         def missing() -> list[int]:
             return [self.context.ranks[other] for other in others if not found[other, me]]
 

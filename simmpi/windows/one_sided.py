@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from simmpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from simmpi.errors import MismatchError
-from simmpi.exceptions import ERR_COUNT, ERR_OP, ERR_TRUNCATE, ERR_TYPE, MPIError
+from simmpi.exceptions import ERR_OP, ERR_TRUNCATE, ERR_TYPE, MPIError
 from simmpi.messages.matching import same_types
 from simmpi.messages.operation import Operation, Status
 from simmpi.messages.requests import Request
 from simmpi.ranks import Waiting
 from simmpi.types.buffers import BOTTOM, Buffer, as_buffer, as_datatype, local
 from simmpi.types.datatypes import Datatype
+from simmpi.types.kinds import checked_count
 from simmpi.types.operations import NO_OP, REPLACE, SUM, Op
 from simmpi.windows.accesses import Access
 
@@ -216,9 +217,7 @@ def _place(spec: Any, model: Buffer) -> tuple[Buffer, int]:
             disp = operator.index(spec)
         except TypeError:
             raise ValueError("target: expecting integral or list/tuple") from None
-    if count < 0:
-        raise MPIError(ERR_COUNT, f"the count {count} was given; it is 0 or more")
-    return as_buffer([BOTTOM, count, datatype]), disp
+    return as_buffer([BOTTOM, checked_count(count), datatype]), disp
 
 
 def _check_types(window: Window, call: str, buffer: Buffer, where: Buffer) -> None:
@@ -230,12 +229,10 @@ def _check_types(window: Window, call: str, buffer: Buffer, where: Buffer) -> No
             "equal",
         )
     if window.strict and not same_types(buffer, where):
-        window.scheduler.fail(
-            MismatchError(
-                f"{call} of {buffer.datatype.name} here and {where.datatype.name} at the target, "
-                f"on {window.name}; both must have the same types",
-                window.scheduler.seed,
-            )
+        window.scheduler.fail_with(
+            MismatchError,
+            f"{call} of {buffer.datatype.name} here and {where.datatype.name} at the target, "
+            f"on {window.name}; both must have the same types",
         )
 
 

@@ -31,7 +31,11 @@ class Synchronization:
     def Fence(self, assertion: int = 0) -> None:
         """End the epochs of all ranks, and begin the next ones."""
         window = self._enter("Win.Fence")
-        window.check_fence(self._me, assertion)
+        epochs = window.epochs[self._me]
+        if epochs.passive or epochs.started is not None or epochs.posted is not None:
+            window.refuse("Win.Fence", f"rank {self._me} is in another epoch; end it before")
+        if assertion & MODE_NOPRECEDE and epochs.pending and window.strict:
+            window.fail(f"Win.Fence(MODE_NOPRECEDE) of rank {self._me}, after accesses")
         modes = {"NOPRECEDE": MODE_NOPRECEDE, "NOSUCCEED": MODE_NOSUCCEED}
         same = tuple(name for name, mode in modes.items() if assertion & mode)
         finish = partial(window.finish_fence, assertion=assertion)
@@ -166,7 +170,7 @@ class Synchronization:
         window.leave_fence(call, self._me)
         epochs.started = _numbers(window, group)
         if window.scheduler.choose(2):
-            window.await_posts(call, self._me, epochs.started)
+            window.await_all(call, self._me, epochs.started, window.posts)
 
     def Complete(self) -> None:
         """Complete all accesses since `Start`."""
@@ -175,7 +179,7 @@ class Synchronization:
         epochs = window.epochs[self._me]
         if epochs.started is None:
             window.refuse(call, f"rank {self._me} has not called Start")
-        window.await_posts(call, self._me, epochs.started)
+        window.await_all(call, self._me, epochs.started, window.posts)
         window.complete_all(self._me)
         for target in epochs.started:
             window.posts[target, self._me] -= 1
@@ -199,7 +203,7 @@ class Synchronization:
     def Wait(self) -> bool:
         """Wait until the ranks of `Post` have completed their accesses."""
         window, origins = self._exposure("Win.Wait")
-        window.await_ends(self._me, origins)
+        window.await_all("Win.Wait", self._me, origins, window.ends)
         self._end_exposure(window, origins)
         return True
 

@@ -273,9 +273,7 @@ WIN_NULL = Win()
 
 
 def _finish(slot: Slot, number: int, *, flavor: int) -> Window:  # noqa: ARG001
-    """Make the window once."""
-    made: Window = slot.once(lambda: _window(slot, flavor))
-    return made
+    return slot.once(lambda: _window(slot, flavor))
 
 
 def _window(slot: Slot, flavor: int) -> Window:

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from fields import assert_holds, draw, in_memory_order, lay, spread
+from fields import assert_holds, both, draw, in_memory_order, lay, spread
 
 import pencils
 from pencils import PencilArray
@@ -15,8 +15,7 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
 def test_shapes_are_global(pencil):
-    a = draw((2, 3, *pencil.shape), "f4")
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((2, 3, *pencil.shape), "f4"), halo=1)
     assert (u.shape, u.ndim, u.size, u.dtype) == (a.shape, a.ndim, a.size, a.dtype)
     assert len(u) == len(a)
     assert u.components == (2, 3)
@@ -83,8 +82,7 @@ def test_local_and_padded_can_be_assigned(pencil):
 
 
 def test_components_are_views(pencil):
-    a = draw((2, 3, *pencil.shape))
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((2, 3, *pencil.shape)), halo=1)
     assert_holds(u.component(1), a[1])
     assert_holds(u.component(1, -1), a[1, -1])
     assert u.component(0).halo == u.halo
@@ -113,8 +111,7 @@ def test_copies(pencil):
 
 
 def test_parts_of_complex_fields(pencil):
-    a = draw(pencil.shape, "c16")
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw(pencil.shape, "c16"), halo=1)
     assert_holds(u.real, a.real)
     assert_holds(u.imag, a.imag)
     assert_holds(u.conj(), a.conj())

@@ -107,8 +107,7 @@ def test_like(pencil):
 
 
 def test_questions(pencil):
-    a = draw((2, *pencil.shape), "c8")
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((2, *pencil.shape), "c8"), halo=1)
     assert np.shape(u) == a.shape
     assert np.ndim(u) == a.ndim
     assert np.size(u) == a.size

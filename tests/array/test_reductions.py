@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from agreement import assert_agrees, bits_of, identical, kept
 from fields import assert_holds, assert_same, both, draw, lay, spread
-from mpi_helpers import collectives, everywhere, named, raise_together, ranks_at_fault
+from mpi_helpers import all_raise, collectives, everywhere, named, ranks_at_fault
 
 import pencils
 from pencils.comm import agree
@@ -185,8 +185,7 @@ def test_where_on_another_pencil_raises(comm):
     u = pencils.ones(pencils.Pencil((2 * comm.size, 3), comm))
     mask = pencils.ones(pencils.Pencil(u.shape, reverse), dtype=bool)
     if comm.size > 1:  # the blocks have equal shapes
-        call = functools.partial(u.sum, where=mask)
-        raise_together(comm, PencilMismatchError, "cannot be mixed", call=call)
+        all_raise(comm, PencilMismatchError, "cannot be mixed", u.sum, where=mask)
     reverse.Free()
 
 
@@ -239,15 +238,13 @@ def test_fields_without_points(comm):
     assert_holds(u.max(axis=0), np.zeros((1, 0, 3)))
     assert u.max(initial=2.0) == 2
     for name in ("min", "max", *ARGS):
-        raise_together(
-            comm, ArgumentError, "without points", call=lambda name=name: getattr(u, name)()
-        )
+        all_raise(comm, ArgumentError, "without points", getattr(u, name))
     with pytest.raises(ArgumentError, match="initial="):
         u.min(axis=1)
     texts = "of a field without points", "pass a field with points"
     kept = functools.partial
     for call in (kept(np.ptp, u), kept(np.ptp, u, 1), kept(u.norm, np.inf)):
-        raise_together(comm, ArgumentError, *texts, call=call)
+        all_raise(comm, ArgumentError, texts, call)
     with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
         assert np.isnan(u.mean())
     with pytest.warns(RuntimeWarning, match="Degrees of freedom"):
@@ -283,8 +280,7 @@ def test_divisors_and_means_that_are_given(comm, pencil):
         expected = of_array(axis=0, mean=center, correction=1)
         for mean in (center, spread(pencil, center), spread(pencil, center[0])):
             assert_holds(of_field(axis=0, mean=mean, correction=1), expected, rtol=1e-12)
-    call = functools.partial(u.var, ddof=1, correction=1)
-    raise_together(comm, ArgumentError, "give one", call=call)
+    all_raise(comm, ArgumentError, "give one", u.var, ddof=1, correction=1)
     for rank in ranks_at_fault(comm):
         with pytest.raises((ArgumentError, RankDisagreementError)):
             u.std(ddof=1, correction=1) if comm.rank == rank else u.std()
@@ -364,8 +360,7 @@ def test_many_products_round_as_few_do(comm, dtype, halo):
 
 
 def test_comparisons(comm, pencil):
-    a = draw((2, *pencil.shape))
-    u = spread(pencil, a)
+    u, a = both(pencil, draw((2, *pencil.shape)))
     near, far = a + 1e-9, a.copy()
     far.reshape(-1)[-1] += 1
     for other, close, equal in ((a, True, True), (near, True, False), (far, False, False)):
@@ -420,14 +415,14 @@ def test_a_mistake_on_one_rank_raises_on_all(comm, name):
     u = pencils.ones(pencils.Pencil((4, 3), comm))
     good = {"argmin": u.argmin, "mean": u.mean, "vdot": lambda: u.vdot(u), "norm": u.norm}
     other = good.get(name.split()[0], getattr(u, name.split()[0]))
-    raise_together(comm, kind, text, call=lambda: call(u))
+    all_raise(comm, kind, text, call, u)
     for rank in ranks_at_fault(comm):
         mine = (lambda: call(u)) if comm.rank == rank else other
         differs = name.split()[-1] in {"ord", "where", "vdot"}  # before anything is wrong
         if differs and comm.size > 1:
-            raise_together(comm, RankDisagreementError, "ranks disagree on", call=mine)
+            all_raise(comm, RankDisagreementError, "ranks disagree on", mine)
         else:
-            raise_together(comm, kind, named(comm, rank), call=mine)
+            all_raise(comm, kind, named(comm, rank), mine)
     assert u.sum() == u.size
 
 
@@ -439,7 +434,7 @@ def test_different_calls_are_told_apart(comm):
     for one, other in calls:
         if comm.size > 1:
             call = one if comm.rank else other
-            raise_together(comm, RankDisagreementError, "rank 0 has", call=call)
+            all_raise(comm, RankDisagreementError, "rank 0 has", call)
         assert everywhere(comm, u.sum() == u.size)
 
 
@@ -448,8 +443,8 @@ def test_warnings_as_errors_on_one_rank_raise_on_all(comm):
     if comm.rank == comm.size - 1:
         u.local[...] = 1e300, np.finfo(float).max
     with np.errstate(over="raise"):
-        raise_together(comm, FloatingPointError, "overflow", call=u.prod)
-        raise_together(comm, FloatingPointError, "overflow", call=u.norm)
+        all_raise(comm, FloatingPointError, "overflow", u.prod)
+        all_raise(comm, FloatingPointError, "overflow", u.norm)
     assert u.max() == np.finfo(float).max
 
 
@@ -526,8 +521,7 @@ def test_many_ranks_reduce_after_they_agree(comm, monkeypatch):
     monkeypatch.setattr(agree, "MOST_GATHERED", 1)
     pencil = pencils.Pencil((5, 3), comm.Dup())
     for dtype in NUMBERS:
-        data = draw(pencil.shape, dtype)
-        u = spread(pencil, data)
+        u, data = both(pencil, draw(pencil.shape, dtype))
         for _ in range(2):
             assert_agrees(u.sum(), data.sum(), rtol=tolerance(dtype))
             assert_agrees(u.max(), data.max())
@@ -535,9 +529,9 @@ def test_many_ranks_reduce_after_they_agree(comm, monkeypatch):
             assert u.argmax() == data.argmax()
     with np.errstate(over="raise"):
         u = pencils.full(pencil, 1e300)
-        raise_together(comm, FloatingPointError, "overflow", call=u.prod)
+        all_raise(comm, FloatingPointError, "overflow", u.prod)
     pencil.comm.Free()
-    raise_together(comm, ArgumentError, "freed", call=u.sum)
+    all_raise(comm, ArgumentError, "freed", u.sum)
 
 
 def test_prepared_calls_fail_together(comm):
@@ -548,10 +542,10 @@ def test_prepared_calls_fail_together(comm):
     for rank in ranks_at_fault(comm):
         u.local[...] = (1e300, np.finfo(float).max) if comm.rank == rank else 1
         with np.errstate(over="raise"):
-            raise_together(comm, FloatingPointError, named(comm, rank), "overflow", call=u.prod)
+            all_raise(comm, FloatingPointError, (named(comm, rank), "overflow"), u.prod)
         if comm.size > 1:
             call = u.sum if comm.rank == rank else u.max
-            raise_together(comm, RankDisagreementError, "rank 0 has", call=call)
+            all_raise(comm, RankDisagreementError, "rank 0 has", call)
         assert everywhere(comm, u.max() == np.finfo(float).max)
 
 

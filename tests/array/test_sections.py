@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from fields import assert_holds, draw, lay, spread
-from mpi_helpers import everywhere, other_blocks, raise_together
+from fields import assert_holds, both, draw, lay, spread
+from mpi_helpers import all_raise, everywhere, other_blocks
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -47,8 +47,7 @@ def with_space(key, ndim, lead=1):
 
 
 def test_a_section_is_a_field_of_the_selected_points(pencil):
-    a = draw((2, *pencil.shape))
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((2, *pencil.shape)), halo=1)
     for key in keys_for(pencil):
         part = u[key]
         assert_holds(part, a[with_space(key, a.ndim)])
@@ -58,8 +57,7 @@ def test_a_section_is_a_field_of_the_selected_points(pencil):
 
 
 def test_sections_of_sections(pencil):
-    a = draw(pencil.shape)
-    u = spread(pencil, a)
+    u, a = both(pencil, draw(pencil.shape))
     for first in (slice(1, None), slice(None, None, 2), slice(None, -1)):
         for second in (slice(1, None), slice(None, None, 2), -1, slice(None)):
             one = a[first]
@@ -104,8 +102,7 @@ def test_sections_are_views(pencil):
 
 
 def test_assignment_in_place(pencil):
-    a = draw((2, *pencil.shape))
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((2, *pencil.shape)), halo=1)
     for key in keys_for(pencil):
         a[with_space(key, a.ndim)] += 1
         u[key] += 1
@@ -343,8 +340,7 @@ def test_fields_of_other_pencils_are_not_assigned(comm):
 
 def test_singletons_are_indexed(comm):
     pencil = lay(comm, "pencils")
-    a = draw((pencil.shape[0], 1, pencil.shape[2]))
-    u = spread(pencil, a, dims=(0, 2))
+    u, a = both(pencil, draw((pencil.shape[0], 1, pencil.shape[2])), dims=(0, 2))
     u[:, 0, 1] = 7
     a[:, 0, 1] = 7
     assert_holds(u, a)
@@ -384,8 +380,8 @@ def test_conversions_are_those_of_numpy(pencil):
 )
 def test_values_that_do_not_fit_raise_even_where_nothing_is_owned(comm, dtype, value, kind):
     u = pencils.ones(pencils.Pencil((2, 3), comm), dtype=dtype)
-    raise_together(comm, kind, call=lambda: u.__setitem__(0, value))
-    raise_together(comm, kind, call=lambda: u.__setitem__((1, 2), value))
+    all_raise(comm, kind, "", u.__setitem__, 0, value)
+    all_raise(comm, kind, "", u.__setitem__, (1, 2), value)
     assert everywhere(comm, (u.local == 1).all())
 
 
@@ -394,9 +390,9 @@ def test_shapes_that_do_not_fit_raise_even_where_nothing_is_owned(comm):
     text = "taken as global and do not broadcast to the global shape"
     for key, shape in (((0,), (4, 3)), ((0,), (2, 5, 3)), ((0, 0, 0), (2,)), ((...,), (3, 5, 3))):
         values = np.zeros(shape)
-        raise_together(comm, ArgumentError, text, call=lambda k=key, v=values: u.__setitem__(k, v))
+        all_raise(comm, ArgumentError, text, u.__setitem__, key, values)
     masked = np.ma.masked_array(np.ones(3), [True, False, False])
-    raise_together(comm, TypeError, "masked", call=lambda: u.__setitem__(0, masked))
+    all_raise(comm, TypeError, "masked", u.__setitem__, 0, masked)
     assert everywhere(comm, (u.local == 1).all())
 
 
@@ -404,8 +400,6 @@ def test_components_that_do_not_fit_raise_on_all_ranks(comm):
     """Also where nothing of the plane is owned."""
     pen = pencils.Pencil((comm.size, 4), comm, decomp=0)
     wall = pencils.zeros(pen, components=3, dims=1)
-    raise_together(
-        comm, ArgumentError, "components", call=lambda: pencils.zeros(pen).__setitem__(0, wall)
-    )
+    all_raise(comm, ArgumentError, "components", pencils.zeros(pen).__setitem__, 0, wall)
     locked = pencils.partition(pen, np.broadcast_to(0.0, pen.shape))
-    raise_together(comm, ArgumentError, "read-only", call=lambda: locked.__setitem__(0, 1.0))
+    all_raise(comm, ArgumentError, "read-only", locked.__setitem__, 0, 1.0)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from fields import draw
-from mpi_helpers import everywhere, holds, raise_together, same
+from mpi_helpers import all_raise, everywhere, holds, same
 
 import pencils
 from pencils.errors import ArgumentError
@@ -90,7 +90,7 @@ def test_in_place_needs_room_for_all_that_comes_out(comm, shape, decomp):
                     assert everywhere(comm, holds(u, full)), (dims, data.shape)
                     u.local[...] = before
                 elif data.ndim == 2:
-                    raise_together(comm, ArgumentError, f"field of shape {a.shape}", call=verb)
+                    all_raise(comm, ArgumentError, f"field of shape {a.shape}", verb)
                 else:
                     with pytest.raises(ValueError, match=r"broadcast|do not fit"):
                         verb()
@@ -166,9 +166,7 @@ def test_masks_and_comparisons_follow_the_same_rule(comm, shape, decomp):
                 expected = a.sum(where=np.broadcast_to(mask, a.shape))
                 assert everywhere(comm, np.isclose(found, expected, rtol=1e-12))
             else:
-                raise_together(
-                    comm, ArgumentError, f"{a.shape}", call=lambda u=u, w=given: u.sum(where=w)
-                )
+                all_raise(comm, ArgumentError, f"{a.shape}", u.sum, where=given)
             assert everywhere(comm, np.allclose(u, operand) == np.allclose(a, data))
         assert everywhere(comm, np.array_equal(u, a))
         assert everywhere(comm, same(pencils.gather(u, root=None), a))

@@ -17,7 +17,7 @@ from fields import (
     lay,
     spread,
 )
-from mpi_helpers import raise_together
+from mpi_helpers import all_raise
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -298,8 +298,7 @@ def test_python_objects_are_refused(pencil):
 
 @pytest.mark.parametrize("ufunc", [np.add, np.multiply, np.minimum, np.maximum])
 def test_reduce_along_an_axis(pencil, ufunc):
-    a = draw((2, *pencil.shape), "i8")
-    u = spread(pencil, a)
+    u, a = both(pencil, draw((2, *pencil.shape), "i8"))
     assert_holds(ufunc.reduce(u), ufunc.reduce(a))
     assert_holds(ufunc.reduce(u, 1), ufunc.reduce(a, 1, keepdims=True)[:, :])
     assert_holds(ufunc.reduce(u, axis=(0, -1)), ufunc.reduce(a, axis=(0, -1), keepdims=True)[0])
@@ -333,7 +332,7 @@ def test_what_numpy_refuses_of_elements_raises_on_ranks_without_points_too(comm,
     }
     for text, (kind, *calls) in cases.items():
         for call in calls:
-            raise_together(comm, kind, text, call=call)
+            all_raise(comm, kind, text, call)
     assert_holds(u, np.ones(size, int))
     text = pencils.full(pencils.Pencil(1, comm, decomp=0), "abc", dtype="U3")
     assert_holds(
@@ -369,7 +368,7 @@ def test_a_mask_is_never_lost(comm):
         lambda: np.gradient(u, masked),
         lambda: np.trapezoid(u, masked),
     ):
-        raise_together(comm, TypeError, "mask", call=call)
+        all_raise(comm, TypeError, "mask", call)
     assert_holds(u, np.ones(8))
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from fields import draw, lay, spread
-from mpi_helpers import raise_together
+from fields import both, draw, lay
+from mpi_helpers import all_raise
 
 import pencils
 from pencils.errors import RankDisagreementError, ReplicaError
@@ -40,7 +40,7 @@ def test_strayed_copies_are_named(comm, change):
     if comm.rank == comm.size - 1:
         u.local[3] = change
     text = rf"singleton dimensions [1] on ranks [{comm.size - 1}]"
-    raise_together(comm, ReplicaError, text, call=lambda: pencils.debug.verify_replicas(u))
+    all_raise(comm, ReplicaError, text, pencils.debug.verify_replicas, u)
 
 
 def test_ghosts_do_not_count(comm):
@@ -52,18 +52,17 @@ def test_ghosts_do_not_count(comm):
 @pytest.mark.parallel([2, 3, 4, 6])
 def test_replicas_along_two_dimensions(comm):
     pencil = lay(comm, "pencils")
-    z = draw((1, 1, pencil.shape[2]))
-    u = spread(pencil, z, dims=2)
+    u, _ = both(pencil, draw((1, 1, pencil.shape[2])), dims=2)
     pencils.debug.verify_replicas(u)
     u.local[0, 0, 0] += pencil.rank
     ranks = str(list(range(1, comm.size)))
-    raise_together(comm, ReplicaError, ranks, call=lambda: pencils.debug.verify_replicas(u))
+    all_raise(comm, ReplicaError, ranks, pencils.debug.verify_replicas, u)
 
 
 def test_different_fields(comm):
     pencil = lay(comm, "pencils")
     u = pencils.zeros(pencil, dims=comm.rank % 2)
     if comm.size > 1:
-        raise_together(comm, RankDisagreementError, call=lambda: pencils.debug.verify_replicas(u))
+        all_raise(comm, RankDisagreementError, "", pencils.debug.verify_replicas, u)
     with pytest.raises(TypeError, match="must be a PencilArray"):
         pencils.debug.verify_replicas(np.zeros(3))

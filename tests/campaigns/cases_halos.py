@@ -16,8 +16,7 @@ def exchange_halo(w, value):
 
     def call():
         for u in us:
-            u.padded[...] = -1
-            w.refill(u)
+            w.refill(u, ghosts=-1)
             u.exchange_halo()
             check_ghosts(w, u, w.data, -1)
 
@@ -29,8 +28,7 @@ def exchange_halo_star(w):
     u = w.field(w.pen.with_(decomp=(0, 1), periodic=(True, False, True)), halo=1)
 
     def call():
-        u.padded[...] = -1
-        w.refill(u)
+        w.refill(u, ghosts=-1)
         u.exchange_halo(corners=False)
         if u.local.size:  # corners may be filled or not
             mask = ghost_mask(u, corners=False)
@@ -50,8 +48,7 @@ def exchange_halos(w, value):
 
     def call():
         for u in us:
-            u.padded[...] = -1
-            w.refill(u)
+            w.refill(u, ghosts=-1)
         pencils.halo.exchange_halos(us)
         for u in us:
             check_ghosts(w, u, w.expected(u), -1)
@@ -68,8 +65,7 @@ def halos_under_way(w, value):
         while begun:
             begun.pop().wait()
         for tag, u in enumerate(us):
-            u.padded[...] = -1
-            w.refill(u, tag)
+            w.refill(u, tag, ghosts=-1)
         begun.extend(u.start_halo_exchange() for u in us)
         for number in np.roll([0, 1, 2], w.rank):
             begun[number].wait()
@@ -91,8 +87,7 @@ def halo_plan(w, value):
     def call():
         with HaloExchange(u, **value) as plan:
             for tag in range(2):
-                u.padded[...] = -1
-                w.refill(u, tag)
+                w.refill(u, tag, ghosts=-1)
                 plan(u)
                 check_ghosts(w, u, w.expected(u, tag), -1)
 
@@ -108,8 +103,7 @@ def halo_plan_unchecked(w, value):
     def call():
         for tag in range(3):
             for u in us:
-                u.padded[...] = -1
-                w.refill(u, tag)
+                w.refill(u, tag, ghosts=-1)
             if tag == 1:
                 plan.start(*us).wait()
             else:

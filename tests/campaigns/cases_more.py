@@ -39,15 +39,7 @@ PARTS |= {"halves", "alone", "graph_ring", "graph_of_fields"}
 def reduction(w, value):
     u = w.field(w.pen.with_(decomp=(0, 2), order=(2, 0, 1)))
     expected = value(w.data)
-
-    def call():
-        found = value(u)
-        if isinstance(found, pencils.PencilArray):
-            w.holds(found, expected)
-        else:
-            w.equal(found, expected)
-
-    return call
+    return lambda: w.gives(value(u), expected)
 
 
 @each(
@@ -67,15 +59,7 @@ def rounded_reduction(w, value):
     u = w.field()
     with np.errstate(all="ignore"):
         expected = value(w.data if value is not np.linalg.norm else w.data.reshape(-1))
-
-    def call():
-        found = value(u)
-        if isinstance(found, pencils.PencilArray):
-            w.holds_about(found, expected)
-        else:
-            w.about(found, expected)
-
-    return call
+    return lambda: w.gives(value(u), expected, rounded=True)
 
 
 @case

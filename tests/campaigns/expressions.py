@@ -12,13 +12,12 @@ number of ranks, or raises the same error on every number of ranks, one included
 
 import operator
 import re
-import sys
 import warnings
 from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
-from running import Report, dice, numbered, parser, simulated, watched
+from running import dice, main, numbered, simulated
 
 import pencils
 
@@ -519,27 +518,16 @@ def shown(node):
 
 
 def run_campaign(numbers, report):
-    for seed in numbers:
-        command = f"expressions.py --seed {seed}"
-        try:
-            with watched(command):
-                report.count(expressions=EXPRESSIONS, values=run_seed(seed))
-        except Exception as error:  # noqa: BLE001 - of any kind
-            report.fail(command, error)
-        report.done()
+    for seed in report.each(numbers):
+        with report.attempt(f"expressions.py --seed {seed}"):
+            report.count(expressions=EXPRESSIONS, values=run_seed(seed))
     return report
 
 
-def main():
-    options = parser(__doc__)
-    options.add_argument("--runs", type=int, default=100, help="how many seeds")
-    options.add_argument("--seed", type=int, help="only this one")
-    args = options.parse_args()
-    if args.seed is not None:
-        args.start, args.runs = args.seed, 1
-    report = Report("expressions", args.runs)
-    return run_campaign(numbered(args, args.runs), report).end()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(
+        __doc__,
+        100,
+        lambda args, report: run_campaign(numbered(args), report),
+        seed={"type": int, "help": "only this one"},
+    )

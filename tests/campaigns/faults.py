@@ -21,25 +21,13 @@ import errno
 import os
 import shutil
 import subprocess
-import sys
 import traceback
 from dataclasses import dataclass, field
 
 from cases import FILES, PARTS, TIMED, load_cases
 from faulty import allocations, file_calls
 from mpi4py import MPI
-from running import (
-    Report,
-    dice,
-    draw_place,
-    folder,
-    nodes_of,
-    numbered,
-    parser,
-    shortened,
-    simulated,
-    watched,
-)
+from running import PLACE, dice, draw_place, folder, main, numbered, shortened, simulated
 from world import World
 
 from simmpi import Fault
@@ -259,19 +247,13 @@ def draw_place_of(number, name=None, ranks=None):
 
 def run_campaign(numbers, report, faults=10, choose=draw_place_of):
     """Let some faults, or all with None, happen in the cases of these numbers."""
-    for number in numbers:
-        place = choose(number)
-        try:
-            with watched(place.command):
-                found = faults_of(place)
-        except Exception as error:  # noqa: BLE001 - of any kind
-            report.fail(place.command, error)
-            report.done()
-            continue
-        report.count(cases=1)
+    for number in report.each(numbers):
+        place, found = choose(number), []
+        with report.attempt(place.command):
+            found = faults_of(place)
+            report.count(cases=1)
         for fault in chosen(found, faults, dice("chosen", number)):
             run_fault(place, fault, report)
-        report.done()
     return report
 
 
@@ -286,52 +268,42 @@ def chosen(found, count, rng):
 
 def run_fault(place, fault, report):
     kind, rank, number, name = fault
-    text = f"{place.command} --kind {kind} --rank {rank} --call {number}  # {name}"
-    try:
-        with watched(text):
-            verdict = check(place, *fault)
-        report.count(faults=1, **{f"{kind} {verdict}": 1})
-    except Exception as error:  # noqa: BLE001 - of any kind
-        report.count(faults=1)
-        report.fail(text, error)
+    report.count(faults=1)
+    with report.attempt(f"{place.command} --kind {kind} --rank {rank} --call {number}  # {name}"):
+        report.count(**{f"{kind} {check(place, *fault)}": 1})
 
 
-def main():
-    options = parser(__doc__)
-    options.add_argument("--runs", type=int, default=100, help="how many cases")
-    options.add_argument("--faults", type=int, default=10, help="faults of each")
-    options.add_argument("--every", action="store_true", help="all faults of each")
-    options.add_argument("--case", help="this case only")
-    options.add_argument("--ranks", type=int, help="that many ranks")
-    options.add_argument("--nodes", type=nodes_of, help="the node of each rank")
-    options.add_argument("--seed", type=int, help="with --case: this seed")
-    options.add_argument("--kind", choices=KINDS, help="faults of this kind only")
-    options.add_argument("--rank", type=int, help="on this rank only")
-    options.add_argument("--call", type=int, help="at this call only")
-    args = options.parse_args()
+def campaign(args, report):
+    """Run what the command line asks for."""
+    one = args.case is not None and args.ranks is not None
+    args.runs = 1 if one else args.runs
 
     def choose(number):
-        place = draw_place_of(number, args.case, args.ranks)
-        if args.case is None or args.ranks is None:
-            return place
-        nodes = tuple(args.nodes or [0] * args.ranks)
-        return Place(args.case, args.ranks, nodes, args.seed)
+        if not one:
+            return draw_place_of(number, args.case, args.ranks)
+        return Place(args.case, args.ranks, tuple(args.nodes or [0] * args.ranks), args.seed)
 
-    if args.case is not None and args.ranks is not None:
-        args.runs = 1
-    report = Report("faults", args.runs)
     if args.kind is None:
-        count = None if args.every else args.faults
-        sys.exit(run_campaign(numbered(args, args.runs), report, count, choose).end())
-    for number in numbered(args, args.runs):
+        run_campaign(numbered(args), report, None if args.every else args.faults, choose)
+        return
+    for number in report.each(numbered(args)):
         place = choose(number)
         for fault in faults_of(place):
             kind, rank, call, _ = fault
             if kind == args.kind and args.rank in (None, rank) and args.call in (None, call):
                 run_fault(place, fault, report)
-        report.done()
-    sys.exit(report.end())
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        100,
+        campaign,
+        **PLACE,
+        faults={"type": int, "default": 10, "help": "faults of each"},
+        every={"action": "store_true", "help": "all faults of each"},
+        case={"help": "this case only"},
+        kind={"choices": KINDS, "help": "faults of this kind only"},
+        rank={"type": int, "help": "on this rank only"},
+        call={"type": int, "help": "at this call only"},
+    )

@@ -1,6 +1,8 @@
 """Allocations and file calls in which a rank may fail or be killed."""
 
 import contextlib
+import inspect
+import operator
 import os
 import sys
 import threading
@@ -28,6 +30,13 @@ LOCAL = {
     *("__array_ufunc__", "__array_function__", "__getitem__", "__setitem__", "shift", "copy"),
     *("_on_blocks", "fill", "fill_boundary", "export", "localgrid", "local", "items", "request"),
 }
+# Nor do the functions behind the arithmetic of fields: `u + v`, `2 - u`, `-u`.
+NAMES = vars(operator).keys() - {"__getitem__", "__setitem__"} | {"__divmod__"}
+ARITHMETIC = {
+    method.__code__
+    for name, method in inspect.getmembers(pencils.PencilArray, inspect.isfunction)
+    if {name, name.replace("__r", "__", 1)} & NAMES
+}
 LIBRARY, HERE = f"{Path(pencils.__file__).parent}{os.sep}", f"{Path(__file__).parent}{os.sep}"
 MPI_ITSELF = f"{Path(simmpi.__file__).parent}{os.sep}"
 
@@ -53,7 +62,7 @@ def is_collective(frame):
         if frame.f_code.co_filename.startswith(LIBRARY):
             found = frame
         frame = frame.f_back
-    if found is None or found.f_code.co_filename.endswith("array/elementwise.py"):  # arithmetic
+    if found is None or found.f_code in ARITHMETIC:
         return False
     return found.f_code.co_name not in LOCAL or bool(found.f_locals.get("shared"))
 

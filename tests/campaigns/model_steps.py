@@ -148,14 +148,11 @@ def section(p, v):
     v.check()
 
 
-@step(3)
-def transpose(p):
-    v, pen = p.choose(), p.choose_pencil()
-    if v is None:
-        return False
+@step(3, any_field)
+def transpose(p, v):
+    pen = p.choose_pencil()
     p.note(f"transpose {text_of(v)} to {pen!r}")
     p.add(pencils.transpose(v.u, pen), v.data)
-    return None
 
 
 def _same_kind(u):
@@ -164,21 +161,18 @@ def _same_kind(u):
     return {"dtype": u.dtype, "components": u.components, "dims": dims}
 
 
-@step(2)
-def transpose_into(p):
-    v, pen = p.choose(), p.choose_pencil()
-    if v is None:
-        return False
+@step(2, any_field)
+def transpose_into(p, v):
+    pen = p.choose_pencil()
     out = pencils.zeros(pen, **_same_kind(v.u), shared=p.rng.random() < 0.3)
     p.note(f"transpose {text_of(v)} into {pen!r}")
     p.add(pencils.transpose(v.u, pen, out=out), v.data)
-    return None
 
 
-@step(3)
-def make_plan(p):
-    v, pen = p.choose(), p.choose_pencil()
-    if v is None or len(p.plans) >= model.PLANS:
+@step(3, any_field)
+def make_plan(p, v):
+    pen = p.choose_pencil()
+    if len(p.plans) >= model.PLANS:
         return False
     method = p.rng.choice(("auto", "messages", "hybrid", "alltoallw"))
     options = _same_kind(v.u)
@@ -244,8 +238,7 @@ def _is_padded(v):
 @step(3, _is_padded)
 def exchange_halo(p, v):
     p.note(f"exchange halo of {text_of(v)}")
-    v.u.padded[...] = 77
-    v.u.local[...] = v.data[v.u.local_slices]
+    v.reset(ghosts=77)
     v.u.exchange_halo()
     check_ghosts(Checker, v.u, v.data, 77)
 
@@ -263,8 +256,7 @@ def start_halo(p, v):
     if len(p.flights) >= model.FLIGHTS:
         return False
     p.note(f"start halo of {text_of(v)}")
-    v.u.padded[...] = 77
-    v.u.local[...] = v.data[v.u.local_slices]
+    v.reset(ghosts=77)
 
     def finish(_):
         v.check()
@@ -279,8 +271,7 @@ def exchange_halos(p, v):
     found = p.free(lambda w: _is_padded(w) and w.u.pencil.same_blocks(v.u.pencil))
     p.note(f"exchange halos of {[text_of(w) for w in found]}")
     for w in found:
-        w.u.padded[...] = 77
-        w.u.local[...] = w.data[w.u.local_slices]
+        w.reset(ghosts=77)
     if p.rng.random() < 0.5:
         pencils.halo.exchange_halos([w.u for w in found])
     else:
@@ -295,8 +286,7 @@ def exchange_halos(p, v):
 @step(1, lambda v: _is_padded(v) and all(v.u.pencil.periodic) and v.u.dtype.kind != "b")
 def add_halo(p, v):
     p.note(f"add zero ghosts of {text_of(v)}")
-    v.u.padded[...] = 0
-    v.u.local[...] = v.data[v.u.local_slices]
+    v.reset(ghosts=0)
     v.u.accumulate_halo()
     v.check()
 

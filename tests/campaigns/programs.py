@@ -7,12 +7,10 @@ Each program runs on 1 to 6 simulated ranks, in a schedule of its own. One that 
 with ever fewer of its steps, and the shortest one that fails is printed.
 """
 
-import sys
-
 import model_more_steps
 from model import Program
 from mpi4py import MPI
-from running import Report, dice, draw_place, folder, nodes_of, numbered, parser, simulated, watched
+from running import PLACE, dice, draw_place, folder, listed, main, numbered, simulated, watched
 
 ALL_STEPS = model_more_steps.STEPS  # those of `model_steps`, too
 STEPS = 30  # of a program
@@ -79,37 +77,37 @@ def draw(number):
 
 def run_campaign(numbers, report, steps=STEPS, *, shortens=True):
     """Run the programs of these numbers."""
-    for number in numbers:
+    for number in report.each(numbers):
         seed, ranks, nodes = draw(number)
         try:
             with watched(command(seed, steps, ranks, nodes)):
                 log, calls = run_once(seed, steps, ranks, nodes)
             report.count(programs=1, steps=len(log), ranks=ranks, calls=calls)
         except Exception as error:  # noqa: BLE001 - of any kind
-            skip, found = (
-                shorten(seed, steps, ranks, nodes, error) if shortens else (frozenset(), error)
-            )
+            skip, found = frozenset(), error
+            if shortens:
+                skip, found = shorten(seed, steps, ranks, nodes, error)
             report.fail(command(seed, steps, ranks, nodes, skip), found)
-        report.done()
     return report
 
 
-def main():
-    options = parser(__doc__)
-    options.add_argument("--runs", type=int, default=300, help="how many programs")
-    options.add_argument("--steps", type=int, default=STEPS, help="steps of each")
-    options.add_argument("--seed", type=int, help="only the program of this seed")
-    options.add_argument("--ranks", type=int, default=3, help="with --seed: that many ranks")
-    options.add_argument("--nodes", type=nodes_of, help="with --seed: the node of each rank")
-    options.add_argument("--keep", type=nodes_of, help="with --seed: only these steps")
-    args = options.parse_args()
+def campaign(args, report):
+    """Run what the command line asks for; of one program, print the steps."""
     if args.seed is None:
-        report = Report("programs", args.runs)
-        sys.exit(run_campaign(numbered(args, args.runs), report, args.steps).end())
-    skip = set(range(args.steps)) - set(args.keep) if args.keep else set()
-    nodes = args.nodes or [0] * args.ranks
-    print(*run_once(args.seed, args.steps, args.ranks, nodes, skip)[0], sep="\n")
+        run_campaign(numbered(args), report, args.steps)
+        return
+    skip = set(range(args.steps)) - set(args.keep or range(args.steps))
+    log, calls = run_once(args.seed, args.steps, args.ranks, args.nodes or [0] * args.ranks, skip)
+    print(*log, sep="\n")
+    report.count(programs=1, steps=len(log), ranks=args.ranks, calls=calls)
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        300,
+        campaign,
+        **PLACE | {"ranks": {"type": int, "default": 3, "help": "with --seed: that many ranks"}},
+        steps={"type": int, "default": STEPS, "help": "steps of each"},
+        keep={"type": listed, "help": "with --seed: only these steps"},
+    )

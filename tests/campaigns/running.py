@@ -94,9 +94,21 @@ class Report:
         for name, number in numbers.items():
             self.counts[name] = self.counts.get(name, 0) + number
 
-    def done(self):
-        if self._bar is not None:
-            self._bar.update()
+    @contextlib.contextmanager
+    def attempt(self, command):
+        """Do one part of the campaign, in a limited time; note its error."""
+        try:
+            with watched(command):
+                yield
+        except Exception as error:  # noqa: BLE001 - of any kind
+            self.fail(command, error)
+
+    def each(self, numbers):
+        """Yield the numbers, and move the bar after each."""
+        for number in numbers:
+            yield number
+            if self._bar is not None:
+                self._bar.update()
 
     def fail(self, command, error):
         """Print one line that repeats a failure, and what went wrong."""
@@ -120,22 +132,47 @@ def shortened(error, most=3000):
     return lines if len(lines) <= most else f"... {lines[-most:]}"
 
 
-def parser(text, **more):
-    """Make a command line with what all campaigns have."""
-    made = argparse.ArgumentParser(
-        description=text.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        **more,
+def listed(text):
+    """Read numbers from the command line: ``0,0,1``."""
+    return [int(word) for word in text.split(",")]
+
+
+PLACE = {
+    "ranks": {"type": int, "help": "that many ranks"},
+    "nodes": {"type": listed, "help": "the node of each rank"},
+    "seed": {"type": int, "help": "this seed only"},
+}
+
+
+def main(text, runs, campaign, **options):
+    """Run a campaign from the command line: ``campaign(args, report)``; leave with its status.
+
+    All campaigns have ``--runs``, ``--start`` and ``--minutes``; `options` are further ones, each
+    with what `add_argument` takes. A seed stands for one run.
+    """
+    parser = argparse.ArgumentParser(
+        description=text.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    made.add_argument("--start", type=int, default=0, help="the first number to draw")
-    made.add_argument("--minutes", type=float, default=float("inf"), help="end after that time")
-    return made
+    options = {
+        "runs": {"type": int, "default": runs, "help": "how many to run"},
+        "start": {"type": int, "default": 0, "help": "the first number to draw"},
+        "minutes": {"type": float, "default": float("inf"), "help": "end after that time"},
+        **options,
+    }
+    for name, option in options.items():
+        parser.add_argument(f"--{name}", **option)
+    args = parser.parse_args()
+    if args.seed is not None:
+        args.start, args.runs = args.seed, 1
+    report = Report(Path(sys.argv[0]).stem, args.runs)
+    campaign(args, report)
+    sys.exit(report.end())
 
 
-def numbered(args, count):
+def numbered(args):
     """Yield numbers until the count, or the time, is over."""
     end = time.monotonic() + 60 * args.minutes
-    for number in range(args.start, args.start + count):
+    for number in range(args.start, args.start + args.runs):
         if time.monotonic() > end:
             return
         yield number
@@ -144,8 +181,3 @@ def numbered(args, count):
 def dice(*words):
     """Return a generator that depends on all these words."""
     return random.Random(" ".join(map(str, words)))
-
-
-def nodes_of(text):
-    """Read nodes from the command line: ``0,0,1``."""
-    return [int(word) for word in text.split(",")]

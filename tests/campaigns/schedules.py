@@ -8,11 +8,9 @@ They are the same bit by bit as in the order of ranks, without a seed; and the s
 same results and the same MPI calls of each rank.
 """
 
-import sys
-
 from cases import TIMED, load_cases
 from mpi4py import MPI
-from running import Report, dice, draw_place, folder, nodes_of, numbered, parser, simulated, watched
+from running import PLACE, dice, draw_place, folder, main, numbered, simulated
 from world import SHAPE, World
 
 RANKS = (2, 3, 4, 5, 6, 7, 8, 9, 12, 16)
@@ -67,30 +65,18 @@ def draw(number):
 def run_campaign(numbers, report, choose=draw):
     """Run the schedules of these numbers."""
     known = {}
-    for number in numbers:
+    for number in report.each(numbers):
         name, ranks, nodes, seed = choose(number)
         where = ",".join(map(str, nodes))
         command = f'schedules.py --case "{name}" --ranks {ranks} --nodes {where} --seed {seed}'
-        try:
-            with watched(command):
-                calls = check(name, ranks, nodes, seed, known)
+        with report.attempt(command):
+            calls = check(name, ranks, nodes, seed, known)
             report.count(schedules=1, ranks=ranks, calls=calls)
-        except Exception as error:  # noqa: BLE001 - of any kind
-            report.fail(command, error)
-        report.done()
     return report
 
 
-def main():
-    options = parser(__doc__)
-    options.add_argument("--runs", type=int, default=300, help="how many schedules")
-    options.add_argument("--case", help="this case only")
-    options.add_argument("--ranks", type=int, help="that many ranks")
-    options.add_argument("--nodes", type=nodes_of, help="the node of each rank")
-    options.add_argument("--seed", type=int, help="this seed")
-    args = options.parse_args()
-    if args.seed is not None:
-        args.runs = 1
+def campaign(args, report):
+    """Run what the command line asks for."""
 
     def choose(number):
         name, ranks, nodes, seed = draw(number)
@@ -99,9 +85,8 @@ def main():
         nodes = args.nodes or (nodes if len(nodes) == ranks else draw_place(rng, ranks))
         return args.case or name, ranks, nodes, seed if args.seed is None else args.seed
 
-    report = Report("schedules", args.runs)
-    sys.exit(run_campaign(numbered(args, args.runs), report, choose).end())
+    run_campaign(numbered(args), report, choose)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, 300, campaign, **PLACE, case={"help": "this case only"})

@@ -77,7 +77,10 @@ class World:
         self.fields.append(u)
         return u
 
-    def refill(self, u, tag=0):
+    def refill(self, u, tag=0, *, ghosts=None):
+        """Set a field to known global data, and its ghosts to a number, if any."""
+        if ghosts is not None:
+            u.padded[...] = ghosts
         u.local[...] = numbers(u.shape, u.dtype.str, tag)[u.local_slices]
 
     def expected(self, u, tag=0):
@@ -123,6 +126,13 @@ class World:
         self.record(value)
         assert value.shape == np.shape(expected), (value.shape, np.shape(expected))
         assert np.allclose(value, expected, rtol=1e-9, atol=1e-9), "other values"
+
+    def gives(self, found, expected, *, rounded=False):
+        """Check a result that is a field, an array or a number."""
+        if isinstance(found, pencils.PencilArray):
+            (self.holds_about if rounded else self.holds)(found, expected)
+        else:
+            (self.about if rounded else self.equal)(found, expected)
 
     def raises(self, kind, call, text=""):
         """Check that a call raises an error of this class, with a text, on this rank."""

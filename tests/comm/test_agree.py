@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
+from mpi_helpers import all_raise, everywhere, named, ranks_at_fault
 
 import simmpi
 from pencils.comm import agree
@@ -93,7 +93,7 @@ def test_a_fault_on_one_rank_raises_its_type_everywhere(comm, error, kind):
         expected = type(error) if comm.size == 1 else kind
         # The text keeps its words, but KeyError quotes what it is given.
         texts = [f"rank {rank}: "] if comm.size > 1 else []
-        raise_together(comm, expected, *texts, call=lambda mine=mine: check(comm, mine, a=1))
+        all_raise(comm, expected, texts, check, comm, mine, a=1)
         check(comm, a=1)
 
 
@@ -105,7 +105,7 @@ def test_whose_error_is_raised(comm):
     # Of different errors that of the lowest rank; the same error of all ranks as it is.
     kind = IndexError if comm.rank == 0 else ValueError
     call = partial(check, comm, kind(f"of {comm.rank}"))
-    raise_together(comm, IndexError, named(comm, 0), call=call)
+    all_raise(comm, IndexError, named(comm, 0), call)
     same = UnknownError("the", "same")
     with pytest.raises(UnknownError) as caught:
         check(comm, same)
@@ -118,7 +118,7 @@ def test_disagreement_names_the_value_and_the_ranks(comm):
         mine = 7 if comm.rank == rank else 5
         texts = "gather: ranks disagree on root: rank 0 has", f"rank {1 if rank == 0 else rank} has"
         call = partial(check, comm, call="gather", shape=(1,), root=mine)
-        raise_together(comm, RankDisagreementError, *texts, "5", "7", call=call)
+        all_raise(comm, RankDisagreementError, (*texts, "5", "7"), call)
         check(comm, root=1)
     last = comm.rank == comm.size - 1
     error, data = TypeError("data is None") if last else None, np.zeros(10_000)
@@ -133,7 +133,7 @@ def test_disagreement_names_the_value_and_the_ranks(comm):
         (partial(check, error=error, root=int(last)), "root"),  # from which the error follows
         (partial(check, data=data), "data: rank 0 has array(", "like it"),
     ):
-        raise_together(comm, RankDisagreementError, *texts, call=partial(call, comm))
+        all_raise(comm, RankDisagreementError, texts, call, comm)
 
     def early():  # the rank at fault never gets as far as recording the value
         with agreed(comm, "check") as same:
@@ -142,7 +142,7 @@ def test_disagreement_names_the_value_and_the_ranks(comm):
                 raise TypeError(msg)
             same(root=0)
 
-    raise_together(comm, TypeError, named(comm, comm.size - 1), "broken", call=early)
+    all_raise(comm, TypeError, (named(comm, comm.size - 1), "broken"), early)
 
 
 def test_equal_values_agree_whatever_their_spelling(comm):
@@ -234,22 +234,22 @@ def test_values_that_cannot_be_told_or_compared(comm):
     endless.append(endless)
     for value, kind in ((Odd(), RuntimeError), (endless, RecursionError)):
         for rank in ranks_at_fault(comm):
-            call = partial(check, comm, a=value if comm.rank == rank else 1)
-            raise_together(comm, kind, named(comm, rank), call=call)
+            all_raise(
+                comm, kind, named(comm, rank), check, comm, a=value if comm.rank == rank else 1
+            )
         with pytest.raises(kind):
             check(comm, a=value)
         check(comm, a=1)
     shy = type("Shy", (int,), {"__repr__": Odd.__repr__})
     value = shy(comm.rank == 0)
     text = "rank 0 has Shy, whose text cannot be made: RuntimeError"
-    raise_together(comm, RankDisagreementError, text, call=lambda: check(comm, a=value))
+    all_raise(comm, RankDisagreementError, text, check, comm, a=value)
 
 
 def test_a_freed_communicator_is_told(comm):
     private = comm.Dup()
     private.Free()
-    call = partial(check, private, call="gather")
-    raise_together(comm, ArgumentError, "gather", "freed", call=call)
+    all_raise(comm, ArgumentError, ("gather", "freed"), check, private, call="gather")
 
 
 def test_keyboard_interrupts_pass():
@@ -280,10 +280,10 @@ def test_different_types_are_told(comm):
     for rank in ranks_at_fault(comm):
         call = partial(agree_on_type, comm, ">f8" if comm.rank == rank else "f8")
         text = "ranks pass data of different types: rank 0 has dtype("
-        raise_together(comm, TypeDisagreementError, text, call=call)
+        all_raise(comm, TypeDisagreementError, text, call)
     first = comm.rank == 0
     call = partial(agree_on_type, comm, *((None, ValueError("v")) if first else ("f8", None)))
-    raise_together(comm, ValueError, named(comm, 0), call=call)
+    all_raise(comm, ValueError, named(comm, 0), call)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, None])
@@ -325,12 +325,12 @@ def test_rows_with_other_values_calls_or_types_are_disagreements(comm):
         (lambda: check(comm, call="other") if first else same.meet(), "call: rank 0 has other"),
         (lambda: check(comm, root=0, more=1) if first else same.meet(), "more"),
     ):
-        raise_together(comm, RankDisagreementError, text, call=call)
+        all_raise(comm, RankDisagreementError, text, call)
         assert same.meet() == 0
     fails = lambda: check(comm, IndexError("of 0"), root=0) if first else same.meet()  # noqa: E731
-    raise_together(comm, IndexError, named(comm, 0), call=fails)
+    all_raise(comm, IndexError, named(comm, 0), fails)
     typed = PreparedAgreement(comm, "check", np.dtype("f4" if first else "f8"))
-    raise_together(comm, TypeDisagreementError, "different types", call=typed.meet)
+    all_raise(comm, TypeDisagreementError, "different types", typed.meet)
     assert PreparedAgreement(comm, "check", None if first else np.dtype("f8")).meet() == 0
 
 
@@ -339,7 +339,7 @@ def test_errors_and_flags_of_rows(comm):
     for rank in ranks_at_fault(comm):
         error = ValueError("mine") if comm.rank == rank else None
         texts = [f"rank {rank}: "] if comm.size > 1 else []
-        raise_together(comm, ValueError, "mine", *texts, call=lambda error=error: row.meet(error))
+        all_raise(comm, ValueError, ("mine", *texts), row.meet, error)
         flags = FLAGGED if comm.rank == rank else DEFERRED
         most = flags if comm.size == 1 else FLAGGED | DEFERRED
         assert everywhere(comm, row.meet(flags=flags) == most)

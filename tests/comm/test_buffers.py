@@ -9,16 +9,7 @@ from itertools import chain
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import (
-    everywhere,
-    holds,
-    numbered,
-    on_nodes,
-    raise_together,
-    reaching,
-    spread,
-    ways,
-)
+from mpi_helpers import all_raise, everywhere, holds, numbered, reaching, spread, ways
 from tiers import up_to
 
 import pencils
@@ -33,11 +24,6 @@ from pencils.plans import kept_plans, plan_buffers
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (12, 10, 8)
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @pytest.fixture
@@ -150,7 +136,7 @@ def test_a_bound_is_kept(comm, method, staging):
     values = numbered(SHAPE)
     u = spread(pair[0], values)
     with Transposition(*pair, method=method, max_buffer_bytes=staging) as plan:
-        chunks = plan.moves.exchange().chunks
+        chunks = plan.exchange().chunks
         for call in (plan, lambda field: plan.start(field).wait()):
             assert everywhere(comm, holds(call(u), values))
         rounding = LINE * max(1, comm.size)
@@ -165,7 +151,7 @@ def test_a_bound_is_kept(comm, method, staging):
         one, other = pencils.alias(pair)
         if chunks > 1:
             text = "leave out max_buffer_bytes="
-            raise_together(comm, ArgumentError, text, call=lambda: plan(one, other))
+            all_raise(comm, ArgumentError, text, plan, one, other)
         assert everywhere(comm, holds(plan(u), values))
 
 
@@ -315,33 +301,6 @@ def test_any_number_under_way_again_and_again(comm, method):
                 handles[n].wait()
             ok = [holds(vs[n], values + 10 * turn + n) for n in chosen]
             assert everywhere(comm, all(ok)), (turn, ok)
-
-
-# Mixed memory.
-
-
-SHARERS = {
-    "first": lambda comm: comm.rank == 0,
-    "last": lambda comm: comm.rank == comm.size - 1,
-    "odd": lambda comm: comm.rank % 2 == 1,
-    "all but the first": lambda comm: comm.rank > 0,
-}
-
-
-@ways
-@pytest.mark.parametrize("who", SHARERS)
-def test_some_ranks_have_shared_sources(comm, method, who):
-    pair = pair_on(comm)
-    values = numbered(SHAPE)
-    us = [spread(pair[0], values)]
-    us.append(shared_copy(us[0]))
-    if SHARERS[who](comm):
-        us.reverse()
-    with Transposition(*pair, method=method) as plan:
-        for u in us * 2:
-            assert everywhere(comm, holds(plan(u), values))
-            assert everywhere(comm, holds(plan.start(u).wait(), values))
-        assert everywhere(comm, all(holds(v, values) for v in plan.batch(us)))
 
 
 # No room.

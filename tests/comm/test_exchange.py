@@ -8,11 +8,11 @@ from itertools import chain, product
 import numpy as np
 import pytest
 from mpi_helpers import (
+    all_raise,
     everywhere,
     numbered,
     on_nodes,
     one_after_the_other,
-    raise_together,
     reaching,
     same,
     spy_on,
@@ -21,12 +21,7 @@ from mpi_helpers import (
 
 from pencils.comm import memory
 from pencils.comm.exchange import METHODS, Exchange
-from pencils.comm.pack import (
-    MessageBlock,
-    MessageSpec,
-    prepare_additions,
-    prepare_copies,
-)
+from pencils.comm.pack import MessageBlock, MessageSpec, prepare_additions, prepare_copies
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
@@ -34,11 +29,6 @@ from pencils.errors import ArgumentError
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 memories = pytest.mark.parametrize("memory", ["private", "shared", "mixed"])
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def all_to_all(comm, method, *, dtype=float, lead=(), ranks=None, **rest):
@@ -137,7 +127,7 @@ def test_collectives_over_all_ranks_copy_arrays_that_are_alike():
     spec = MessageSpec([], [], (), np.dtype(float))
     for specs, rest in (([spec, spec], {}), ([spec], {"unpack": prepare_additions})):
         call = partial(Exchange, topology_of(comm), specs, axes=1, method="alltoallw", **rest)
-        raise_together(comm, ArgumentError, "alltoallw", "use another one", call=call)
+        all_raise(comm, ArgumentError, ("alltoallw", "use another one"), call)
 
 
 @pytest.mark.parametrize("method", reaching(["shared", "hybrid", "messages"]))
@@ -377,22 +367,6 @@ def test_plans_that_share_buffers_hold_no_more_than_the_largest_needs(comm, meth
 
 
 @ways
-def test_free_completes_what_was_forgotten(comm, method):
-    plan, other = all_to_all(comm, method), all_to_all(comm, method)
-    source = source_of(comm, comm.rank)
-    targets = [np.zeros_like(source) for _ in range(3)]
-    for target in targets[:2]:
-        plan.prepare([source], [target]).start(None)
-    late = other.prepare([source], [targets[2]]).start("late")
-    plan.free()
-    plan.free()
-    assert got(comm, *targets[:2])
-    assert late.wait() == "late"
-    assert got(comm, *targets)
-    other.free()
-
-
-@ways
 def test_ranks_that_have_nothing_to_say(comm, method):
     """Only the even ranks exchange anything; then nobody does."""
     even = range(0, comm.size, 2)
@@ -407,19 +381,5 @@ def test_ranks_that_have_nothing_to_say(comm, method):
         plan.free()
 
 
-def test_messages_go_only_to_ranks_that_share_something(comm):
-    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    sends, recvs = ([MessageBlock(peer, (slice(0, 1),), (0,))] for peer in (right, left))
-    spec = MessageSpec(sends, recvs, (), np.dtype(float))
-    plan = Exchange(topology_of(comm), [spec], axes=1, method="messages")
-    spy = spy_on(plan)
-    target = np.zeros(1)
-    move(plan, np.full(1, float(comm.rank)), target)
-    assert everywhere(comm, target[0] == left)
-    assert everywhere(comm, [dest for dest, _ in spy.sent] == ([right] if comm.size > 1 else []))
-    plan.free()
-
-
 def test_an_unknown_method_is_told_with_the_known_ones(comm):
-    call = partial(all_to_all, comm, "pigeons")
-    raise_together(comm, ArgumentError, "'pigeons'", *METHODS, call=call)
+    all_raise(comm, ArgumentError, ("'pigeons'", *METHODS), all_to_all, comm, "pigeons")

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import everywhere, on_nodes, raise_together, ways
+from mpi_helpers import all_raise, everywhere, ways
 
 import pencils
 from pencils import Pencil, Transposition
@@ -16,11 +16,6 @@ from pencils.fft import PencilFFT
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (12, 10, 7)
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @pytest.fixture(name="calls")
@@ -186,7 +181,7 @@ def test_a_thread_makes_progress_in_place_of_functions(comm):
             handle.test()
         assert everywhere(comm, not thread.wake.is_set())
         another = pencils.ProgressThread()
-        raise_together(comm, ArgumentError, "one is enough", call=another.__enter__)
+        all_raise(comm, ArgumentError, "one is enough", another.__enter__)
     with started(comm):
         assert everywhere(comm, progress.under_way.on)
         with thread:  # again

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from mpi_helpers import (
     DTYPES,
     NODES,
+    all_raise,
     everywhere,
+    holds,
     nodes_of,
     numbered,
     on_nodes,
-    raise_together,
-    same,
+    random_pencil,
     spread,
     ways,
 )
@@ -32,11 +33,6 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 SHAPE = (7, 6, 5)
 LARGEST = 7
 MEMORIES = ["private", "shared", "some shared", "strided", "backwards"]
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @dataclass
@@ -60,32 +56,11 @@ class Case:
         return np.roll(numbered(shape, self.dtype).reshape(-1), seed).reshape(shape)
 
 
-def draw_split(draw, points, parts):
-    if draw(st.booleans()):
-        return draw(st.sampled_from(["first", "last", "floor", "ceil"]))
-    inner = draw(st.lists(st.integers(0, points), min_size=parts - 1, max_size=parts - 1))
-    return [0, *sorted(inner), points]
-
-
-def draw_pencil(draw, comm, shape):
-    ndim = len(shape)
-    decomp = draw(st.permutations(range(ndim)))[: draw(st.integers(1, ndim))]
-    grid = [1] * len(decomp)
-    left = comm.size
-    while left > 1:
-        prime = next(p for p in range(2, left + 1) if left % p == 0)
-        grid[draw(st.integers(0, len(grid) - 1))] *= prime
-        left //= prime
-    parts = dict(zip(decomp, grid, strict=True))
-    splits = [draw_split(draw, points, parts.get(dim, 1)) for dim, points in enumerate(shape)]
-    order = draw(st.permutations(range(ndim)))
-    return Pencil(shape, comm, decomp=decomp, grid=grid, order=order, splits=splits)
-
-
 def draw_case(draw, comm):
     extents = st.sampled_from([*range(1, LARGEST + 1), *range(2, LARGEST), 0])
     shape = draw(st.lists(extents, min_size=1, max_size=4))
-    pens = [draw_pencil(draw, comm, shape) for _ in range(2)]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    pens = [random_pencil(rng, comm, shape) for _ in range(2)]
     lead = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 2, 1, 3, 0]), max_size=2)))
     dims = [d for d in range(len(shape)) if draw(st.integers(0, 4))]
     return Case(*pens, draw(st.sampled_from(DTYPES)), lead, dims)
@@ -127,10 +102,6 @@ def around(field):
     own = zip(field.halo, field.local_shape[lead:], strict=True)
     whole[(..., *(slice(lo, lo + n) for (lo, _), n in own))] = np.zeros((), whole.dtype)
     return whole.tobytes()
-
-
-def holds(field, data):
-    return field.shape == data.shape and same(field.local.copy(), data[field.local_slices].copy())
 
 
 @ways
@@ -243,12 +214,11 @@ def test_the_rule_for_grids_in_which_some_rows_are_on_a_node(nodes):
 def test_shared_memory_does_not_reach_another_node(nodes):
     comm = on_nodes(nodes)
     rows = Pencil((12, 12), comm, decomp=0)
-    raise_together(
+    all_raise(
         comm,
         ArgumentError,
-        "'shared' does not reach rank",
-        "use 'hybrid'",
-        call=lambda: Transposition(rows, rows.with_(decomp=1), method="shared"),
+        ("'shared' does not reach rank", "use 'hybrid'"),
+        lambda: Transposition(rows, rows.with_(decomp=1), method="shared"),
     )
     # Where nothing leaves a node, it does as well as anywhere.
     with Transposition(rows, rows.with_(order=(1, 0)), method="shared") as plan:

@@ -255,11 +255,3 @@ def test_what_fails_on_one_rank_is_no_room_for_all(pool, folder, monkeypatch, st
     assert list(folder.iterdir()) == []
     comm.Barrier()
     assert pool.allocate(1000) is not None
-
-
-def test_wrong_arguments_on_one_rank(comm):
-    """Everyone raises, and the next call works."""
-    pen = pencils.Pencil((6, 6), comm)
-    with pytest.raises(TypeError, match="object"):
-        pencils.empty(pen, shared=True, dtype=object if comm.rank == comm.size - 1 else float)
-    assert pencils.ones(pen, shared=True).sum() == 36

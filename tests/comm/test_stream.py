@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from mpi_helpers import DTYPES, NODES, everywhere, numbered, on_nodes, same
+from mpi_helpers import DTYPES, NODES, everywhere, numbered, same
 
 from pencils.comm import memory
 from pencils.comm.shared_memory import SharedPool
@@ -12,11 +12,6 @@ from pencils.comm.stream import SLOT_BYTES, SLOTS, SlabRoom, SlabStream, bcast_a
 from pencils.comm.topology import topology_of
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @pytest.fixture(name="topology")

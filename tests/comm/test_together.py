@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import collectives, everywhere, named, raise_together, ranks_at_fault
+from mpi_helpers import all_raise, collectives, everywhere, named, ranks_at_fault
 
 from pencils.comm.reduce import reduce_together
 from pencils.comm.topology import topology_of
@@ -33,5 +33,5 @@ def test_numbers_are_reduced_unless_a_rank_fails(comm, dtype, op):
                 assert everywhere(comm, call().tolist() == [times, 2 * times, 3 * times])
                 assert calls == ["Allreduce"]
             else:
-                raise_together(comm, KeyError, named(comm, fails), "lost", call=call)
+                all_raise(comm, KeyError, (named(comm, fails), "lost"), call)
         own.Free()

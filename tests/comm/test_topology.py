@@ -1,7 +1,6 @@
 """Private communicators: one per user communicator, found again, freed with it."""
 
 import os
-from functools import partial
 from math import prod
 
 import numpy as np
@@ -10,13 +9,13 @@ from mpi4py import MPI
 from mpi_helpers import (
     NODES,
     REAL_NODES,
+    all_raise,
     everywhere,
     holds,
     named,
     nodes_of,
     numbered,
     pretend_nodes,
-    raise_together,
     spread,
 )
 
@@ -26,7 +25,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.methods.shared import SharedMemoryGroup
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import congruent, private_class, topology_of, translate, user_comm
-from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid
 from pencils.plans import kept_plans
 
@@ -228,7 +227,7 @@ def test_freed_with_the_communicator_of_the_user(comm):
         lambda: pencils.partition(pen, numbered(SHAPE), root=0),
         lambda: pencils.transpose(u, v.pencil),
     ):
-        raise_together(comm, ArgumentError, "freed", call=call)
+        all_raise(comm, ArgumentError, "freed", call)
     assert works(comm)
 
 
@@ -283,28 +282,17 @@ def test_halves_work_at_their_own_pace_or_alone(comm):
             half.Free()
 
 
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_other_processes_or_another_order_do_not_match(comm):
-    turned = comm.Split(0, -comm.rank)
-    u = spread(pencils.Pencil(SHAPE, comm), numbered(SHAPE))
-    other = pencils.Pencil(SHAPE, turned)
-    assert u.pencil != other
-    text, call = "processes in the same order", partial(pencils.transpose, u, other)
-    raise_together(comm, PencilMismatchError, text, call=call)
-    turned.Free()
-
-
 @pytest.mark.mpiexec("simulated ranks have no intercommunicators")
 def test_wrong_communicators(comm):
     for wrong, kind, text in (
         ("world", TypeError, "intra-communicator"),
         (MPI.COMM_NULL, ArgumentError, "COMM_NULL"),
     ):
-        raise_together(comm, kind, text, call=lambda wrong=wrong: pencils.Pencil(SHAPE, wrong))
+        all_raise(comm, kind, text, pencils.Pencil, SHAPE, wrong)
     if comm.size > 1:
         half = comm.Split(comm.rank % 2)
         inter = half.Create_intercomm(0, comm, 1 - comm.rank % 2)
-        raise_together(comm, TypeError, "intra", call=lambda: pencils.Pencil(SHAPE, inter))
+        all_raise(comm, TypeError, "intra", pencils.Pencil, SHAPE, inter)
         inter.Free()
         half.Free()
 
@@ -369,8 +357,7 @@ def test_a_communicator_that_mpi_makes_on_some_ranks_only(comm, call):
         pen = None if call is None else pencils.Pencil((6, 5, 4), own, decomp=(0, 1))
         failing.append("no memory")
         texts = named(comm, comm.size - 1), "no memory"
-        failed = lambda: first(pen or pencils.Pencil((6, 5, 4), own))  # noqa: E731
-        raise_together(comm, RuntimeError, *texts, call=failed)
+        all_raise(comm, RuntimeError, texts, lambda: first(pen or pencils.Pencil((6, 5, 4), own)))
         failing.clear()
         pen = pen or pencils.Pencil((6, 5, 4), own)
         assert everywhere(comm, first(pen) in (None, 1.0, comm.size))

@@ -1,6 +1,7 @@
 """Random maps of all processes along every dimension, the same on every rank, and views of data."""
 
 import numpy as np
+from mpi_helpers import random_grid
 
 from pencils.dap import (
     BlockMap,
@@ -48,17 +49,6 @@ def lists(indices, *, one_to_one):
 
 
 KINDS = {"b": blocks, "c": cyclic, "u": permuted, "s": shared}
-
-
-def random_grid(rng, size, ndim):
-    """Draw the numbers of processes along every dimension."""
-    grid = [1] * ndim
-    for prime in (2, 3, 5):
-        while size % prime == 0:
-            size //= prime
-            grid[rng.integers(ndim)] *= prime
-    grid[0] *= size
-    return grid
 
 
 def random_dist(rng, shape, size, kinds="bcus"):

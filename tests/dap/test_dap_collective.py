@@ -73,30 +73,24 @@ def wrapped(below, above, version="0.9.0"):
     return pair(left, block(1, 3, 10, padding=(0, above), periodic=True), version)
 
 
+def distinct(indices):
+    """Put points 0 to 4 on one process and others on the other one, each point once."""
+    return lists(range(5), indices, one_to_one=True)
+
+
+LONGER, FIVES = block(1, 5, 11, size=11), cyclic(1, start=5, block_size=5)
+ODD = [-9, 4, 77, 98, 99]
+APERIODIC = pair(block(periodic=False), block(1, 5, 10))
+
 # code, illegal exports, legal exports, words of the error
 ALL_PROCESSES = [
     ("G1", [PAIR[0], OLD_PAIR[1]], PAIR, "got '0.9.0', expected '0.10.0' as on rank 0"),
     ("G1", [PAIR[0], wrap(block(1, 5, 10), {}, shape=(5, 1))], PAIR, "got length 2"),
     ("G1", [PAIR[0], wrap(cyclic(1))], PAIR, "got 'c', expected 'b'"),
-    (
-        "G1",
-        pair(block(), block(1, 5, 11, size=11)),
-        pair(block(size=11), block(1, 5, 11, size=11)),
-        "got 11",
-    ),
+    ("G1", pair(block(), LONGER), pair(block(size=11), LONGER), "got 11"),
     ("G1", pair(block(), block(1, 5, 9, proc_grid_size=3)), PAIR, "got 3, expected 2"),
-    (
-        "G1",
-        pair(cyclic(0), cyclic(1, start=5, block_size=5)),
-        pair(cyclic(block_size=5), cyclic(1, start=5, block_size=5)),
-        "got 5, expected 1",
-    ),
-    (
-        "G1",
-        pair(block(), block(1, 5, 10, periodic=True)),
-        pair(block(periodic=False), block(1, 5, 10)),
-        "got True",
-    ),
+    ("G1", pair(cyclic(), FIVES), pair(cyclic(block_size=5), FIVES), "got 5, expected 1"),
+    ("G1", pair(block(), block(1, 5, 10, periodic=True)), APERIODIC, "got True"),
     (
         "G1",
         pair(free(range(5)), free(range(5, 10), 1, one_to_one=True)),
@@ -113,8 +107,8 @@ ALL_PROCESSES = [
     ("G4", grid_of_two(block(), block(0, 0, 6)), CELLS, "as on the first process of this grid"),
     (
         "G4",
-        grid_of_two(block(), block(0, 0, 5, padding=(0, 1))),
-        grid_of_two(block(), block(0, 0, 5, padding=(1, 0))),
+        grid_of_two(block(), block(padding=(0, 1))),
+        grid_of_two(block(), block(padding=(1, 0))),
         "only boundary padding may differ",
     ),
     ("G5", pair(block(), block(1, 4, 10)), PAIR, "grid rank 0 ends at 5 and the next"),
@@ -136,20 +130,10 @@ ALL_PROCESSES = [
     ),
     ("G7", wrapped(0, 4), wrapped(7, 3), "has 4 ghosts above, expected at most 3"),
     ("G7", wrapped(8, 0), wrapped(4, 0), "has 8 ghosts below, expected at most 7"),
-    (
-        "G8",
-        lists(range(5), range(5, 9), one_to_one=True),
-        lists(range(5), range(5, 10), one_to_one=True),
-        "expected the 9 points",
-    ),
+    ("G8", distinct(range(5, 9)), distinct(range(5, 10)), "expected the 9 points"),
     ("G8", lists(range(4), range(3, 8)), lists(range(5), range(3, 8)), "expected the 9 points"),
     ("G8", pair(block(), block(1, 6, 10)), PAIR, "expected the 9 points"),
-    (
-        "G9",
-        lists(range(5), [-9, 4, 77, 98, 99], one_to_one=True),
-        lists(range(5), [-9, 4, 77, 98, 99]),
-        r"index 4 is on grid ranks \[0, 1\]",
-    ),
+    ("G9", distinct(ODD), lists(range(5), ODD), r"index 4 is on grid ranks \[0, 1\]"),
     (
         "G10",
         pair(block(padding=(0, 0)), block(1, 5, 10), "0.9.0"),
@@ -267,20 +251,15 @@ def test_elements_of_other_types_are_worth_a_warning():
 
 def test_a_warning_about_all_ranks_is_given_once():
     odd = [wrap(block(colour=1)), wrap(block(1, 5, 10, colour=1))]
-    assert [(issue.rank, issue.code) for issue in iter_collective_issues(odd)] == [
-        (0, "unknown-key")
-    ]
+    found = [(issue.rank, issue.code) for issue in iter_collective_issues(odd)]
+    assert found == [(0, "unknown-key")]
 
 
 def test_many_processes_are_checked_quickly():
-    nprocs = 2000
-    parts = [
-        BlockMap(size=nprocs, nprocs=nprocs, rank=r, start=r, stop=r + 1) for r in range(nprocs)
-    ]
-    assert (
-        validate_collective([export([part]) for part in parts]).owner((nprocs - 1,))[0]
-        == nprocs - 1
-    )
+    n = 2000
+    parts = [BlockMap(size=n, nprocs=n, rank=r, start=r, stop=r + 1) for r in range(n)]
+    found = validate_collective([export([part]) for part in parts])
+    assert found.owner((n - 1,))[0] == n - 1
 
 
 @pytest.mark.parametrize("junk", [None, 3, {}])

@@ -106,18 +106,6 @@ def test_the_table_of_paddings(version, column):
         assert emit([part], version) == exports[rank]["dim_data"]
 
 
-def test_ranks_lie_on_the_grid_in_c_order():
-    n, m = 2, 3
-    exports = [
-        wrap(cyclic(i, proc_grid_size=n, size=n), cyclic(j, proc_grid_size=m, size=m), shape=(1, 1))
-        for i in range(n)
-        for j in range(m)
-    ]
-    dist = validate_collective(exports)
-    assert [dist.rank_of((i, j)) for i in range(n) for j in range(m)] == list(range(n * m))
-    assert all(dist.owner((i, j))[0] == i * m + j for i in range(n) for j in range(m))
-
-
 def test_an_empty_dictionary_is_one_block():
     alias = {"dist_type": "b", "proc_grid_rank": 0, "proc_grid_size": 1, "start": 0}
     spelled = alias | {"stop": 5, "size": 5}

@@ -1,16 +1,14 @@
 """Exports of fields: legal on all ranks, the memory of the field, and together the whole array."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
+    all_raise,
     everywhere,
     exported_array,
     numbered,
-    raise_together,
     random_pencil,
     same,
     spread,
@@ -150,8 +148,9 @@ def test_ghosts_of_processes_without_points_do_not_exist_in_0_9(comm):
     bounds = [0, *range(2, 2 * comm.size, 2), 2 * comm.size - 2] if comm.size > 1 else [0, 2]
     u = pencils.zeros(Pencil(bounds[-1], comm, splits=bounds), halo=[(1, 0)])
     if comm.size > 1:
-        call = partial(dap.export, u, "0.9.0", halo="comm")
-        raise_together(comm, dap.UnsupportedError, "no points", "B6", call=call)
+        all_raise(
+            comm, dap.UnsupportedError, ("no points", "B6"), dap.export, u, "0.9.0", halo="comm"
+        )
     else:
         dap.validate_on(comm, dap.export(u, "0.9.0", halo="comm"))
 
@@ -168,7 +167,7 @@ def test_a_dimension_on_one_process_by_either_name(comm):
 def test_element_types(comm, version, dtype):
     u = spread(Pencil((5, 4), comm), numbered((5, 4), dtype))
     if dtype.kind == "M":
-        raise_together(comm, dap.UnsupportedError, "no buffer", call=lambda: dap.export(u, version))
+        all_raise(comm, dap.UnsupportedError, "no buffer", dap.export, u, version)
         return
     exported = dap.export(u, version)
     assert memoryview(exported["buffer"]).itemsize == dtype.itemsize
@@ -180,8 +179,7 @@ def test_what_the_protocol_cannot_say_raises_on_all_ranks(comm):
     lopsided = pencils.zeros(Pencil(4 * comm.size, comm), halo=[(1, 2)])
     if comm.size > 1:
         for u, code in ((thin, "G7"), (lopsided, "G6")):
-            call = partial(dap.export, u, halo="comm")
-            raise_together(comm, dap.UnsupportedError, code, call=call)
+            all_raise(comm, dap.UnsupportedError, code, dap.export, u, halo="comm")
         assert dap.validate_on(comm, dap.export(lopsided, "0.9.0", halo="comm"))
     for wrong, kind, text in (
         ({"version": "0.10"}, dap.VersionError, "E2"),
@@ -189,7 +187,7 @@ def test_what_the_protocol_cannot_say_raises_on_all_ranks(comm):
         ({"undistributed": "x"}, ArgumentError, "'n' or 'b'"),
         ({"u": None}, TypeError, "PencilArray"),
     ):
-        raise_together(comm, kind, text, call=lambda w=wrong: dap.export(**{"u": thin, **w}))
+        all_raise(comm, kind, text, dap.export, **{"u": thin, **wrong})
 
 
 def test_what_is_wrong_on_one_rank_is_told_on_all(comm):
@@ -198,9 +196,8 @@ def test_what_is_wrong_on_one_rank_is_told_on_all(comm):
     last = comm.size - 1
     if comm.rank == last:
         exported["dim_data"][0]["stop"] += 1
-    call = partial(dap.validate_on, comm, exported)
-    raise_together(comm, dap.SemanticError, f"rank {last}", "B2", call=call)
-    raise_together(comm, TypeError, "comm", call=lambda: dap.validate_on(3, exported))
+    all_raise(comm, dap.SemanticError, (f"rank {last}", "B2"), dap.validate_on, comm, exported)
+    all_raise(comm, TypeError, "comm", dap.validate_on, 3, exported)
 
 
 def test_communicators_go_with_that_of_the_pencil(comm):

@@ -1,18 +1,16 @@
 """Exports of fields in another distribution: as all ranks want it, and back again."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from distributed_cases import at, lists, maps_of, random_dist
 from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
+    all_raise,
     everywhere,
     holds,
     named,
     numbered,
-    raise_together,
     random_pencil,
     ranks_at_fault,
     same,
@@ -36,8 +34,7 @@ def listed(comm, size, indices, **other):
 
 
 def refused(u, maps, kind, *texts, version="0.10.0"):
-    call = partial(dap.export_as, u, maps, version)
-    raise_together(MPI.COMM_WORLD, kind, *texts, call=call)
+    all_raise(MPI.COMM_WORLD, kind, texts, dap.export_as, u, maps, version)
 
 
 def view_of(comm, exported):

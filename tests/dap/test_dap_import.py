@@ -4,21 +4,23 @@ import ctypes
 import gc
 import warnings
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
 from dap_cases import block, even, lent
-from distributed_cases import random_grid
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
+    all_raise,
     everywhere,
     holds,
     named,
     numbered,
-    raise_together,
+    one_is_wrong,
+    random_grid,
     random_pencil,
     ranks_at_fault,
     same,
@@ -41,6 +43,15 @@ def random_cuts(rng, size, ndim, least=0):
     return grid, [
         np.concatenate([[0], np.cumsum(rng.integers(least, 6, n))]).tolist() for n in grid
     ]
+
+
+def even_cuts(comm, points):
+    """Cut one dimension into blocks of so many points."""
+    return [[points * part for part in range(comm.size + 1)]]
+
+
+def refused(comm, kind, *texts, obj, **how):
+    all_raise(comm, kind, texts, dap.import_array, obj, comm, **how)
 
 
 def blocks_of(comm, data, cuts, grid, version, *, padding=None, periodic=None):
@@ -167,7 +178,7 @@ def test_an_array_without_dimensions_lies_on_one_process(comm):
     u *= 2.0
     assert (u.shape, u.sum(), value[()]) == ((1,), 5.0, 5.0)
     if comm.size > 1:
-        raise_together(comm, dap.CollectiveError, "G2", call=lambda: dap.import_array(alone, comm))
+        refused(comm, dap.CollectiveError, "G2", obj=alone)
 
 
 def test_periodic_padding_of_the_old_version_is_a_whole_halo(comm):
@@ -264,73 +275,44 @@ def test_strided_buffers(comm):
 def test_ranks_in_another_order(comm):
     turned = comm.Split(0, -comm.rank)
     data = numbered((3 * comm.size,))
-    cuts = [[3 * part for part in range(comm.size + 1)]]
-    u = dap.import_array(blocks_of(turned, data, cuts, [comm.size], "0.10.0"), turned)
-    assert everywhere(comm, holds(u, data))
+    exported = blocks_of(turned, data, even_cuts(comm, 3), [comm.size], "0.10.0")
+    assert everywhere(comm, holds(dap.import_array(exported, turned), data))
     if comm.size > 1:
-        raise_together(
-            comm,
-            dap.CollectiveError,
-            "G3",
-            call=lambda: dap.import_array(
-                blocks_of(turned, data, cuts, [comm.size], "0.10.0"), comm
-            ),
-        )
+        refused(comm, dap.CollectiveError, "G3", obj=exported)
     turned.Free()
 
 
 @pytest.mark.parametrize("ndim", [1, 2])
 def test_whatever_is_wrong_on_one_rank_raises_on_all(comm, ndim):
     data = numbered((2 * comm.size, 3)[:ndim])
-    cuts = [[2 * part for part in range(comm.size + 1)], [0, 3]][:ndim]
-
-    def good():
-        return blocks_of(comm, data, cuts, [comm.size, 1][:ndim], "0.10.0")
+    cuts, grid = [*even_cuts(comm, 2), [0, 3]][:ndim], [comm.size, 1][:ndim]
+    good = blocks_of(comm, data, cuts, grid, "0.10.0")
 
     class Raises:
         def __distarray__(self):
             msg = "out of order"
             raise OSError(msg)
 
+    short = {**good, "buffer": good["buffer"].astype("f4")}
     for rank in ranks_at_fault(comm):
         bad = comm.rank == rank
-        exported = good()
-        wrong = [
+        for wrong, kind, text in (
             (Raises(), OSError, "out of order"),
-            ({**exported, "buffer": exported["buffer"][:-1]}, dap.SemanticError, "B3"),
-            ({**exported, "__version__": "0.9.1"}, None, ""),
-            ({**exported, "more": 1}, dap.StructureError, "E1"),
+            ({**good, "buffer": good["buffer"][:-1]}, dap.SemanticError, "B3"),
+            ({**good, "more": 1}, dap.StructureError, "E1"),
             (None, dap.StructureError, "E1"),
-        ]
-        for obj, kind, text in wrong:
-            kinds = kind or (dap.CollectiveError if comm.size > 1 else None)
-            if kinds is None:
-                continue
-            call = lambda: dap.import_array(obj if bad else good(), comm)  # noqa: B023, E731
-            raise_together(comm, kinds, text, call=call)
-        short = {**exported, "buffer": exported["buffer"].astype("f4")}
+        ):
+            refused(comm, kind, text, obj=wrong if bad else good)
         if comm.size > 1:
+            older = {**good, "__version__": "0.9.1"}
+            refused(comm, dap.CollectiveError, obj=older if bad else good)
             with pytest.warns(dap.DAPWarning, match="G1"):
-                raise_together(
-                    comm,
-                    RankDisagreementError,
-                    "dtype",
-                    call=lambda: dap.import_array(short if bad else good(), comm),  # noqa: B023
-                )
-            raise_together(
-                comm,
-                RankDisagreementError,
-                "halo",
-                call=lambda: dap.import_array(good(), comm, halo="drop" if bad else "keep"),  # noqa: B023
-            )
-        raise_together(
-            comm,
-            ArgumentError,
-            named(comm, rank),
-            "'keep', 'drop', 'wrap'",
-            call=lambda: dap.import_array(good(), comm, halo="all" if bad else "keep"),  # noqa: B023
-        )
-    assert everywhere(comm, holds(dap.import_array(good(), comm), data))
+                refused(comm, RankDisagreementError, "dtype", obj=short if bad else good)
+            halo = "drop" if bad else "keep"
+            refused(comm, RankDisagreementError, "halo", obj=good, halo=halo)
+        texts, halo = (named(comm, rank), "'keep', 'drop', 'wrap'"), "all" if bad else "keep"
+        refused(comm, ArgumentError, *texts, obj=good, halo=halo)
+    assert everywhere(comm, holds(dap.import_array(good, comm), data))
 
 
 def test_a_pencil_with_other_blocks_is_refused(comm):
@@ -343,26 +325,16 @@ def test_a_pencil_with_other_blocks_is_refused(comm):
             pencil.with_(splits=["first", [0] * comm.size + [2 * comm.size]]),
         ]
     for other in others:
-        raise_together(
-            comm,
-            PencilMismatchError,
-            "does not have the blocks",
-            call=lambda: PencilArray.from_distarray(other, u),  # noqa: B023
-        )
-    for rank in ranks_at_fault(comm):
-        raise_together(
-            comm,
-            TypeError,
-            "must be a Pencil",
-            call=lambda: PencilArray.from_distarray(3 if comm.rank == rank else pencil, u),  # noqa: B023
-        )
+        call, text = partial(PencilArray.from_distarray, other, u), "does not have the blocks"
+        all_raise(comm, PencilMismatchError, text, call)
+    make = partial(PencilArray.from_distarray, obj=u)
+    one_is_wrong(comm, TypeError, "must be a Pencil", call=make, bad=3, good=pencil)
 
 
 def test_what_is_periodic_is_a_matter_of_the_pencil(comm):
     pencil = Pencil(3 * comm.size, comm, periodic=True)
     data = numbered((3 * comm.size,))
-    cuts = [[3 * part for part in range(comm.size + 1)]]
-    exported = blocks_of(comm, data, cuts, [comm.size], "0.10.0", padding=[1])
+    exported = blocks_of(comm, data, even_cuts(comm, 3), [comm.size], "0.10.0", padding=[1])
     u = PencilArray.from_distarray(pencil, exported)
     assert everywhere(comm, u.pencil is pencil and holds(u, data))
     assert everywhere(comm, u.trimmed == ({0} if comm.size > 1 else set()))
@@ -375,13 +347,7 @@ def test_rows_that_end_differently_cannot_be_wrapped(comm):
     exported = lent(np.ones((6, 2)), row, even(comm, 2))
     assert dap.import_array(exported, comm).sum() == 12 * comm.size
     if comm.size > 1:
-        raise_together(
-            comm,
-            dap.UnsupportedError,
-            "rank 1: ",
-            "rule K3",
-            call=lambda: dap.import_array(exported, comm, halo="wrap"),
-        )
+        refused(comm, dap.UnsupportedError, "rank 1: ", "rule K3", obj=exported, halo="wrap")
 
 
 @pytest.mark.parametrize(
@@ -413,42 +379,29 @@ def test_whatever_a_foreign_buffer_does_is_told_to_all(comm):
         _fields_ = (("a", ctypes.c_char), ("f", ctypes.CFUNCTYPE(None)))
 
     good = lent(np.ones(3))
-    for rank in ranks_at_fault(comm):
-        mine = Odd(good) if comm.rank == rank else good
-        for call in (dap.import_array, lambda obj, comm: dap.validate_on(comm, obj)):
-            raise_together(comm, OSError, named(comm, rank), call=lambda: call(mine, comm))  # noqa: B023
+    for call in (partial(dap.import_array, comm=comm), partial(dap.validate_on, comm)):
+        one_is_wrong(comm, OSError, "odd", call=call, bad=Odd(good), good=good)
     memory = (Packed * 3)()
     with pytest.warns(dap.DAPWarning, match="NumPy has no type for the elements.*unknown-type"):
         u = dap.import_array({**good, "buffer": memory}, MPI.COMM_SELF)
     assert everywhere(comm, np.shares_memory(u.local, np.frombuffer(memory, "u1")))
 
 
-class Particle(ctypes.Structure):
-    """With a gap, which the format leaves out."""
-
-    _fields_ = (("number", ctypes.c_int), ("mass", ctypes.c_double))
+FIELDS = ("number", ctypes.c_int), ("mass", ctypes.c_double)
 
 
-class PackedParticle(ctypes.Structure):
-    """Without it; the format says bytes."""
-
-    _pack_ = 1
-    _fields_ = Particle._fields_
+def structure(name, base=ctypes.Structure, fields=FIELDS, **layout):
+    return type(base)(name, (base,), {**layout, "_fields_": fields})
 
 
-class Other(ctypes.BigEndianStructure):
-    _fields_ = Particle._fields_
-
-
-class Either(ctypes.Union):
-    _fields_ = Particle._fields_
-
-
-class Pair(ctypes.Structure):
-    _fields_ = (("at", ctypes.c_short * 3), ("one", Particle))
-
-
-STRUCTURES = [Particle, PackedParticle, Other, Either, Pair]
+Particle = structure("Particle")  # with a gap, which the format leaves out
+STRUCTURES = [
+    Particle,
+    structure("PackedParticle", _pack_=1),  # without it; the format says bytes
+    structure("Other", ctypes.BigEndianStructure),
+    structure("Either", ctypes.Union),
+    structure("Pair", fields=(("at", ctypes.c_short * 3), ("one", Particle))),
+]
 
 
 @pytest.mark.parametrize("kind", STRUCTURES, ids=[kind.__name__ for kind in STRUCTURES])
@@ -500,13 +453,8 @@ def test_bits_of_structures_are_not_taken_for_numbers(comm):
 
 def test_warnings_point_to_the_call_and_cost_nothing(comm):
     """What is only odd does not make all processes tell everything to all."""
-    exported = blocks_of(
-        comm,
-        numbered((2 * comm.size,)),
-        [list(range(0, 2 * comm.size + 1, 2))],
-        [comm.size],
-        "0.10.0",
-    )
+    data = numbered((2 * comm.size,))
+    exported = blocks_of(comm, data, even_cuts(comm, 2), [comm.size], "0.10.0")
     exported["dim_data"][0]["color"] = "blue"
     with pytest.warns(dap.DAPWarning, match="color") as caught:
         dap.import_array(exported, comm)
@@ -515,14 +463,11 @@ def test_warnings_point_to_the_call_and_cost_nothing(comm):
 
 def test_a_label_of_the_other_version_is_told_or_read(comm):
     data = numbered((4 * comm.size,))
-    cuts = [[4 * part for part in range(comm.size + 1)]]
-    exported = blocks_of(comm, data, cuts, [comm.size], "0.9.0", padding=[1])
+    exported = blocks_of(comm, data, even_cuts(comm, 4), [comm.size], "0.9.0", padding=[1])
     exported["__version__"] = "0.10.0"
     if comm.size == 1:
         return
-    raise_together(
-        comm, dap.SemanticError, "B3", "0.9", call=lambda: dap.import_array(exported, comm)
-    )
+    refused(comm, dap.SemanticError, "B3", "0.9", obj=exported)
     with pytest.warns(dap.DAPWarning, match="K6"):
         u = dap.import_array(exported, comm, lenient=True)
     assert everywhere(comm, holds(u, data) and u.halo == ((1, 1),))

@@ -1,5 +1,7 @@
 """What is read with a warning, described in words, and emitted and read again."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from dap_cases import any_dims, block, cyclic, old, undistributed, unstructured, versions, wrap
@@ -61,17 +63,14 @@ def test_lists_of_something_else_are_wrong_even_if_lenient():
         assert codes == ["K7", "U1" if "indices" in wrong["dim_data"][0] else "B5"]
 
 
+FIRST = BlockMap(size=10, nprocs=2, start=0, stop=5, ghosts=(0, 1))
+
+
 @pytest.mark.parametrize(
     ("mislabelled", "dim"),
     [
-        (
-            wrap(block(padding=(0, 1)), shape=6),
-            BlockMap(size=10, nprocs=2, start=0, stop=5, ghosts=(0, 1)),
-        ),
-        (
-            old(block(stop=6, padding=(0, 1)), shape=6),
-            BlockMap(size=10, nprocs=2, start=0, stop=5, ghosts=(0, 1)),
-        ),
+        (wrap(block(padding=(0, 1)), shape=6), FIRST),
+        (old(block(stop=6, padding=(0, 1)), shape=6), FIRST),
         (
             old(undistributed(padding=(2, 1), periodic=True)),
             BlockMap(size=5, start=0, stop=5, periodic=True, boundary=(2, 1)),
@@ -163,19 +162,14 @@ def test_undistributed_dimensions_are_named_as_wanted():
     assert emit(whole, "0.9.0", undistributed="b") == emit(whole) == (spelled,)
 
 
+RING = BlockMap(size=5, start=0, stop=5, periodic=True)
+
+
 @pytest.mark.parametrize(
     ("dim", "version", "text"),
     [
-        (
-            BlockMap(size=5, start=0, stop=5, periodic=True, ghosts=(1, 1)),
-            "0.10.0",
-            "ghosts inside",
-        ),
-        (
-            BlockMap(size=5, start=0, stop=5, periodic=True, boundary=(1, 1)),
-            "0.9.0",
-            "boundary points nowhere",
-        ),
+        (replace(RING, ghosts=(1, 1)), "0.10.0", "ghosts inside"),
+        (replace(RING, boundary=(1, 1)), "0.9.0", "boundary points nowhere"),
         (CyclicMap(size=5, periodic=True), "0.10.0", "use version 0.9.0"),
     ],
 )

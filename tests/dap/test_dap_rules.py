@@ -1,6 +1,7 @@
 """Every rule for one process: an export that breaks it, and a neighbour that just does not."""
 
 import ctypes
+from functools import partial
 
 import numpy as np
 import pytest
@@ -34,6 +35,19 @@ def version(text):
 def dim_data(value, shape=(5,)):
     return new(shape=shape) | {"dim_data": value}
 
+
+def listed(indices):
+    """Export one point of a list that is this object."""
+    return new(free([1]) | {"indices": indices}, shape=1)
+
+
+def beyond(start):
+    """Export nothing: the only block of 12 points is on the other process."""
+    return new(cyclic(1, start=start, block_size=12), shape=0)
+
+
+SIX, OLD_SIX, ONE = (partial(make, shape=n) for make, n in ((new, 6), (old, 6), (new, 1)))
+AROUND = alone(padding=(2, 2), periodic=True)
 
 # code, illegal export, legal export, words of the error
 ONE_PROCESS = [
@@ -74,23 +88,13 @@ ONE_PROCESS = [
     ("B2", new(block(1, 5, 11), shape=6), new(block(1, 4, 10), shape=6), "at most size 10"),
     ("B2", new(block(stop="5")), HALF, "got '5'"),
     ("B3", new(block(), shape=4), HALF, "has 4 points, expected 5"),
-    (
-        "B3",
-        new(block(padding=(0, 1)), shape=6),
-        new(block(stop=6, padding=(0, 1)), shape=6),
-        "version 0.9",
-    ),
-    (
-        "B3",
-        old(block(stop=6, padding=(0, 1)), shape=6),
-        old(block(padding=(0, 1)), shape=6),
-        "version 0.10",
-    ),
+    ("B3", SIX(block(padding=(0, 1))), SIX(block(stop=6, padding=(0, 1))), "version 0.9"),
+    ("B3", OLD_SIX(block(stop=6, padding=(0, 1))), OLD_SIX(block(padding=(0, 1))), "version 0.10"),
     ("B3", new(block(padding=(0, 1)), shape=7), new(block(padding=(1, 0))), "correct start"),
     (
         "B3",
-        old(block(padding=(1, 0)), shape=6),
-        old(block(padding=(1, 0), periodic=True), shape=6),
+        OLD_SIX(block(padding=(1, 0))),
+        OLD_SIX(block(padding=(1, 0), periodic=True)),
         "expected 5",
     ),
     ("B4", new(block(0, 1, 6)), new(block(0, 0, 5)), "got 1, expected 0 on the first"),
@@ -112,12 +116,7 @@ ONE_PROCESS = [
     ("B7", new(block(periodic=1)), new(block(periodic=True)), "got 1, expected True or"),
     ("B7", old(cyclic(periodic="no")), old(cyclic(periodic=np.True_)), "got 'no'"),
     ("N1", old(alone(), shape=6), old(alone(size=6), shape=6), "has 6 points"),
-    (
-        "N1",
-        old(alone(padding=(2, 2), periodic=True)),
-        old(alone(padding=(2, 2), periodic=True), shape=9),
-        "expected 9",
-    ),
+    ("N1", old(AROUND), old(AROUND, shape=9), "expected 9"),
     ("N1", old(alone(padding=(2, 2)), shape=9), old(alone(padding=(2, 2))), "expected 5"),
     ("N2", old(alone(proc_grid_size=2)), old(alone(proc_grid_size=1)), "1 and 0"),
     ("N2", old(alone(proc_grid_rank=1)), old(alone(proc_grid_rank=0)), "omit both"),
@@ -125,48 +124,18 @@ ONE_PROCESS = [
     ("C2", new(cyclic(block_size=0)), new(cyclic(block_size=1)), "got 0"),
     ("C2", new(cyclic(block_size=None)), new(cyclic()), "got None"),
     ("C3", new(cyclic(1, start=0)), new(cyclic(1, start=1)), "block_size = 1"),
-    (
-        "C3",
-        new(cyclic(1, start=9, block_size=12), shape=0),
-        new(cyclic(1, start=12, block_size=12), shape=0),
-        "or the size 10",
-    ),
-    (
-        "C3",
-        new(cyclic(1, start=11, block_size=12), shape=0),
-        new(cyclic(1, start=10, block_size=12), shape=0),
-        "or the size 10",
-    ),
+    ("C3", beyond(9), beyond(12), "or the size 10"),
+    ("C3", beyond(11), beyond(10), "or the size 10"),
     ("C3", new(cyclic(1, start=10)), new(cyclic(1)), "block_size = 1$|= 1 "),
     ("C4", new(cyclic(block_size=3)), new(cyclic(block_size=3), shape=6), "the 6 that grid rank"),
     ("U1", new(BASE | {"dist_type": "u"}, shape=0), new(free([]), shape=0), "missing"),
-    (
-        "U1",
-        new(free([1]) | {"indices": np.array([1.0])}, shape=1),
-        new(free([1]) | {"indices": (ctypes.c_int * 1)(1)}, shape=1),
-        "1-D float64",
-    ),
-    (
-        "U1",
-        new(free([1]) | {"indices": np.array([[1]])}, shape=1),
-        new(free([1]) | {"indices": bytearray([1])}, shape=1),
-        "2-D int64",
-    ),
-    (
-        "U1",
-        new(free([1]) | {"indices": np.array([2**63], np.uint64)}, shape=1),
-        new(free([1]) | {"indices": np.array([2**62], np.uint64)}, shape=1),
-        "uint64",
-    ),
-    ("U1", new(free([1]) | {"indices": (1,)}, shape=1), new(free([1]), shape=1), "got tuple"),
+    ("U1", listed(np.array([1.0])), listed((ctypes.c_int * 1)(1)), "1-D float64"),
+    ("U1", listed(np.array([[1]])), listed(bytearray([1])), "2-D int64"),
+    ("U1", listed(np.array([2**63], "u8")), listed(np.array([2**62], "u8")), "1-D uint64"),
+    ("U1", listed((1,)), ONE(free([1])), "got tuple"),
     ("U2", new(free([7, -1, 7]), shape=3), new(free([7, -1, 99]), shape=3), "7 is given twice"),
     ("U3", new(free([7, 1])), new(free([7, 1]), shape=2), "each of 5 points"),
-    (
-        "U4",
-        new(free([7], one_to_one=0), shape=1),
-        new(free([7], one_to_one=True), shape=1),
-        "got 0",
-    ),
+    ("U4", ONE(free([7], one_to_one=0)), ONE(free([7], one_to_one=True)), "got 0"),
     ("U5", new(free([7], size=0), shape=1), new(free([], size=0), shape=0), "none in a dimension"),
 ]
 

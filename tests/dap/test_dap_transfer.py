@@ -5,11 +5,12 @@ from itertools import product
 import numpy as np
 import pytest
 from dap_cases import cyclic_indices
+from distributed_cases import KINDS
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pencils.comm.reduce import ReduceOp, as_reduce_op
-from pencils.dap import BlockMap, CyclicMap, GlobalDimMap, UnstructuredMap
+from pencils.dap import CyclicMap, GlobalDimMap
 from pencils.dap.view import arrange
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, build_layout
@@ -18,25 +19,8 @@ from pencils.layout import ProcessGrid, build_layout
 @st.composite
 def parts(draw, points):
     """Draw what every process along a dimension owns."""
-    nprocs = draw(st.integers(1, 4))
-    kind = draw(st.sampled_from("bcu"))
-    if kind == "c":
-        size = draw(st.integers(1, 5))
-        return [
-            CyclicMap(size=points, nprocs=nprocs, rank=r, block_size=size) for r in range(nprocs)
-        ]
-    inner = draw(st.lists(st.integers(0, points), min_size=nprocs - 1, max_size=nprocs - 1))
-    bounds = [0, *sorted(inner), points]
-    if kind == "u":
-        lists = np.split(np.array(draw(st.permutations(range(points))), int), bounds[1:-1])
-        return [
-            UnstructuredMap(size=points, nprocs=nprocs, rank=r, indices=one)
-            for r, one in enumerate(lists)
-        ]
-    return [
-        BlockMap(size=points, nprocs=nprocs, rank=r, start=bounds[r], stop=bounds[r + 1])
-        for r in range(nprocs)
-    ]
+    draw_maps, seed = KINDS[draw(st.sampled_from("bcu"))], draw(st.integers(0, 2**32 - 1))
+    return draw_maps(np.random.default_rng(seed), points, draw(st.integers(1, 4)))
 
 
 @st.composite

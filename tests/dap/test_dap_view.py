@@ -1,7 +1,6 @@
 """Arrays that are distributed in any way, and fields made of them."""
 
 from dataclasses import FrozenInstanceError, replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -10,12 +9,12 @@ from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
     NODES,
+    all_raise,
     everywhere,
     holds,
     named,
     numbered,
     on_nodes,
-    raise_together,
     random_pencil,
     ranks_at_fault,
     same,
@@ -105,7 +104,7 @@ def test_negative_indices_fit_no_pencil(comm):
     parts = lists([np.array([-1, 3])] * comm.size, one_to_one=False)
     dist = dap.GlobalDist((dap.GlobalDimMap(parts),))
     view = dap.DistributedView(comm, dist, (parts[comm.rank],), np.zeros(2))
-    raise_together(comm, dap.UnsupportedError, "got -1", "U2", call=view.to_pencil)
+    all_raise(comm, dap.UnsupportedError, ("got -1", "U2"), view.to_pencil)
 
 
 @pytest.mark.parametrize("nodes", NODES)
@@ -274,21 +273,19 @@ def test_what_does_not_fit_raises_on_all_ranks(comm):
     view = view_of(comm, random_dist(rng, (6, 5), comm.size, "c"), numbered((6, 5)))
     pencil = Pencil((6, 5), comm)
     for other in (Pencil((6, 4), comm), Pencil((30,), comm), Pencil((2, 6, 5), comm)):
-        raise_together(comm, PencilMismatchError, "shape", call=lambda p=other: view.to_pencil(p))
+        all_raise(comm, PencilMismatchError, "shape", view.to_pencil, other)
     if comm.size > 1:
         alone = Pencil((6, 5), MPI.COMM_SELF)
-        raise_together(comm, PencilMismatchError, "processes", call=lambda: view.to_pencil(alone))
+        all_raise(comm, PencilMismatchError, "processes", view.to_pencil, alone)
     for how, kind in (
         ({"reduce": "mean"}, ArgumentError),
         ({"reduce": "band"}, ArgumentError),
         ({"halo": -1}, ArgumentError),
         ({"pencil": 3}, TypeError),
     ):
-        raise_together(comm, kind, call=lambda h=how: view.to_pencil(**{"pencil": pencil, **h}))
+        all_raise(comm, kind, "", view.to_pencil, **{"pencil": pencil, **how})
     cells = view_of(comm, random_dist(rng, (6,), comm.size, "u"), numbered((6,)))
-    raise_together(
-        comm, dap.UnsupportedError, "got 5", "U2", call=lambda: cells.to_pencil(Pencil(5, comm))
-    )
+    all_raise(comm, dap.UnsupportedError, ("got 5", "U2"), cells.to_pencil, Pencil(5, comm))
     deep = dap.GlobalDist((*cells.dist.dims, *view.dist.dims))
     if comm.size == 1:
         deep_view = dap.DistributedView(comm, deep, maps_of(deep, 0), np.zeros(deep.global_shape))
@@ -298,10 +295,8 @@ def test_what_does_not_fit_raises_on_all_ranks(comm):
 
 
 def test_what_is_wrong_on_one_rank_raises_on_all(comm):
-    view = view_of(
-        comm, random_dist(np.random.default_rng(2), (6, 5), comm.size, "c"), numbered((6, 5))
-    )
-    pencil = Pencil((6, 5), comm)
+    dist = random_dist(np.random.default_rng(2), (6, 5), comm.size, "c")
+    view, pencil = view_of(comm, dist, numbered((6, 5))), Pencil((6, 5), comm)
     across, alone = pencil.with_(decomp=1), Pencil((6, 5), MPI.COMM_SELF)
     short = replace(view, buffer=view.buffer.astype("f4"))
     for rank in ranks_at_fault(comm):
@@ -317,7 +312,7 @@ def test_what_is_wrong_on_one_rank_raises_on_all(comm):
             (ArgumentError, {"halo": -1}),
             (ArgumentError, {"reduce": "avg"}),
         ):
-            raise_together(comm, kind, named(comm, rank), call=partial(call, bad))
+            all_raise(comm, kind, named(comm, rank), call, bad)
         if comm.size == 1:
             continue
         for bad in (
@@ -334,10 +329,8 @@ def test_what_is_wrong_on_one_rank_raises_on_all(comm):
 
 
 def test_many_redistributions_leave_nothing_behind(comm):
-    view = view_of(
-        comm, random_dist(np.random.default_rng(2), (6,), comm.size, "c"), numbered((6,))
-    )
-    pencil = Pencil((6,), comm)
+    dist = random_dist(np.random.default_rng(2), (6,), comm.size, "c")
+    view, pencil = view_of(comm, dist, numbered((6,))), Pencil((6,), comm)
     view.to_pencil(pencil)
     before = pencil.topology.communicators
     for _ in range(20):

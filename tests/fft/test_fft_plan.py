@@ -58,13 +58,6 @@ def test_random_plans(comm, backend, seed):
         check_plan(plan, a, expected)
 
 
-def test_fields_without_components(comm, backend):
-    a = draw((0, 6, 4), float)
-    pen = pencils.Pencil((6, 4), comm)
-    with PencilFFT(pen, components=0, backend=backend) as plan:
-        check_plan(plan, a, np.fft.rfftn(a, axes=(1, 2)))
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8", "g"])
 def test_one_wave_that_is_wrong_is_seen(comm, dtype):
     """By what compares here, in any precision."""
@@ -89,46 +82,44 @@ def test_the_default_is_the_transform_of_numpy(comm, shape, dtype):
         assert (plan.dtype, plan.components) == (np.dtype(dtype), ())
 
 
-@pytest.mark.parametrize("dtype", ["g", "G"])
-def test_long_numbers(comm, backend, dtype):
-    a = draw((5, 6), dtype)
-    names = {0: "c2c", 1: "r2c" if dtype == "g" else "c2c"}
-    for norm in ("backward", "ortho", "forward"):
-        options = {"normalize": norm, "backend": backend}
-        with PencilFFT(pencils.Pencil(a.shape, comm), dtype, **options) as plan:
-            check_plan(plan, a, forward(a, names, norm))
+# Shape, components first; element type; arguments of the pencil and of the plan; the transforms.
+R, C = "r2c", "c2c"
+PLANS = {
+    "no components": [((0, 6, 4), "f8", {}, {"components": 0}, {1: C, 2: R})],
+    "long numbers": [
+        ((5, 6), dtype, {}, {"normalize": norm}, {0: C, 1: R if dtype == "g" else C})
+        for dtype in "gG"
+        for norm in ("backward", "ortho", "forward")
+    ],
+    # Also than waves: half of 4 points are 3.
+    "more processes than points": [
+        ((3, 2, 4), "f8", {"decomp": decomp}, {}, {0: C, 1: C, 2: R})
+        for decomp in ((0, 1), (1, 2), (2,), (0, 1, 2))
+    ],
+    # One dimension is transformed where all of it lies: on one process.
+    "decomposed lines": [
+        ((17,), "f8", {}, {}, {0: R}),
+        ((3, 8), "c16", {}, {"components": 3}, {1: C}),
+    ],
+    "Fourier x cosine x Fourier": [
+        *(
+            ((6, 5, 8), "f8", {}, {"transforms": transforms}, {0: C, 1: "dct1", 2: R})
+            for transforms in ({1: "dct1"}, {-2: "dct1"}, ("fft", "dct1", "fft"))
+        ),
+        ((6, 5, 8), "c16", {}, {"transforms": {1: "dst3"}}, {0: C, 1: "dst3", 2: C}),
+    ],
+    # The first of the given axes is transformed last; of real data the last one is halved.
+    "axes in another order": [((6, 4, 5), "f8", {}, {"axes": (1, 2, 0)}, {0: R, 1: C, 2: C})],
+}
 
 
-def test_more_processes_than_points(comm):
-    """Also than waves: half of 4 points are 3."""
-    shape = (3, 2, 4)
-    a = draw(shape, float)
-    for decomp in ((0, 1), (1, 2), (2,), (0, 1, 2)):
-        with PencilFFT(pencils.Pencil(shape, comm, decomp=decomp)) as plan:
-            check_plan(plan, a, np.fft.rfftn(a))
-
-
-def test_lines_that_are_decomposed_alone(comm):
-    """One dimension is transformed where all of it lies: on one process."""
-    a = draw(17, float)
-    with PencilFFT(pencils.Pencil(17, comm)) as plan:
-        check_plan(plan, a, np.fft.rfft(a))
-    a = draw((3, 8), complex)
-    with PencilFFT(pencils.Pencil(8, comm), complex, components=3) as plan:
-        check_plan(plan, a, np.fft.fft(a))
-
-
-def test_mixed_transforms_by_axis(comm, backend):
-    """Fourier x cosine x Fourier of real and complex data."""
-    shape = (6, 5, 8)
-    pen = pencils.Pencil(shape, comm)
-    a = draw(shape, float)
-    for transforms in ({1: "dct1"}, {-2: "dct1"}, ("fft", "dct1", "fft")):
-        with PencilFFT(pen, float, None, transforms, backend=backend) as plan:
-            check_plan(plan, a, forward(a, {0: "c2c", 1: "dct1", 2: "r2c"}))
-    a = draw(shape, complex)
-    with PencilFFT(pen, complex, transforms={1: "dst3"}, backend=backend) as plan:
-        check_plan(plan, a, forward(a, {0: "c2c", 1: "dst3", 2: "c2c"}))
+@pytest.mark.parametrize("name", PLANS)
+def test_plans_of_a_kind(comm, backend, name):
+    for shape, dtype, cut, options, names in PLANS[name]:
+        a = draw(shape, dtype)
+        pencil = pencils.Pencil(shape["components" in options :], comm, **cut)
+        with PencilFFT(pencil, dtype, backend=backend, **options) as plan:
+            check_plan(plan, a, forward(a, names, options.get("normalize", "backward")))
 
 
 def test_nothing_to_transform_is_a_copy(comm):
@@ -138,14 +129,6 @@ def test_nothing_to_transform_is_a_copy(comm):
         with PencilFFT(pen, **kinds) as plan:
             assert plan.output_pencil == pen
             check_plan(plan, a, a)
-
-
-def test_the_first_of_the_given_axes_is_transformed_last(comm):
-    """Of real data the last one is halved."""
-    a = draw((6, 4, 5), float)
-    with PencilFFT(pencils.Pencil(a.shape, comm), axes=(1, 2, 0)) as plan:
-        assert plan.output_pencil.shape == (4, 4, 5)
-        check_plan(plan, a, np.fft.rfftn(a, axes=(1, 2, 0)))
 
 
 @pytest.mark.parametrize("decomp", [0, 1, (0, 1), (2, 0)])

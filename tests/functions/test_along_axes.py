@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from fields import assert_holds, draw, spread
-from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault
+from fields import assert_holds, both, draw, spread
+from mpi_helpers import all_raise, everywhere, random_pencil, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, RankDisagreementError
@@ -11,6 +11,39 @@ from pencils.errors import ArgumentError, RankDisagreementError
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 KEYS = [np.s_[1:-1], np.s_[::2], np.s_[1], np.s_[..., 1:], np.s_[:0], np.s_[-1:, ...]]
+
+# Functions of an array and an axis; how many points they need, and what rounding may change.
+ALONG = {
+    "cumsum": (np.cumsum, 0, 1e-13),
+    "cumprod": (np.cumprod, 0, 1e-12),
+    "roll": (lambda x, axis: np.roll(x, 2, axis), 0, 0),
+    "flip": (np.flip, 0, 0),
+    "diff": (lambda x, axis: np.diff(x, axis=axis), 0, 0),
+    "third diff": (lambda x, axis: np.diff(x, 3, axis), 0, 0),
+    "trapezoid": (lambda x, axis: np.trapezoid(x, axis=axis), 0, 1e-12),
+    "gradient": (lambda x, axis: np.gradient(x, axis=axis), 2, 1e-13),
+    "second gradient": (lambda x, axis: np.gradient(x, axis=axis, edge_order=2), 3, 1e-13),
+}
+
+
+def assert_along(u, a, axis):
+    """Check all functions of a field along an axis, over which an integral leaves a plane."""
+    dim = axis % a.ndim - len(u.components)
+    for name, (function, least, rtol) in ALONG.items():
+        if a.shape[axis] < least:
+            continue
+        if "diff" in name and dim in u.singletons:
+            with pytest.raises(ArgumentError, match="replicated"):
+                function(u, axis)
+            continue
+        found, expected = function(u, axis), function(a, axis)
+        if expected.ndim < a.ndim and dim >= 0:
+            expected = np.expand_dims(expected, axis)
+            assert found.singletons == u.singletons | {dim}
+        else:
+            assert found.singletons == u.singletons
+            assert found.pencil is u.pencil or "diff" in name
+        assert_holds(found, expected, rtol=rtol)
 
 
 def kept(key):
@@ -20,31 +53,33 @@ def kept(key):
 
 
 @pytest.mark.parametrize("key", KEYS, ids=str)
-def test_functions_of_sections(pencil, key):
+def test_sections(pencil, key):
     whole = draw(pencil.shape)
-    u = spread(pencil, whole, halo=1)[key]
-    part = whole[kept(key)]
-    for axis, points in enumerate(part.shape):
-        assert_holds(np.cumsum(u, axis), np.cumsum(part, axis), rtol=1e-13)
-        assert_holds(np.roll(u, 2, axis), np.roll(part, 2, axis))
-        assert_holds(np.flip(u, axis), np.flip(part, axis))
-        assert_holds(np.diff(u, axis=axis), np.diff(part, axis=axis))
-        assert np.cumsum(u, axis).pencil is np.roll(u, 2, axis).pencil is u.pencil
-        area = np.expand_dims(np.trapezoid(part, axis=axis), axis)
-        assert_holds(np.trapezoid(u, axis=axis), area, rtol=1e-13)
-        for order in (1, 2):
-            if points > order:
-                given = {"axis": axis, "edge_order": order}
-                expected = np.gradient(part, **given)
-                assert_holds(np.gradient(u, **given), expected, rtol=1e-13)
+    u, part = spread(pencil, whole, halo=1)[key], whole[kept(key)]
+    for axis in range(part.ndim):
+        assert_along(u, part, axis)
     if u.size:
         v = np.flip(np.roll(u, 1, 0)) + u
         assert_holds(v, np.flip(np.roll(part, 1, 0)) + part)
 
 
+@pytest.mark.parametrize("dtype", ["f8", "i4"])
+def test_components_and_singletons(pencil, dtype):
+    u, a = both(pencil, draw((2, 3, *pencil.shape), dtype))
+    for axis in (0, 1, 2, -1):
+        assert_along(u, a, axis)
+    for dim in range(pencil.ndim):
+        few = [1 if d == dim else n for d, n in enumerate(pencil.shape)]
+        line = [n if d == dim else 1 for d, n in enumerate(pencil.shape)]
+        for shape in (few, line):
+            dims = [d for d in range(pencil.ndim) if (d == dim) == (shape is line)]
+            u, a = both(pencil, draw(shape, dtype), dims=dims)
+            for axis in range(pencil.ndim):
+                assert_along(u, a, axis)
+
+
 def test_sections_of_results(pencil):
-    whole = draw(pencil.shape)
-    u = spread(pencil, whole)
+    u, whole = both(pencil, draw(pencil.shape))
     assert_holds(np.cumsum(u, 0)[::2] - u[::2], np.cumsum(whole, 0)[::2] - whole[::2], rtol=1e-13)
     if pencil.shape[0] > 1:
         assert_holds(np.diff(u[1:], axis=0), np.diff(whole[1:], axis=0))
@@ -55,18 +90,21 @@ def test_sections_of_results(pencil):
 
 def test_random_layouts(comm):
     rng = np.random.default_rng(7)
-    for _ in range(12):
-        shape = tuple(rng.integers(0, 9, rng.integers(1, 4)).tolist())
-        whole = draw(shape)
-        u = spread(random_pencil(rng, comm, shape), whole)
+    for least in [0] * 10 + [3] * 10:
+        shape = tuple(rng.integers(least, 9, rng.integers(1, 4)).tolist())
+        u, whole = both(random_pencil(rng, comm, shape), draw(shape))
         axes, steps = tuple(range(len(shape))), tuple(rng.integers(-9, 10, len(shape)).tolist())
         assert_holds(np.roll(u, steps, axes), np.roll(whole, steps, axes))
         assert_holds(np.flip(u), np.flip(whole))
         for axis in axes:
-            for n in (1, 3):
-                assert_holds(np.diff(u, n, axis), np.diff(whole, n, axis))
-            expected = np.expand_dims(np.trapezoid(whole, axis=axis), axis)
-            assert_holds(np.trapezoid(u, axis=axis), expected, rtol=1e-12)
+            assert_along(u, whole, axis)
+        at = [rng.random(extent).cumsum() for extent in shape]
+        for order in (1, 2) if least else ():
+            found, expected = (np.gradient(x, *at, edge_order=order) for x in (u, whole))
+            if len(shape) == 1:
+                found, expected = [found], [expected]
+            for one, other in zip(found, expected, strict=True):
+                assert_holds(one, other, rtol=1e-12 * np.abs(other).max())
 
 
 A, T = ArgumentError, TypeError
@@ -110,7 +148,7 @@ if hasattr(np, "cumulative_sum"):
 def test_refused(comm):
     u = pencils.ones(pencils.Pencil((4, 5), comm))
     for call, kind, *texts in REFUSED:
-        raise_together(comm, kind, *texts, call=lambda call=call: call(u))
+        all_raise(comm, kind, texts, call, u)
     for call in (np.cumprod, lambda u, axis: np.trapezoid(u.astype("M8[s]"), axis=axis)):
         with pytest.raises(TypeError):
             call(u.astype("m8[s]"), 0)
@@ -141,10 +179,10 @@ def test_a_rank_that_is_wrong(comm):
         here = int(comm.rank == rank)
         for call, text in OF_NUMBER:
             one, many = (lambda n=n, call=call: call(u, n) for n in (here, 9 * here))
-            raise_together(comm, RankDisagreementError, "rank 0 has", call=one)
+            all_raise(comm, RankDisagreementError, "rank 0 has", one)
             if text is not None:
-                raise_together(comm, ArgumentError, f"rank {rank}: ", text, call=many)
-        raise_together(comm, ArgumentError, f"rank {rank}: ", call=lambda n=-here: np.diff(u, n))
+                all_raise(comm, ArgumentError, (f"rank {rank}: ", text), many)
+        all_raise(comm, ArgumentError, f"rank {rank}: ", np.diff, u, -here)
     dx = True if comm.rank == 0 else 1.0  # the same number
     assert everywhere(comm, np.trapezoid(u, dx=dx, axis=0).local[0, 0] == 3)
     assert_holds(np.cumsum(u, 0), np.cumsum(np.ones((4, 5)), 0))

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from fields import assert_holds, draw, in_memory_order, lay, spread
-from mpi_helpers import raise_together, ranks_at_fault
+from fields import assert_holds, both, draw, in_memory_order, lay, spread
+from mpi_helpers import all_raise, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
@@ -13,8 +13,7 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
 def test_stack(pencil):
-    a, b = draw(pencil.shape), draw(pencil.shape, seed=1)
-    u, v = spread(pencil, a), spread(pencil, b)
+    (u, a), (v, b) = both(pencil, draw(pencil.shape)), both(pencil, draw(pencil.shape, seed=1))
     assert_holds(np.stack([u, v]), np.stack([a, b]))
     assert_holds(np.stack([u, b, v], axis=0), np.stack([a, b, b]))
     w = np.stack([u, v, u])
@@ -53,8 +52,7 @@ def test_einsum(pencil):
 
 
 def test_stack_converts(pencil):
-    a = draw(pencil.shape, "f4")
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw(pencil.shape, "f4"), halo=1)
     assert_holds(np.stack([u, u], dtype="f8"), np.stack([a, a], dtype="f8"))
     assert_holds(np.stack([u, a], axis=-1 - pencil.ndim), np.stack([a, a]))
 
@@ -117,8 +115,7 @@ def test_concatenate_singletons(comm):
 
 @pytest.mark.skipif(not hasattr(np, "unstack"), reason="NumPy 2.1 has it")
 def test_unstack(pencil):
-    a = draw((3, 2, *pencil.shape))
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((3, 2, *pencil.shape)), halo=1)
     for axis in (0, 1):
         found = np.unstack(u, axis=axis)
         assert found[0].halo == u.halo
@@ -156,8 +153,7 @@ def test_cross_of_other_elements(pencil):
     for a, b in ((integers, integers), (integers, halves), (infinite, halves), (halves, infinite)):
         u, v = spread(pencil, a), spread(pencil, b)
         assert_holds(np.cross(u, v, axis=0), np.cross(a, b, axis=0), rtol=1e-13)
-    profile = draw((3, *pencil.shape[:1], *[1] * (pencil.ndim - 1)))
-    w = spread(pencil, profile, dims=0)
+    w, profile = both(pencil, draw((3, *pencil.shape[:1], *[1] * (pencil.ndim - 1))), dims=0)
     assert_holds(np.cross(w, u, axis=0), np.cross(profile, a, axis=0), rtol=1e-13)
     assert_holds(np.cross(w, w, axis=0), np.cross(profile, profile, axis=0))
     with pytest.raises(TypeError, match="boolean subtract"):
@@ -192,8 +188,7 @@ def test_vecdot(pencil, dtype):
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "c16", "i2"])
 def test_norm_of_vectors(pencil, dtype):
-    a = draw((3, 2, *pencil.shape), dtype)
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((3, 2, *pencil.shape), dtype), halo=1)
     for order in (None, 1, 2, np.inf, -np.inf, 0, 3):
         for axis in (0, 1):
             result = np.linalg.norm(u, order, axis)
@@ -213,19 +208,13 @@ def test_norms_that_differ_between_ranks(comm):
         here = comm.rank == bad
         for name, (value, other) in {"axis": (0, None), "ord": (2, 1)}.items():
             options = {"axis": 0, name: value if here else other}
-            raise_together(
-                comm,
-                RankDisagreementError,
-                name,
-                call=lambda options=options: np.linalg.norm(u, **options),
-            )
+            all_raise(comm, RankDisagreementError, name, np.linalg.norm, u, **options)
     assert np.linalg.norm(u, axis=0).shape == u.shape[1:]
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "c16", "i4", "?"])
 def test_tensordot(pencil, dtype):
-    a = draw((3, 2, *pencil.shape), dtype)
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((3, 2, *pencil.shape), dtype), halo=1)
     matrix, tensor = draw((4, 3)), draw((2, 5, 3), "f4", 1)
     for constant, axes in (
         (matrix, 1),

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from fields import assert_holds, draw, in_memory_order, spread
+from fields import assert_holds, both, draw, in_memory_order
 from mpi_helpers import same
 
 import pencils
-from pencils.errors import ArgumentError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -24,8 +23,7 @@ def along(ndim, axis, key):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_differences(pencil, dtype):
-    whole = data(pencil.shape, dtype)
-    u = spread(pencil, whole, halo=1)
+    u, whole = both(pencil, data(pencil.shape, dtype), halo=1)
     for axis in range(-1, pencil.ndim):
         for n in (0, 1, 2, 4):
             found, expected = np.diff(u, n, axis), np.diff(whole, n, axis)
@@ -38,32 +36,16 @@ def test_differences(pencil, dtype):
 
 
 def test_differences_mix_with_sections(pencil):
-    whole = draw(pencil.shape)
-    u = spread(pencil, whole)
+    u, whole = both(pencil, draw(pencil.shape))
     found = np.diff(u, axis=0) / u[:-1] + u[:-1].mean(axis=0)
     expected = np.diff(whole, axis=0) / whole[:-1]
     if len(expected):
         assert_holds(found, expected + whole[:-1].mean(axis=0, keepdims=True), rtol=1e-12)
 
 
-def test_differences_of_components_and_singletons(pencil):
-    vector = draw((3, *pencil.shape))
-    u = spread(pencil, vector)
-    assert_holds(np.diff(u, axis=0), np.diff(vector, axis=0))
-    assert np.diff(u, axis=0).pencil is pencil
-    assert_holds(np.diff(u, axis=1), np.diff(vector, axis=1))
-    line = draw((*pencil.shape[:1], *[1] * (pencil.ndim - 1)))
-    u = spread(pencil, line, dims=0)
-    assert_holds(np.diff(u, axis=0), np.diff(line, axis=0))
-    if pencil.ndim > 1:
-        with pytest.raises(ArgumentError, match="replicated"):
-            np.diff(u)
-
-
 @pytest.mark.parametrize("dtype", DTYPES[:-1])
 def test_integrals(pencil, dtype):
-    whole = data(pencil.shape, dtype)
-    u = spread(pencil, whole, halo=1)
+    u, whole = both(pencil, data(pencil.shape, dtype), halo=1)
     kind = np.trapezoid(whole.reshape(-1)).dtype
     rtol = 20 * float(np.finfo(kind).eps) if kind.kind in "fc" else 0
     for axis in range(-1, pencil.ndim):
@@ -75,27 +57,13 @@ def test_integrals(pencil, dtype):
             assert_holds(found, expected, rtol=rtol)
 
 
-def test_integrals_of_components_and_singletons(pencil):
-    vector = draw((3, *pencil.shape))
-    u = spread(pencil, vector)
-    assert_holds(np.trapezoid(u, axis=0), np.trapezoid(vector, axis=0), rtol=1e-12)
-    expected = np.expand_dims(np.trapezoid(vector, axis=1), 1)
-    assert_holds(np.trapezoid(u, axis=1), expected, rtol=1e-12)
-    line = draw((*pencil.shape[:1], *[1] * (pencil.ndim - 1)))
-    u = spread(pencil, line, dims=0)
-    for axis in range(pencil.ndim):
-        expected = np.expand_dims(np.trapezoid(line, axis=axis), axis)
-        assert_holds(np.trapezoid(u, axis=axis), expected, rtol=1e-12)
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
 def test_long_lines(comm, dtype):
     for axis, order in ((0, (0, 1, 2)), (1, (2, 0, 1)), (2, (0, 1, 2)), (2, (2, 1, 0))):
         shape = [3, 4, 5]
         shape[axis] = 150 * comm.size + 7
         pencil = pencils.Pencil(shape, comm, decomp=axis, order=order)
-        whole = draw(shape, dtype) + np.dtype(dtype).type(9)
-        u = spread(pencil, whole, halo=1)
+        u, whole = both(pencil, draw(shape, dtype) + np.dtype(dtype).type(9), halo=1)
         assert_holds(np.diff(u, axis=axis), np.diff(whole, axis=axis))
         for given in ({"dx": 0.3}, {"x": np.arange(shape[axis]) ** 1.5}):
             if dtype == "f8" or "dx" in given:

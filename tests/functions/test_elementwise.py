@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fields import assert_holds, draw, in_memory_order, lay, spread
+from fields import assert_holds, both, draw, in_memory_order, lay, spread
 
 import pencils
 from pencils.errors import PencilMismatchError
@@ -111,8 +111,7 @@ def test_piecewise(pencil):
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "c16"])
 def test_polyval(pencil, dtype):
-    a = draw(pencil.shape, dtype)
-    u = spread(pencil, a)
+    u, a = both(pencil, draw(pencil.shape, dtype))
     for p in ([1, 2, 3], np.array([0.5, 1]), []):
         assert_holds(np.polyval(p, u), np.polyval(p, a))
     with pytest.raises(TypeError, match="p must be a NumPy array"):
@@ -134,8 +133,7 @@ def test_fix_and_astype(pencil):
 
 
 def test_methods(pencil):
-    a = draw((2, *pencil.shape), "c8")
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((2, *pencil.shape), "c8"), halo=1)
     assert_holds(u.conjugate(), a.conjugate())
     assert_holds(u.conj(), a.conj())
     assert_holds(u.round(1), a.round(1))
@@ -158,8 +156,7 @@ def test_methods(pencil):
 
 @pytest.mark.parametrize("components", [(), (2,)])
 def test_own_points(comm, pencil, components):
-    mask = draw((*components, *pencil.shape), "?")
-    m = spread(pencil, mask, halo=1)
+    m, mask = both(pencil, draw((*components, *pencil.shape), "?"), halo=1)
     mine = pencils.functions.own_points(m)
     assert mine.dtype == np.int64
     assert mine.shape == (mine.shape[0], mask.ndim)

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from agreement import assert_agrees, kept, outcome
-from fields import assert_holds, draw, lay, spread
+from fields import assert_holds, both, draw, lay, spread
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -65,8 +65,7 @@ def test_lines(section):
 
 
 def test_sorting_in_place_writes_the_field(pencil):
-    a = draw((3, *pencil.shape))
-    u = spread(pencil, a)
+    u, a = both(pencil, draw((3, *pencil.shape)))
     u[..., :1].sort(axis=0)
     a[..., :1].sort(axis=0)
     assert_holds(u, a)

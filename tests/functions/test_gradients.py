@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from fields import draw, in_memory_order, spread
-from mpi_helpers import random_pencil, same
+from fields import both, draw, in_memory_order
+from mpi_helpers import same
 
 import pencils
 
@@ -22,8 +22,7 @@ def holds(found, expected):
 
 
 def test_differences_of_equal_numbers_and_by_powers_of_two_are_exact(pencil):
-    whole = draw(pencil.shape)
-    u = spread(pencil, whole)
+    u, whole = both(pencil, draw(pencil.shape))
     for axis in axes_with(pencil.shape, 2):
         found, expected = np.gradient(u, 0.25, axis=axis), np.gradient(whole, 0.25, axis=axis)
         assert same(found.local, expected[found.local_slices])
@@ -36,8 +35,7 @@ def test_long_lines(comm, order):
         shape = [3, 4, 5]
         shape[axis] = 300 * comm.size + 7
         pencil = pencils.Pencil(shape, comm, decomp=axis, order=order)
-        whole = draw(pencil.shape)
-        u = spread(pencil, whole)
+        u, whole = both(pencil, draw(pencil.shape))
         for spacing in (0.3, np.linspace(1, 2, shape[axis]) ** 2):
             given = {"axis": axis, "edge_order": 2}
             assert holds(np.gradient(u, spacing, **given), np.gradient(whole, spacing, **given))
@@ -64,8 +62,7 @@ def axes_with(shape, points):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", [1, 2])
 def test_each_axis(pencil, dtype, order):
-    whole = data(pencil.shape, dtype)
-    u = spread(pencil, whole, halo=1)
+    u, whole = both(pencil, data(pencil.shape, dtype), halo=1)
     for axis in axes_with(pencil.shape, order + 1):
         for spacing in spacings(pencil.shape[axis]):
             if np.dtype(dtype).kind in "mM" and not isinstance(spacing, float):
@@ -77,54 +74,20 @@ def test_each_axis(pencil, dtype, order):
             assert holds(found, np.gradient(whole, spacing, **given)), (axis, spacing)
 
 
-def test_several_axes(pencil):
-    whole = draw(pencil.shape)
-    u = spread(pencil, whole)
-    axes = axes_with(pencil.shape, 2)
+@pytest.mark.parametrize("components", [(), (3,)])
+def test_several_axes(pencil, components):
+    u, whole = both(pencil, draw((*components, *pencil.shape)))
+    lead = len(components)
+    axes = [lead + dim for dim in axes_with(pencil.shape, 2)]
     steps = [0.5 + axis for axis in axes]
-    expected = np.gradient(whole, *steps, axis=axes)
-    found = np.gradient(u, *steps, axis=axes)
-    if len(axes) == 1:
-        found, expected = [found], [expected]
-    assert isinstance(found, tuple if len(axes) > 1 else list)
-    assert all(map(holds, found, expected))
-    if len(axes) == pencil.ndim:
-        found, expected = np.gradient(u), np.gradient(whole)
+    pairs = [(np.gradient(x, *steps, axis=axes) for x in (u, whole))]
+    if len(axes) == pencil.ndim:  # by default along space
+        pairs += [(np.gradient(u), np.gradient(whole, axis=axes))]
+    for found, expected in pairs:
         if len(axes) == 1:
-            found, expected = [found], [expected]
-        assert all(map(holds, found, expected))
-
-
-def test_components_and_singletons(pencil):
-    vector = draw((3, *pencil.shape))
-    u = spread(pencil, vector)
-    assert holds(np.gradient(u, axis=0), np.gradient(vector, axis=0))
-    dims = axes_with(pencil.shape, 2)
-    found = np.gradient(u, axis=[1 + dim for dim in dims])
-    for dim, each in zip(dims, found if len(dims) > 1 else [found], strict=True):
-        assert holds(each, np.gradient(vector, axis=1 + dim))
-    for dim in dims:
-        shape = tuple(1 if d != dim else n for d, n in enumerate(pencil.shape))
-        line = draw(shape)
-        u = spread(pencil, line, dims=dim)
-        found = np.gradient(u, axis=dim)
-        assert found.singletons == u.singletons
-        assert holds(found, np.gradient(line, axis=dim))
-
-
-def test_random_layouts(comm):
-    rng = np.random.default_rng(11)
-    for _ in range(10):
-        shape = tuple(rng.integers(3, 9, rng.integers(1, 4)).tolist())
-        pencil = random_pencil(rng, comm, shape)
-        whole = draw(shape)
-        u = spread(pencil, whole)
-        spacing = [rng.random(extent).cumsum() for extent in shape]
-        for order in (1, 2):
-            found = np.gradient(u, *spacing, edge_order=order)
-            expected = np.gradient(whole, *spacing, edge_order=order)
-            if len(shape) == 1:
-                found, expected = [found], [expected]
+            assert holds(found, expected)
+        else:
+            assert isinstance(found, tuple)
             assert all(map(holds, found, expected))
 
 

@@ -4,10 +4,10 @@ import functools
 
 import numpy as np
 import pytest
-from agreement import assert_agrees, identical, outcome
-from checks import assert_mistake_raises_on_all
-from fields import draw, lay, spread
-from mpi_helpers import everywhere, raise_together
+from agreement import assert_agrees, outcome
+from checks import assert_mistake_raises_on_all, assert_same_outcome
+from fields import both, draw, lay, spread
+from mpi_helpers import all_raise, everywhere
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -23,34 +23,16 @@ def pencil(request, comm):
     return lay(comm, request.param)
 
 
-def assert_same(call, u, a, *, rtol=0.0):
-    """Check that a function of a field gives, warns of and raises what NumPy does."""
-    expected, texts, error = outcome(lambda: call(a))
-    result, found, raised = outcome(lambda: call(u))
-    assert isinstance(raised, type(error)), (error, raised)
-    if error is not None:
-        return
-    assert found == texts
-    both = (result, expected) if isinstance(expected, tuple) else ((result,), (expected,))
-    for mine, theirs in zip(*both, strict=True):
-        pairs = ((mine,), (theirs,)) if not isinstance(theirs, list | tuple) else (mine, theirs)
-        for one, other in zip(*pairs, strict=True):
-            assert_agrees(one, other, rtol=rtol)
-    comm = (u[0] if isinstance(u, list) else u).pencil.comm
-    assert identical(comm, result)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_histograms(pencil, dtype):
-    a = draw((2, *pencil.shape), dtype)
-    u = spread(pencil, a, halo=1)
-    assert_same(np.histogram, u, a)
+    u, a = both(pencil, draw((2, *pencil.shape), dtype), halo=1)
+    assert_same_outcome(np.histogram, u, a)
     for bins in (1, 7, [0, 1, 2], [-5.0, -0.5, 0.5, 0.5, 9.0], np.array([3])):
         for limits in (None, (0, 4), (-2.5, 1.5)):
             call = functools.partial(np.histogram, bins=bins, range=limits)
-            assert_same(lambda x, call=call: call(x), u, a)
-    assert_same(lambda x: np.histogram(x, 5, density=True), u, a)
-    assert_same(lambda x: np.histogram_bin_edges(x, 6), u, a)
+            assert_same_outcome(lambda x, call=call: call(x), u, a)
+    assert_same_outcome(lambda x: np.histogram(x, 5, density=True), u, a)
+    assert_same_outcome(lambda x: np.histogram_bin_edges(x, 6), u, a)
 
 
 def test_values_on_edges(pencil):
@@ -58,8 +40,8 @@ def test_values_on_edges(pencil):
     for b in (a, a.astype("f4"), np.full(pencil.shape, 0.1), a / 3 + 7):
         u = spread(pencil, b)
         for bins in (10, 49, np.linspace(0, 1, 11)):
-            assert_same(lambda x, bins=bins: np.histogram(x, bins), u, b)
-            assert_same(lambda x, bins=bins: np.histogram(x, bins, (0.1, 0.8)), u, b)
+            assert_same_outcome(lambda x, bins=bins: np.histogram(x, bins), u, b)
+            assert_same_outcome(lambda x, bins=bins: np.histogram(x, bins, (0.1, 0.8)), u, b)
 
 
 @pytest.mark.parametrize("kind", ["f8", "f4", "i4", "c16", "?"])
@@ -94,45 +76,41 @@ def test_estimators(comm, dtype):
             if old and limits and a.dtype.kind != "f":
                 continue  # which has bins of integers that are narrower than 1
             call = functools.partial(np.histogram_bin_edges, bins=bins, range=limits)
-            assert_same(lambda x, call=call: call(x), u, a, rtol=1e-6)
+            assert_same_outcome(lambda x, call=call: call(x), u, a, rtol=1e-6)
     few = pencils.ones(pencils.Pencil((2,), comm))
     for bins in ("auto", "doane", "fd"):
-        assert_same(lambda x, bins=bins: np.histogram(x, bins), few, np.ones(2))
-    call = functools.partial(np.histogram, u, "stone")
-    raise_together(comm, ArgumentError, "or one of auto", call=call)
-    call = functools.partial(np.histogram, u, "auto", weights=u)
-    raise_together(comm, TypeError, "takes no weights", call=call)
+        assert_same_outcome(lambda x, bins=bins: np.histogram(x, bins), few, np.ones(2))
+    all_raise(comm, ArgumentError, "or one of auto", np.histogram, u, "stone")
+    all_raise(comm, TypeError, "takes no weights", np.histogram, u, "auto", weights=u)
 
 
 def test_nan_and_infinity(comm, pencil):
     a = draw(pencil.shape)
     a.reshape(-1)[-1] = np.nan
     u = spread(pencil, a)
-    assert_same(np.histogram, u, a)
-    assert_same(lambda x: np.histogram(x, [-1, 0, 1]), u, a)
-    assert_same(lambda x: np.histogram(x, 5, (-1, 1)), u, a)
-    raise_together(comm, ValueError, "not finite", call=lambda: np.histogram(u))
+    assert_same_outcome(np.histogram, u, a)
+    assert_same_outcome(lambda x: np.histogram(x, [-1, 0, 1]), u, a)
+    assert_same_outcome(lambda x: np.histogram(x, 5, (-1, 1)), u, a)
+    all_raise(comm, ValueError, "not finite", np.histogram, u)
 
 
 def test_fields_without_points(comm):
     a = np.zeros((4, 0, 3))
     u = pencils.zeros(pencils.Pencil(a.shape, comm))
     for bins in (3, [0, 1, 2], "auto"):
-        assert_same(lambda x, bins=bins: np.histogram(x, bins), u, a)
+        assert_same_outcome(lambda x, bins=bins: np.histogram(x, bins), u, a)
     v, b = u.astype(int), a.astype(int)
-    assert_same(lambda x: np.bincount(x.ravel() if x is b else x, minlength=2), v, b)
-    assert_same(np.unique, u, a)
+    assert_same_outcome(lambda x: np.bincount(x.ravel() if x is b else x, minlength=2), v, b)
+    assert_same_outcome(np.unique, u, a)
 
 
 def test_replicas_count_once(comm):
     pencil = lay(comm, "pencils")
-    a = draw((2, pencil.shape[0], 1, 1), "u1")
-    u = spread(pencil, a, dims=0)
-    assert_same(np.histogram, u, a)
-    assert_same(lambda x: np.unique(x, return_counts=True), u, a)
+    u, a = both(pencil, draw((2, pencil.shape[0], 1, 1), "u1"), dims=0)
+    assert_same_outcome(np.histogram, u, a)
+    assert_same_outcome(lambda x: np.unique(x, return_counts=True), u, a)
     assert_agrees(np.bincount(u), np.bincount(a.ravel()))
-    whole = draw(pencil.shape)
-    v = spread(pencil, whole)
+    v, whole = both(pencil, draw(pencil.shape))
     profile = u.component(0)
     expected = np.histogram2d(whole.ravel(), np.broadcast_to(a[0], whole.shape).ravel(), 4)
     for mine, theirs in zip(np.histogram2d(v, profile, 4), expected, strict=True):
@@ -147,15 +125,15 @@ def test_several_fields(pencil):
     for bins in (2, [2, 3, 4], [3, [-3, 0, 2.5], 2], [[0, 1], [-2, 0, 2], [-5, 5]]):
         for limits in (None, [None, (-4, 4), (0, 1)]):
             call = functools.partial(np.histogramdd, bins=bins, range=limits)
-            assert_same(lambda x, call=call: call(x), us, flat)
-    assert_same(lambda x: np.histogramdd(x[:1], 3), us, flat)
+            assert_same_outcome(lambda x, call=call: call(x), us, flat)
+    assert_same_outcome(lambda x: np.histogramdd(x[:1], 3), us, flat)
     expected, _, _ = outcome(lambda: np.histogramdd(flat, 2, weights=weights.ravel(), density=True))
     for given in (weights, spread(pencil, weights)):
         result, _, _ = outcome(lambda: np.histogramdd(us, 2, weights=given, density=True))  # noqa: B023
         assert_agrees(result[0], expected[0], rtol=1e-12)
     for bins in (3, [2, 3], [-1, 0, 1], [4, [-1, 0, 1]], np.linspace(-3, 3, 4)):
-        assert_same(lambda x, bins=bins: np.histogram2d(*x[:2], bins), us, flat)
-    assert_same(lambda x: np.histogram2d(*x[:2], range=[[-2, 2], [-5, 5]]), us, flat)
+        assert_same_outcome(lambda x, bins=bins: np.histogram2d(*x[:2], bins), us, flat)
+    assert_same_outcome(lambda x: np.histogram2d(*x[:2], range=[[-2, 2], [-5, 5]]), us, flat)
     result = np.histogram2d(us[0], b, 3)[0]  # one of them the same on all ranks
     assert_agrees(result, np.histogram2d(flat[0], flat[1], 3)[0])
 
@@ -165,14 +143,14 @@ def test_bincount(pencil, dtype):
     a = np.abs(draw((2, *pencil.shape), dtype)) if dtype != "?" else draw((2, *pencil.shape), "?")
     u = spread(pencil, a, halo=1)
     for options in ({}, {"minlength": 20}, {"minlength": np.int8(3)}):
-        assert_same(lambda x, o=options: np.bincount(flattened(x), **o), u, a)
+        assert_same_outcome(lambda x, o=options: np.bincount(flattened(x), **o), u, a)
     weights = draw(a.shape, "f4", 1)
     if dtype in {"i1", "u2", "i8"}:
         expected = np.bincount(a.ravel(), weights.ravel())
         for given in (weights, spread(pencil, weights)):
             assert_agrees(np.bincount(u, given), expected, rtol=1e-6)
     if a.dtype.kind == "i":
-        assert_same(lambda x: np.bincount(flattened(x)), u - 9, a - np.int8(9))
+        assert_same_outcome(lambda x: np.bincount(flattened(x)), u - 9, a - np.int8(9))
 
 
 def flattened(x):
@@ -184,8 +162,8 @@ def test_unique(comm, pencil, dtype):
     a = draw((2, *pencil.shape), "i1")
     a = a.astype(dtype) if dtype != "M8[D]" else a.astype("i8").astype(dtype)
     u = spread(pencil, a)
-    assert_same(np.unique, u, a)
-    assert_same(lambda x: np.unique(x, return_counts=True), u, a)
+    assert_same_outcome(np.unique, u, a)
+    assert_same_outcome(lambda x: np.unique(x, return_counts=True), u, a)
     result, expected = np.unique_counts(u), np.unique_counts(a)
     assert type(result) is type(expected)
     assert_agrees(result.values, expected.values)
@@ -248,8 +226,9 @@ def test_coordinates(comm):
     expected = np.histogram2d(x[..., 0].ravel(), y[..., 0].ravel(), 3)[0]
     assert_agrees(np.histogram2d(grid[0], grid[1], 3)[0], expected)
     u = pencils.ones(pencil)
-    call = functools.partial(np.histogramdd, [np.ones(pencil.shape)], weights=u)
-    raise_together(comm, TypeError, "one of the sample", call=call)
+    all_raise(
+        comm, TypeError, "one of the sample", np.histogramdd, [np.ones(pencil.shape)], weights=u
+    )
 
 
 def test_weights_on_another_pencil(comm):
@@ -259,4 +238,4 @@ def test_weights_on_another_pencil(comm):
         functools.partial(np.histogram, u, weights=other),
         functools.partial(np.bincount, u.astype(int), other),
     ):
-        raise_together(comm, PencilMismatchError, "cannot be mixed", call=call)
+        all_raise(comm, PencilMismatchError, "cannot be mixed", call)

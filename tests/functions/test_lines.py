@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from fields import assert_holds, draw, in_memory_order, spread
-from mpi_helpers import raise_together, ranks_at_fault
+from fields import assert_holds, both, draw, in_memory_order, spread
+from mpi_helpers import all_raise, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, RankDisagreementError
@@ -66,8 +66,7 @@ def test_singletons_are_whole(pencil):
 
 @pytest.mark.parametrize("dtype", ["f8", "i4", "c8"])
 def test_apply_along_axis(pencil, dtype):
-    a = draw((3, *pencil.shape), dtype)
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((3, *pencil.shape), dtype), halo=1)
     for axis in whole(pencil, 1):
         flat = np.apply_along_axis(np.ptp, axis, a) if dtype != "c8" else None
         if flat is not None:
@@ -112,24 +111,18 @@ def test_functions_that_differ_between_ranks(comm):
             return line / 0 if here else line
 
         with np.errstate(all="raise"):
-            raise_together(
-                comm,
-                FloatingPointError,
-                f"rank {bad}",
-                call=lambda: np.apply_along_axis(fail, 1, u),
-            )
-        raise_together(
+            all_raise(comm, FloatingPointError, f"rank {bad}", np.apply_along_axis, fail, 1, u)
+        all_raise(
             comm,
             ArgumentError,
             "different ranks",
-            call=lambda here=here: np.apply_along_axis(
-                lambda line: line[:1] if here else line, 1, u
-            ),
+            lambda here=here: np.apply_along_axis(lambda line: line[:1] if here else line, 1, u),
         )
-        raise_together(
+        all_raise(
             comm,
             RankDisagreementError,
-            call=lambda here=here: np.apply_along_axis(
+            "",
+            lambda here=here: np.apply_along_axis(
                 np.sum, 1, u.component() if not here else np.stack([u])
             ),
         )

@@ -4,10 +4,10 @@ import functools
 
 import numpy as np
 import pytest
-from agreement import assert_agrees, identical, kept, outcome
-from checks import assert_mistake_raises_on_all
-from fields import draw, lay, spread
-from mpi_helpers import collectives, everywhere, raise_together
+from agreement import assert_agrees, kept, outcome
+from checks import assert_mistake_raises_on_all, assert_same_outcome
+from fields import both, draw, lay, spread
+from mpi_helpers import all_raise, collectives, everywhere
 
 import pencils
 from pencils.errors import ArgumentError
@@ -29,18 +29,6 @@ def pencil(request, comm):
     return lay(comm, request.param)
 
 
-def assert_same_outcome(call, u, a, *, warns=False):
-    """Check that a function of a field gives, raises and warns of what NumPy does."""
-    expected, texts, error = outcome(lambda: call(a))
-    result, found, raised = outcome(lambda: call(u))
-    assert isinstance(raised, type(error)), (error, raised)
-    if error is None:
-        assert_agrees(result, expected)
-        assert isinstance(result, type(expected))
-        assert identical(u.pencil.comm, result)
-        assert not warns or found == texts
-
-
 def times(shape, dtype):
     return draw(shape, "i4").astype(dtype) if np.dtype(dtype).kind in "mM" else draw(shape, dtype)
 
@@ -60,8 +48,7 @@ def test_the_whole_field(pencil, dtype):
 @pytest.mark.parametrize("method", METHODS)
 def test_methods(pencil, method):
     for dtype in ("f8", "i4"):
-        a = draw((3, *pencil.shape), dtype)
-        u = spread(pencil, a)
+        u, a = both(pencil, draw((3, *pencil.shape), dtype))
         for q in ([0, 0.21, 0.5, 0.83, 0.999, 1], 0, 1, 0.37, [0, 1], []):
             old = np.lib.NumpyVersion(np.__version__) < "2.4.0"
             if old and np.asarray(q).dtype.kind == "i" and method != "linear":
@@ -81,7 +68,7 @@ def test_nan(pencil):
     b = np.full(a.shape, np.nan)
     v = spread(pencil, b)
     for call in (np.median, np.nanmedian, lambda x: np.nanpercentile(x, [10, 20])):
-        assert_same_outcome(call, v, b, warns=True)
+        assert_same_outcome(call, v, b)
 
 
 def test_not_a_time(pencil):
@@ -102,8 +89,7 @@ def test_special_values(pencil):
 
 
 def test_axes(pencil):
-    a = draw((3, 2, *pencil.shape))
-    u = spread(pencil, a)
+    u, a = both(pencil, draw((3, 2, *pencil.shape)))
     every = tuple(range(a.ndim))
     whole = [2 + d for d in range(pencil.ndim) if d not in pencil.decomp]
     for axis in (0, (0, 1), (1,), every, *whole, *([(1, whole[-1])] if whole else [])):
@@ -122,9 +108,7 @@ def test_axes_that_are_cut(comm, pencil):
     u = spread(pencil, draw((2, *pencil.shape)))
     cut = [1 + d for d in pencil.decomp]
     for axis in cut:
-        raise_together(
-            comm, ArgumentError, "which is decomposed", call=functools.partial(np.median, u, axis)
-        )
+        all_raise(comm, ArgumentError, "which is decomposed", np.median, u, axis)
 
 
 def test_transposed_fields(comm):
@@ -156,8 +140,7 @@ def call_on(call):
 
 def test_replicas_count_once(comm):
     pencil = lay(comm, "pencils")
-    a = draw((2, pencil.shape[0], 1, 1))
-    u = spread(pencil, a, dims=0)
+    u, a = both(pencil, draw((2, pencil.shape[0], 1, 1)), dims=0)
     assert_same_outcome(np.median, u, a)
     assert_agrees(np.median(u, axis=2), np.median(a, axis=2, keepdims=True))
 
@@ -166,8 +149,8 @@ def test_fields_without_points(comm):
     a = np.zeros((4, 0, 3))
     u = pencils.zeros(pencils.Pencil(a.shape, comm))
     for call in (np.median, np.nanmedian, lambda x: np.nanquantile(x, 0.5)):
-        assert_same_outcome(call, u, a, warns=True)
-    raise_together(comm, IndexError, "", call=lambda: np.quantile(u, 0.5))
+        assert_same_outcome(call, u, a)
+    all_raise(comm, IndexError, "", np.quantile, u, 0.5)
 
 
 def test_weights(comm, pencil):
@@ -178,7 +161,7 @@ def test_weights(comm, pencil):
     for given in (weights, spread(pencil, weights)):
         assert_agrees(np.quantile(u, [0.3, 0.8], weights=given, **options), expected)
     call = functools.partial(np.quantile, u, 0.5, weights=weights, method="inverted_cdf")
-    raise_together(comm, TypeError, "takes no weights", call=call)
+    all_raise(comm, TypeError, "takes no weights", call)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "g", "i4"])

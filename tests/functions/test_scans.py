@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from fields import assert_holds, draw, spread
+from fields import assert_holds, both, draw, spread
 
 import pencils
 from pencils.functions import scans
@@ -59,24 +59,9 @@ def test_every_function(pencil, name):
         assert_holds(function(u, axis=axis), function(whole, axis=axis), rtol=1e-13)
 
 
-def test_components_and_singletons(pencil):
-    vector = draw((2, 3, *pencil.shape), int)
-    for axis in (0, 1, -1):
-        assert_holds(np.cumsum(spread(pencil, vector), axis), np.cumsum(vector, axis))
-    for dim in range(pencil.ndim):
-        shape = tuple(1 if d == dim else n for d, n in enumerate(pencil.shape))
-        line = draw(shape, int)
-        u = spread(pencil, line, dims=[d for d in range(pencil.ndim) if d != dim])
-        for axis in range(pencil.ndim):
-            found = np.cumsum(u, axis)
-            assert found.singletons == u.singletons
-            assert_holds(found, np.cumsum(line, axis))
-
-
 @pytest.mark.parametrize("wanted", ["f4", "i2", "c16", "?"])
 def test_types_that_are_asked_for(pencil, wanted):
-    whole = draw(pencil.shape, "i1")
-    u = spread(pencil, whole)
+    u, whole = both(pencil, draw(pencil.shape, "i1"))
     for axis in range(pencil.ndim):
         assert_holds(np.cumsum(u, axis, wanted), np.cumsum(whole, axis, wanted))
         assert_holds(np.cumprod(u, axis, bool), np.cumprod(whole, axis, bool))
@@ -85,8 +70,7 @@ def test_types_that_are_asked_for(pencil, wanted):
 @pytest.mark.parametrize("dtype", ["f8", "f2", "i1", "?"])
 def test_large_planes(comm, dtype):
     pencil = pencils.Pencil((5, 24, 18), comm, decomp=1, order=(0, 2, 1))
-    whole = draw(pencil.shape, dtype)
-    u = spread(pencil, whole)
+    u, whole = both(pencil, draw(pencil.shape, dtype))
     for axis in (0, 2):
         assert_holds(np.cumsum(u, axis), np.cumsum(whole, axis))
         assert_holds(np.cumsum(u, axis, bool), np.cumsum(whole, axis, bool))

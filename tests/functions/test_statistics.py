@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from agreement import assert_agrees, identical, kept, outcome
 from checks import assert_like_numpy, assert_mistake_raises_on_all
-from fields import draw, lay, spread
-from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
+from fields import both, draw, lay, spread
+from mpi_helpers import all_raise, everywhere, named, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -60,8 +60,7 @@ def test_the_whole_field(comm, pencil, dtype):
 
 @pytest.mark.parametrize("name", EXACT + ROUNDED)
 def test_axes(pencil, name):
-    a = holes((2, 3, *pencil.shape))
-    u = spread(pencil, a)
+    u, a = both(pencil, holes((2, 3, *pencil.shape)))
     function, last = getattr(np, name), a.ndim - 1
     for axis in (0, 2, -1, (0, 1), (1, last), tuple(range(2, a.ndim)), ()):
         assert_like_numpy(function, u, a, axis, rtol=1e-11)
@@ -89,7 +88,7 @@ def test_nothing_but_nan(comm, pencil):
         for axis in (None, 0, -1):
             assert_like_numpy(function, u, a, axis)
     for name in ARGS:
-        raise_together(comm, ArgumentError, "All-NaN", call=functools.partial(getattr(np, name), u))
+        all_raise(comm, ArgumentError, "All-NaN", getattr(np, name), u)
 
 
 def test_one_slice_of_nan_warns_on_all_ranks(comm, pencil):
@@ -103,8 +102,7 @@ def test_one_slice_of_nan_warns_on_all_ranks(comm, pencil):
             getattr(np, name)(u, axis=0)
         assert len(caught) == 1
         assert caught[0].filename == __file__
-    call = functools.partial(np.nanargmin, u, axis=0)
-    raise_together(comm, ArgumentError, "All-NaN", call=call)
+    all_raise(comm, ArgumentError, "All-NaN", np.nanargmin, u, axis=0)
 
 
 @pytest.mark.parametrize("name", EXACT + ROUNDED)
@@ -121,8 +119,7 @@ def test_where_and_initial(pencil, name):
 
 
 def test_divisors_and_means(pencil):
-    a = holes((3, *pencil.shape))
-    u = spread(pencil, a)
+    u, a = both(pencil, holes((3, *pencil.shape)))
     for options in ({"ddof": 1}, {"correction": 1}, {"correction": 0.5}, {"ddof": 2}):
         for axis in (None, 0):
             assert_like_numpy(np.nanvar, u, a, axis, rtol=1e-12, **options)
@@ -137,8 +134,7 @@ def test_divisors_and_means(pencil):
 
 
 def test_result_types(pencil):
-    a = holes(pencil.shape, "f4")
-    u = spread(pencil, a)
+    u, a = both(pencil, holes(pencil.shape, "f4"))
     for name in ("nansum", "nanprod", "nanmean", "nanvar"):
         for dtype in ("f8", "c16")[: 1 if name == "nanvar" else 2]:
             result, expected = (getattr(np, name)(x, dtype=dtype) for x in (u, a))
@@ -159,14 +155,12 @@ def test_times(pencil):
 
 def test_replicas_count_once(comm):
     pencil = lay(comm, "pencils")
-    a = holes((2, pencil.shape[0], 1, 1))
-    u = spread(pencil, a, dims=0)
+    u, a = both(pencil, holes((2, pencil.shape[0], 1, 1)), dims=0)
     for name in EXACT + ROUNDED:
         assert_agrees(getattr(np, name)(u), getattr(np, name)(a), rtol=1e-12)
     for axis in (1, 2, (1, 3)):
         assert_like_numpy(np.nanmean, u, a, axis, rtol=1e-12)
-    weights = draw(a.shape, seed=3)
-    v = spread(pencil, weights, dims=0)
+    v, weights = both(pencil, draw(a.shape, seed=3), dims=0)
     assert_agrees(np.average(v, weights=v), np.average(weights, weights=weights), rtol=1e-12)
 
 
@@ -178,14 +172,12 @@ def test_fields_without_points(comm):
         for axis in (None, 0, 1):
             assert_like_numpy(function, u, a, axis)
     for name in (*EXACT, *ARGS):
-        call = functools.partial(getattr(np, name), u)
-        raise_together(comm, ArgumentError, "without points", call=call)
+        all_raise(comm, ArgumentError, "without points", getattr(np, name), u)
 
 
 @pytest.mark.parametrize("dtype", ["?", "i4", "f2", "f4", "f8", "c16"])
 def test_averages(comm, pencil, dtype):
-    a = draw((2, *pencil.shape), dtype)
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((2, *pencil.shape), dtype), halo=1)
     rtol = TOLERANCE.get(dtype, 1e-10)
     for axis in (None, 0, -1, (0, 1)):
         assert_agrees(np.average(u, axis), kept(a, axis, pencil.ndim, np.average), rtol=rtol)
@@ -212,8 +204,7 @@ def kept_pair(a, axis, ndim, weights):
 
 
 def test_weights_along_axes(pencil):
-    a = draw((2, *pencil.shape))
-    u = spread(pencil, a)
+    u, a = both(pencil, draw((2, *pencil.shape)))
     for axis in range(a.ndim):
         weights = np.arange(1.0, a.shape[axis] + 1)
         expected = kept(a, axis, pencil.ndim, np.average, weights=weights)
@@ -250,30 +241,26 @@ def test_a_mistake_on_one_rank_raises_on_all(comm, name):
 
 def test_a_first_argument_that_is_no_field(comm):
     u = pencils.ones(pencils.Pencil((4, 3), comm))
-    call = functools.partial(np.average, np.ones((4, 3)), weights=u)
-    raise_together(comm, TypeError, "average: a must be a PencilArray", call=call)
+    all_raise(
+        comm, TypeError, "average: a must be a PencilArray", np.average, np.ones((4, 3)), weights=u
+    )
     for rank in ranks_at_fault(comm):
         first = np.ones((4, 3)) if comm.rank == rank else u
-        call = functools.partial(np.average, first, weights=u)
-        raise_together(comm, TypeError, named(comm, rank), call=call)
+        all_raise(comm, TypeError, named(comm, rank), np.average, first, weights=u)
 
 
 def test_weights_that_cannot_be_used(comm):
     u = pencils.ones(pencils.Pencil((4, 3), comm))
     for weights in (u - 1, np.zeros(u.shape)):
-        call = functools.partial(np.average, u, weights=weights)
-        raise_together(comm, ZeroDivisionError, "sum to zero", call=call)
+        all_raise(comm, ZeroDivisionError, "sum to zero", np.average, u, weights=weights)
     zero = np.ones((4, 3))
     zero[-1] = 0
-    call = functools.partial(np.average, u, axis=1, weights=zero)
-    raise_together(comm, ZeroDivisionError, "sum to zero", call=call)
+    all_raise(comm, ZeroDivisionError, "sum to zero", np.average, u, axis=1, weights=zero)
     none = pencils.ones(pencils.Pencil((0, 3), comm))
-    call = functools.partial(np.average, none, axis=1, weights=[1, 0, -1])
-    raise_together(comm, ZeroDivisionError, "sum to zero", call=call)
+    all_raise(comm, ZeroDivisionError, "sum to zero", np.average, none, axis=1, weights=[1, 0, -1])
     assert np.average(none, axis=1, weights=[1, 0, 1]).shape == (0, 1)
     other = pencils.ones(pencils.Pencil((4, 5), comm))
-    call = functools.partial(np.average, u, weights=other)
-    raise_together(comm, PencilMismatchError, "cannot be mixed", call=call)
+    all_raise(comm, PencilMismatchError, "cannot be mixed", np.average, u, weights=other)
 
 
 def test_times_have_no_weighted_average(comm):
@@ -286,6 +273,5 @@ def test_times_have_no_weighted_average(comm):
 
 def test_an_average_without_points(comm):
     u = pencils.zeros(pencils.Pencil((2, 0), comm, decomp=0))
-    call = functools.partial(np.average, u, axis=1, weights=u)
-    raise_together(comm, ZeroDivisionError, "weights sum to zero", call=call)
+    all_raise(comm, ZeroDivisionError, "weights sum to zero", np.average, u, axis=1, weights=u)
     assert u.sum() == 0

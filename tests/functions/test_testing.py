@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fields import draw, lay, spread
+from fields import both, draw, lay, spread
 from mpi4py import MPI
 from mpi_helpers import ranks_at_fault
 
@@ -25,8 +25,7 @@ def text_of(call):
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "g", "c16", "i8", "u1", "?"])
 @pytest.mark.parametrize("components", [(), (2,)])
 def test_fields_that_agree(pencil, dtype, components):
-    a = draw((*components, *pencil.shape), dtype)
-    u = spread(pencil, a, halo=1)
+    u, a = both(pencil, draw((*components, *pencil.shape), dtype), halo=1)
     for other in (u.copy(), a, a.tolist()):
         assert_allclose(u, other)
         assert_allclose(other, u)

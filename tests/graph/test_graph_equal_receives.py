@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from graphs import execute, partition_all, receive, send
-from mpi_helpers import everywhere, raise_together
+from mpi_helpers import all_raise, everywhere
 
 from pencils import graph
 from pencils.graph.partition import to_dot
@@ -65,14 +65,16 @@ def test_marks_that_do_not_count(comm):
 def test_receives_that_differ_are_two(comm, other):
     node = send(comm, X, receive(comm).sum() + receive(comm, **other).sum())
     texts = "make one node for each, and use it everywhere", "'ring' from rank"
-    find = lambda: graph.find_distributed_partition(comm, {"y": node})  # noqa: E731
-    raise_together(comm, graph.DuplicateRecvError, *texts, call=find)
+    all_raise(
+        comm, graph.DuplicateRecvError, texts, graph.find_distributed_partition, comm, {"y": node}
+    )
 
 
 def test_equal_sends_stay_two(comm):
     node = send(comm, X, send(comm, X, receive(comm)))
-    find = lambda: graph.find_distributed_partition(comm, {"y": node})  # noqa: E731
-    raise_together(comm, graph.DuplicateSendError, call=find)
+    all_raise(
+        comm, graph.DuplicateSendError, "", graph.find_distributed_partition, comm, {"y": node}
+    )
 
 
 def test_ranks_may_differ_in_how_often_they_make_a_node():

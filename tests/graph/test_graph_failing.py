@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from graphs import receive, ring, run, send
 from mpi4py import MPI
-from mpi_helpers import named, one_is_wrong, raise_together, ranks_at_fault
+from mpi_helpers import all_raise, named, one_is_wrong, ranks_at_fault
 
 from pencils import graph
 from pencils.comm.topology import topology_of
@@ -94,8 +94,7 @@ def test_a_partition_that_one_rank_cannot_execute(comm, change, kind, text):
         partition = graph.find_distributed_partition(comm, ring(comm))
         if comm.rank == culprit:
             partition = change(partition, comm.rank)
-        call = partial(run, comm, partition, x=np.ones(3))
-        raise_together(comm, kind, text, named(comm, culprit), call=call)
+        all_raise(comm, kind, (text, named(comm, culprit)), run, comm, partition, x=np.ones(3))
 
 
 @pytest.mark.parametrize("wrong", ["programs", "inputs", "interrupted"])
@@ -175,8 +174,9 @@ def test_messages_that_do_not_fit_raise_the_same_everywhere(comm, kind, text, wr
         node = x if here == "no recv" else got.sum()
         if here != "no send":
             node = send(comm, got[:3] * 1.0 if here == "cycle" else x, node, "t")
-        call = partial(graph.find_distributed_partition, comm, {"y": node})
-        raise_together(comm, kind, text, "'t' from rank", call=call)
+        all_raise(
+            comm, kind, (text, "'t' from rank"), graph.find_distributed_partition, comm, {"y": node}
+        )
 
 
 class Alone:
@@ -204,8 +204,7 @@ def test_tags_must_be_equal_to_what_they_are_pickled_to(comm):
             node = graph.staple_distributed_send(x, culprit, tag, x)
             node = node + graph.make_distributed_recv(culprit, tag, (3,), float)
         texts = "must be equal to what it is pickled to", named(comm, culprit)
-        call = partial(graph.find_distributed_partition, comm, {"y": node})
-        raise_together(comm, TypeError, *texts, call=call)
+        all_raise(comm, TypeError, texts, graph.find_distributed_partition, comm, {"y": node})
 
 
 def test_errors_show_tags_alike_on_all_ranks(comm):
@@ -224,7 +223,7 @@ def test_a_partition_that_was_broken_on_one_rank(comm):
         mine = broken if comm.rank == culprit else partition
         text = f"'ring' from rank {culprit} to rank {(culprit + 1) % comm.size}"
         verify = partial(graph.verify_distributed_partition, comm)
-        raise_together(comm, graph.MissingSendError, text, call=partial(verify, mine))
+        all_raise(comm, graph.MissingSendError, text, verify, mine)
         wrong = None if comm.rank == culprit else partition
         texts = "must be a DistributedGraphPartition", named(comm, culprit)
-        raise_together(comm, TypeError, *texts, call=partial(verify, wrong))
+        all_raise(comm, TypeError, texts, verify, wrong)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from graphs import execute, run
+from graphs import execute
 from mpi4py import MPI
 from mpi_helpers import everywhere, numbered, random_pencil, same, spread
 
@@ -108,58 +108,6 @@ def test_singletons(comm):
         assert everywhere(comm, same(found["padded"], u.padded) or u.local.size == 0)
         assert everywhere(comm, same(found["full"], found["padded"]))
         assert everywhere(comm, same(found["moved"], pencils.transpose(u, across).local))
-
-
-def test_several_fields_in_one_message(comm):
-    """Stacked they are one field with components."""
-    pen = pencils.Pencil((max(8, comm.size), 6), comm, decomp=0, periodic=True)
-    x, y = (graph.make_placeholder(name, pen.local_shape) for name in "xy")
-    both = graph.halo_exchange(np.stack([x, y]), pen, 1)
-    apart = [graph.halo_exchange(node, pen, 1) for node in (x, y)]
-    outputs = {"x": both[0] - apart[0], "y": both[1] - apart[1]}
-    inputs = {name: numbered(pen.shape)[pen.local_slices] * n for n, name in enumerate("xy")}
-    found = execute(comm, outputs, **inputs)
-    assert everywhere(comm, not found["x"].any() and not found["y"].any())
-
-
-def test_several_operators_in_one_graph(comm):
-    """A right-hand side with stencils and transforms, traced once and executed for some steps."""
-    pen = pencils.Pencil((12, 8), comm, decomp=0, periodic=True)
-    across = pen.with_(decomp=1)
-    x, y = (graph.make_placeholder(name, pen.local_shape) for name in "xy")
-
-    def laplacian(x):
-        p = graph.halo_exchange(x, pen, 1, corners=False)
-        return p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2] - 4 * x
-
-    def smooth(x):
-        columns = graph.transpose(x, pen, across)
-        shape = across.local_shape
-        forward = lambda block: np.fft.rfft(block, axis=0)  # noqa: E731
-        spectrum = graph.call(forward, columns, shape=(7, shape[1]), dtype=complex)
-        cut = spectrum * (np.arange(7) < 3)[:, None]
-        backward = lambda block: np.fft.irfft(block, 12, axis=0)  # noqa: E731
-        block = graph.call(backward, cut, shape=shape, dtype=float)
-        return graph.transpose(block, across, pen)
-
-    outputs = {"x": x + 0.1 * laplacian(y), "y": y - 0.1 * laplacian(x) + smooth(x * y)}
-    partition = graph.find_distributed_partition(comm, outputs)
-    graph.verify_distributed_partition(comm, partition)
-
-    rng = np.random.default_rng(3)
-    u, v = rng.random((2, *pen.shape))
-    local = {"x": u[pen.local_slices], "y": v[pen.local_slices]}
-    for _ in range(4):
-        local = run(comm, partition, **local)
-        low = np.fft.rfft(u * v, axis=0) * (np.arange(7) < 3)[:, None]
-        u, v = u + 0.1 * stencil(v), v - 0.1 * stencil(u) + np.fft.irfft(low, 12, axis=0)
-    assert everywhere(comm, np.allclose(local["x"], u[pen.local_slices]))
-    assert everywhere(comm, np.allclose(local["y"], v[pen.local_slices]))
-
-
-def stencil(u):
-    neighbours = (np.roll(u, step, axis) for step in (1, -1) for axis in (0, 1))
-    return sum(neighbours) - 4 * u
 
 
 @pytest.mark.parametrize("count", [1, 2])

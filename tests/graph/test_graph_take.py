@@ -8,10 +8,10 @@ from graphs import execute, run
 from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
+    all_raise,
     everywhere,
     numbered,
     one_is_wrong,
-    raise_together,
     random_pencil,
     ranks_at_fault,
     same,
@@ -185,7 +185,7 @@ def test_ranks_that_disagree(comm):
     vector = graph.make_placeholder("x", (2, *pen.local_shape))
     for other, text in ((short, "dtype"), (vector, "components")) if comm.size > 1 else ():
         call = partial(graph.take, x if comm.rank == 0 else other, pen, (0, 0))
-        raise_together(comm, RankDisagreementError, text, call=call)
+        all_raise(comm, RankDisagreementError, text, call)
     if comm.size > 1:
         with pytest.raises(PencilMismatchError, match="all processes"):
             graph.take(x, pen, (0, 0), comm=MPI.COMM_SELF)

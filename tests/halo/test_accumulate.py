@@ -13,7 +13,7 @@ from halos import (
     routes,
     ways,
 )
-from mpi_helpers import everywhere, on_nodes, same
+from mpi_helpers import everywhere, same
 from tiers import up_to
 
 import pencils
@@ -22,11 +22,6 @@ from pencils import HaloExchange, Pencil, transpose
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (7, 6, 5)
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @ways

@@ -20,7 +20,7 @@ from halos import (
     ways,
 )
 from mpi4py import MPI
-from mpi_helpers import DTYPES, everywhere, holds, numbered, on_nodes, spread
+from mpi_helpers import DTYPES, everywhere, holds, numbered, spread
 from tiers import up_to
 
 import pencils
@@ -32,11 +32,6 @@ from pencils.halo import exchange_halos
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (7, 6, 5)
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @ways

@@ -30,11 +30,6 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 SHAPE = (7, 6, 5)
 
 
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
-
-
 @pytest.fixture(name="pen")
 def _pen(comm):
     return Pencil(SHAPE, comm, decomp=(0, 1), periodic=(True, False, True))

@@ -18,7 +18,6 @@ from mpi_helpers import (
     exported_array,
     holds,
     numbered,
-    on_nodes,
     same,
     spread,
 )
@@ -28,17 +27,12 @@ import pencils
 from pencils import HaloExchange, Pencil, dap, gather, transpose
 from pencils.comm import memory
 from pencils.errors import ArgumentError, RankDisagreementError
-from pencils.halo.schedule import ROUTES, HaloSpec, PaddedBlock
+from pencils.halo.schedule import ROUTES, HaloSpec
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 versions = pytest.mark.parametrize("version", dap.VERSIONS)
 ends = pytest.mark.parametrize("periodic", [False, True])
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def slabs(comm, *, periodic=False):
@@ -112,11 +106,11 @@ def test_faces_as_wide_as_a_trimmed_block_are_contiguous(comm, monkeypatch):
     pen = Pencil((3 * comm.size, 4), comm, decomp=0)
     u = trim(pencils.zeros(pen, halo=2), {0, 1})
     (phase,) = ROUTES["sweeps"]([0], [1])
-    block = PaddedBlock(HaloSpec.of(u), comm.rank, contiguous=True)
-    spec = block.message_spec(phase, adjoint=False)
-    pieces = [*spec.sends, *spec.recvs]
-    assert everywhere(comm, len(pieces) == sum(u.halo_room[0]))
-    assert everywhere(comm, all(piece.contiguous for piece in pieces))
+    spec = HaloSpec.of(u)
+    sent, received = spec.copies(comm.rank, phase)
+    faces = [(c.points, c.source) for c in sent] + [(c.ghosts, c.dest) for c in received]
+    assert everywhere(comm, len(faces) == sum(u.halo_room[0]))
+    assert everywhere(comm, all(spec.is_large_run(*face) for face in faces))
 
 
 @ends

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import everywhere, numbered, one_is_wrong, raise_together, spread
+from mpi_helpers import all_raise, everywhere, numbered, spread
 
 import pencils
 from pencils import GlobalIndexer, Pencil, PencilArray
@@ -36,30 +36,19 @@ def test_what_is_found_may_overlap_another_component(comm):
     assert everywhere(comm, memory.tolist() == [[0, 1], [1, 0], [3, 2]])
 
 
-def test_counts_whose_sum_overflows_are_refused(comm):
-    indexer = GlobalIndexer([4 * part for part in range(comm.size + 1)], [0], comm)
-    good = (np.ones(4, int), np.ones(4))
-    bad = [2**62] * 4, np.zeros(0)
-    one_is_wrong(
-        comm, ArgumentError, "counts with a sum above", call=indexer.Take_v, bad=bad, good=good
-    )
-    indexer.free()
-
-
 @pytest.mark.parametrize(("dtype", "value"), [("u1", 1), ("u8", 7), ("?", 1), ("i2", -3)])
 def test_integers_of_python_fit_where_there_is_room(comm, dtype, value):
     u = pencils.zeros(Pencil(4, comm), dtype=dtype)
     u.put_points([[1]], value)
     assert u.sum() == value
-    raise_together(comm, TypeError, "cannot be written", call=lambda: u.put_points([[1]], 300.5))
+    all_raise(comm, TypeError, "cannot be written", u.put_points, [[1]], 300.5)
     if dtype == "u1":
-        raise_together(comm, TypeError, "cannot be written", call=lambda: u.put_points([[1]], 256))
+        all_raise(comm, TypeError, "cannot be written", u.put_points, [[1]], 256)
 
 
 def test_rows_are_smaller_than_two_gibibytes(comm):
     indexer = GlobalIndexer([0] * (comm.size + 1), [], comm)
-    call = lambda: indexer.Take(np.empty(0), count=2**28)  # noqa: E731
-    raise_together(comm, ArgumentError, "exceed 2 GiB per index", call=call)
+    all_raise(comm, ArgumentError, "exceed 2 GiB per index", indexer.Take, np.empty(0), count=2**28)
     indexer.free()
 
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from indexer_worlds import put_with
 from mpi_helpers import (
     ON_ONE_NODE,
+    all_raise,
     collectives,
     everywhere,
     holds,
     numbered,
     one_node,
-    raise_together,
     random_field,
     ranks_at_fault,
     same,
@@ -174,7 +174,7 @@ def test_mistakes_between_calls_change_nothing(fresh):
         calls = [partial(u.put_points, wrong, -1)] * (turn % 3 > 0)
         calls += [partial(u.take_points, wrong)] * (turn % 4 > 0)
         for call in calls:
-            raise_together(fresh, IndexError, "index 6", call=call)
+            all_raise(fresh, IndexError, "index 6", call)
         u.put_points(points, turn)
         data[tuple(points)] = turn
         assert everywhere(fresh, same(u.take_points(points), data[tuple(points)]))
@@ -192,10 +192,11 @@ def test_ranks_that_differ_raise(comm):
         ("singleton", lambda: (plane if last else u).take_points(at)),
     ]
     for _, call in cases if comm.size > 1 else []:
-        raise_together(comm, RankDisagreementError, call=call)
+        all_raise(comm, RankDisagreementError, "", call)
     if comm.size > 1:
-        call = lambda: (other if last else u).put_points(at, 1)  # noqa: E731
-        raise_together(comm, pencils.errors.TypeDisagreementError, call=call)
+        all_raise(
+            comm, pencils.errors.TypeDisagreementError, "", (other if last else u).put_points, at, 1
+        )
     assert everywhere(comm, u.take_points(at) == 0)
 
 

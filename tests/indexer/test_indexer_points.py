@@ -1,7 +1,5 @@
 """Points of fields on all ranks, against NumPy's indexing of the global array."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,13 +9,13 @@ from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
     NODES,
+    all_raise,
     everywhere,
     holds,
     numbered,
     on_nodes,
     one_is_wrong,
     other_blocks,
-    raise_together,
     random_field,
     random_pencil,
     ranks_at_fault,
@@ -186,11 +184,17 @@ BAD_PUTS = [
     + [(*case, lambda u: u.put_points((0, 0, 0), numbered(SHAPE)[0, 0, 0])) for case in BAD_PUTS],
     ids=range(len(BAD) + len(BAD_PUTS)),
 )
-def test_mistakes_of_one_rank_raise_everywhere(comm, field, case):
+@pytest.mark.parametrize("shared", [False, True])
+def test_mistakes_of_one_rank_raise_everywhere(comm, case, shared):
     call, kind, text, good = case
-    one_is_wrong(
-        comm, kind, text, call=lambda f: f(field), bad=call, good=good, after=partial(good, field)
-    )
+    field = pencils.empty(Pencil(SHAPE, comm), shared=shared)
+    field.local[...] = numbered(SHAPE)[field.local_slices]
+
+    def works():
+        good(field)
+        assert everywhere(comm, field.take_points((4, 3, 5)) == numbered(SHAPE)[-1, -1, -1])
+
+    one_is_wrong(comm, kind, text, call=lambda f: f(field), bad=call, good=good, after=works)
     assert everywhere(comm, holds(field, numbered(SHAPE)))
 
 
@@ -211,13 +215,12 @@ def test_fields_that_do_not_fit_the_plan(comm, field):
             (lambda: plan.put(field, 1.0, reduce=ReduceOp.BOR), ArgumentError, "BOR does not"),
         ]
         for call, kind, text in cases:
-            raise_together(comm, kind, text, call=call)
+            all_raise(comm, kind, text, call)
         if comm.size > 1:
             u = pencils.ones(pen, dtype="f4") if comm.rank else field
-            raise_together(comm, TypeDisagreementError, "types", call=lambda: plan.take(u))
-    raise_together(comm, ArgumentError, "freed", call=lambda: plan.take(field))
-    make = partial(pencils.indexer.PointIndexer, 3, [[0]])
-    raise_together(comm, TypeError, "pencil must be a Pencil", call=make)
+            all_raise(comm, TypeDisagreementError, "types", plan.take, u)
+    all_raise(comm, ArgumentError, "freed", plan.take, field)
+    all_raise(comm, TypeError, "pencil must be a Pencil", pencils.indexer.PointIndexer, 3, [[0]])
 
 
 @pytest.mark.parametrize("nodes", list(NODES))

@@ -12,11 +12,10 @@ from mpi_helpers import (
     nodes_of,
     numbered,
     on_nodes,
-    one_is_wrong,
     random_field,
     same,
 )
-from test_indexer_points import BAD, points_of
+from test_indexer_points import points_of
 from tiers import examples
 
 import pencils
@@ -123,18 +122,6 @@ def test_a_shared_field_is_reversed_in_place(comm, once):
             else:
                 plan.take(field, field.local)
             assert everywhere(comm, holds(field, np.ascontiguousarray(expected)))
-
-
-@pytest.mark.parametrize("case", BAD, ids=range(len(BAD)))
-def test_mistakes_of_one_rank_raise_everywhere(comm, case):
-    field = shared_field(comm)
-    call, kind, text = case
-    good = lambda u: u.take_points((0, 0, 0))  # noqa: E731
-
-    def works():
-        assert everywhere(comm, field.take_points((4, 3, 5)) == numbered(SHAPE)[-1, -1, -1])
-
-    one_is_wrong(comm, kind, text, call=lambda f: f(field), bad=call, good=good, after=works)
 
 
 def test_more_ranks_than_points(comm):

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, holds, one_is_wrong, raise_together, same
+from mpi_helpers import all_raise, everywhere, holds, one_is_wrong, same
 
 from pencils import GlobalIndexer, GlobalMultiIndexer, Pencil, dap, zeros
 from pencils.errors import ArgumentError
@@ -230,7 +230,7 @@ def test_what_cannot_be_combined_raises_everywhere(comm, world, operation):
                 calls.append(lambda v=view: v.to_pencil(Pencil(4), reduce=operation))
             text = f"ReduceOp.{operation.name} does not combine values of type {dtype}, but "
             for call in calls:
-                raise_together(comm, ArgumentError, text, call=call)
+                all_raise(comm, ArgumentError, text, call)
 
 
 @operations

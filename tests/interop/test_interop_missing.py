@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from mpi_helpers import raise_together
+from mpi_helpers import all_raise
 
 import pencils
 from pencils.interop import mpi4py_fft as theirs
@@ -25,4 +25,4 @@ def test_a_missing_library_is_named(comm, monkeypatch):
         lambda: petsc.from_pencil(pencil),
         lambda: petsc.from_array(pencils.zeros(pencil)),
     ):
-        raise_together(comm, ImportError, "pip install", call=call)
+        all_raise(comm, ImportError, "pip install", call)

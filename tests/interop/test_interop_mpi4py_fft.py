@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import everywhere, holds, numbered, raise_together, spread
+from mpi_helpers import all_raise, everywhere, holds, numbered, spread
 
 import pencils
 from pencils import Pencil, PencilArray, gather, transpose
@@ -229,7 +229,7 @@ def test_parts_of_the_world(comm):
     array = theirs.DistArray(SHAPE, subcomm=theirs.pencil.Subcomm(half, [0, 0, 1]), val=2)
     assert to_array(array, half).sum() == 2 * np.prod(SHAPE)
     if comm.size > 1:
-        raise_together(comm, ArgumentError, "comm=", call=lambda: to_array(array, comm))
+        all_raise(comm, ArgumentError, "comm=", to_array, array, comm)
     half.Free()
 
 
@@ -245,7 +245,7 @@ def test_a_component_is_an_array(comm):
 
 def test_what_mpi4py_fft_does_not_have(comm):
     def check(*texts, call):
-        raise_together(comm, ArgumentError, *texts, call=call)
+        all_raise(comm, ArgumentError, texts, call)
 
     check("two dimensions", call=lambda: from_pencil(Pencil(8, comm)))
     if comm.size > 3:

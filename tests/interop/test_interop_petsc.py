@@ -11,7 +11,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import everywhere, holds, named, numbered, raise_together, ranks_at_fault, same
+from mpi_helpers import (
+    all_raise,
+    everywhere,
+    holds,
+    numbered,
+    one_is_wrong,
+    random_grid,
+    same,
+)
 
 import pencils
 from pencils import Pencil, PencilArray, gather, transpose
@@ -147,20 +155,11 @@ def vector(dmda, ranges, data):
     return vec
 
 
-def process_grid(rng, ranks, ndim):
-    grid = [1] * ndim
-    for prime in (2, 3):
-        while ranks % prime == 0:
-            ranks //= prime
-            grid[rng.integers(ndim)] *= prime
-    return grid
-
-
 def random_dmda(comm, seed):
     """Draw any DMDA: all blocks are at least as long as ghosts reach."""
     rng = np.random.default_rng(seed)
     ndim = 1 + seed % 3
-    grid = process_grid(rng, comm.size, ndim)
+    grid = random_grid(rng, comm.size, ndim)
     width = int(rng.integers(0, 3))
     counts = [rng.integers(max(1, width), width + 4, parts).tolist() for parts in grid]
     boundary = rng.choice([NONE, GHOSTED, PERIODIC], ndim).tolist()
@@ -242,16 +241,14 @@ def test_parts_of_the_world(comm):
     dmda = StandIn(half, [[3] * half.size, [4]], boundary=[NONE, NONE])
     assert to_pencil(dmda, half).shape == (3 * half.size, 4)
     if comm.size > 1:
-        raise_together(comm, ArgumentError, "processes", call=lambda: to_pencil(dmda, comm))
+        all_raise(comm, ArgumentError, "processes", to_pencil, dmda, comm)
     half.Free()
 
 
 def check_bad(comm, kind, call, good, *bad, text=""):
     """Check that a bad argument on one rank raises on all, and names the rank."""
-    for rank in ranks_at_fault(comm):
-        for value in bad:
-            mine = value if comm.rank == rank else good
-            raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: call(mine))
+    for value in bad:
+        one_is_wrong(comm, kind, text, call=call, bad=value, good=good)
 
 
 def test_a_mistake_on_one_rank_raises_everywhere(comm):
@@ -270,10 +267,10 @@ def test_different_arguments_raise_everywhere(comm):
     good = StandIn(comm, [[3] * comm.size, [4]], boundary=[NONE, PERIODIC])
     other = StandIn(comm, [[3] * comm.size, [4]], boundary=[NONE, NONE])
     mine = other if comm.rank == 0 else good
-    raise_together(comm, RankDisagreementError, "periodic", call=lambda: to_pencil(mine, comm))
+    all_raise(comm, RankDisagreementError, "periodic", to_pencil, mine, comm)
     twice = StandIn(comm, [[3] * comm.size, [4]], boundary=[NONE, PERIODIC], dof=2)
     one, vec = (twice, StandInVec(24)) if comm.rank == 0 else (good, StandInVec(12))
-    raise_together(comm, RankDisagreementError, "dof", call=lambda: to_array(one, vec, comm))
+    all_raise(comm, RankDisagreementError, "dof", to_array, one, vec, comm)
 
 
 def test_processes_in_an_order_that_is_not_that_of_petsc(comm):
@@ -281,14 +278,14 @@ def test_processes_in_an_order_that_is_not_that_of_petsc(comm):
         return
     dmda = StandIn(comm, [[2, 2], [3] * (comm.size // 2)], boundary=[NONE, NONE])
     dmda.ranges = [(2 * (comm.rank >= comm.size // 2),) * 2, (0, 3)]
-    raise_together(comm, ArgumentError, "ownership ranges", call=lambda: to_pencil(dmda, comm))
+    all_raise(comm, ArgumentError, "ownership ranges", to_pencil, dmda, comm)
 
 
 def test_ghosts_that_are_no_halo(comm):
     dmda = StandIn(comm, [[3] * comm.size, [4]], boundary=[NONE, PERIODIC], width=1)
     vec = vector(dmda, dmda.getGhostRanges(), data_of(dmda))
     dmda.getStencilWidth = lambda: 2
-    raise_together(comm, ArgumentError, "ghost points", call=lambda: to_array(dmda, vec, comm))
+    all_raise(comm, ArgumentError, "ghost points", to_array, dmda, vec, comm)
 
 
 @its_own_warning
@@ -319,7 +316,7 @@ def random_fitting(comm, seed):
     """Draw a pencil with the order of PETSc, in memory and of ranks, and no empty block."""
     rng = np.random.default_rng(100 + seed)
     ndim = 1 + seed % 3
-    grid = process_grid(rng, comm.size, ndim)
+    grid = random_grid(rng, comm.size, ndim)
     counts = [rng.integers(1, 5, parts) for parts in grid]
     slowest_first = tuple(reversed(range(ndim)))
     return Pencil(
@@ -397,7 +394,7 @@ def test_stencils(comm):
     points = 3 * comm.size
     pencil = Pencil((points, 4), comm, decomp=0, order=(1, 0), periodic=(True, False))
     assert from_pencil(pencil, stencil_width=3).getStencilWidth() == 3
-    raise_together(comm, ArgumentError, "wider", call=lambda: from_pencil(pencil, stencil_width=4))
+    all_raise(comm, ArgumentError, "wider", from_pencil, pencil, stencil_width=4)
     open_ended = pencil.with_(periodic=False)
     if comm.size == 1:
         assert from_pencil(open_ended, stencil_width=2).getStencilWidth() == 2
@@ -411,15 +408,15 @@ def test_pencils_that_petsc_does_not_have(comm, petsc):
         (Pencil((6, 6, 2, 2), comm, order=(3, 2, 1, 0)), "dimensions"),
         (Pencil((0, 6), comm, decomp=1, order=(1, 0)), "empty"),
     ]:
-        raise_together(comm, ArgumentError, text, call=lambda bad=bad: from_pencil(bad))
+        all_raise(comm, ArgumentError, text, from_pencil, bad)
         u = pencils.ones(bad, dtype=petsc.ScalarType)
-        raise_together(comm, ArgumentError, text, call=lambda u=u: from_array(u))
+        all_raise(comm, ArgumentError, text, from_array, u)
     if comm.size > 1:
         few = Pencil((comm.size - 1,), comm)
-        raise_together(comm, ArgumentError, "empty", call=lambda: from_pencil(few))
+        all_raise(comm, ArgumentError, "empty", from_pencil, few)
     if comm.size in (4, 6):
         turned = Pencil(shape, comm, decomp=(0, 1), grid=(comm.size // 2, 2), order=(2, 1, 0))
-        raise_together(comm, ArgumentError, "order of ranks", call=lambda: from_pencil(turned))
+        all_raise(comm, ArgumentError, "order of ranks", from_pencil, turned)
         straight = turned.with_(decomp=(1, 0), grid=(2, comm.size // 2))
         back = to_pencil(from_pencil(straight), comm)
         assert everywhere(comm, back.local_slices == straight.local_slices)
@@ -429,11 +426,9 @@ def test_more_values_than_petsc_counts(comm, petsc):
     if petsc.IntType(0).itemsize > 4:
         pytest.skip("this PETSc counts with 64 bits")
     huge = Pencil((2**11, 2**10, 2**10), comm, decomp=2, order=(2, 1, 0))
-    raise_together(comm, ArgumentError, "built to count", call=lambda: from_pencil(huge))
+    all_raise(comm, ArgumentError, "built to count", from_pencil, huge)
     small = huge.with_(shape=(6, 6, 7))
-    raise_together(
-        comm, ArgumentError, "count", call=lambda: from_pencil(small, dof=2**31 // 252 + 1)
-    )
+    all_raise(comm, ArgumentError, "count", from_pencil, small, dof=2**31 // 252 + 1)
 
 
 def test_fields_that_petsc_does_not_have(comm, petsc):
@@ -449,10 +444,10 @@ def test_fields_that_petsc_does_not_have(comm, petsc):
         (pencils.ones(pencil, dtype=scalar, dims=(1, 2)), "extent 1"),
         (readonly, "read-only"),
     ]:
-        raise_together(comm, ArgumentError, text, call=lambda bad=bad: from_array(bad))
+        all_raise(comm, ArgumentError, text, from_array, bad)
     for dtype in ("f4", ">f8", "i4"):
         u = pencils.ones(pencil, dtype=dtype)
-        raise_together(comm, TypeError, "PETSc is built for", call=lambda u=u: from_array(u))
+        all_raise(comm, TypeError, "PETSc is built for", from_array, u)
 
 
 def test_a_bad_field_on_one_rank_raises_everywhere(comm, petsc):
@@ -471,12 +466,10 @@ def test_different_pencils_and_fields_raise_everywhere(comm, petsc):
     pencil = Pencil((5, 6, 7), comm, decomp=2, order=(2, 1, 0))
     periodic, fewer = pencil.with_(periodic=True), pencil.with_(shape=(4, 6, 7))
     mine = pencil if comm.rank else periodic
-    raise_together(comm, RankDisagreementError, "periodic", call=lambda: from_pencil(mine))
-    raise_together(
-        comm, RankDisagreementError, "dof", call=lambda: from_pencil(pencil, 2 if comm.rank else 1)
-    )
+    all_raise(comm, RankDisagreementError, "periodic", from_pencil, mine)
+    all_raise(comm, RankDisagreementError, "dof", from_pencil, pencil, 2 if comm.rank else 1)
     u = pencils.ones(pencil if comm.rank else fewer, dtype=petsc.ScalarType)
-    raise_together(comm, RankDisagreementError, "pencil", call=lambda: from_array(u))
+    all_raise(comm, RankDisagreementError, "pencil", from_array, u)
 
 
 @its_own_warning

@@ -159,6 +159,11 @@ def path(mpi_tmp_path):
 
 
 @pytest.fixture
+def pencil(comm):
+    return pencils.Pencil((6, 5, 4), comm)
+
+
+@pytest.fixture
 def u(comm):
     return pencils.ones(pencils.Pencil((4, 5), comm))
 

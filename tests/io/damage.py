@@ -1,8 +1,14 @@
-"""Damage to files: one flipped bit, and patches that a killed process has not written."""
+"""Damage to files: a flipped bit, patches that a killed process has not written; failing calls."""
+
+import errno
+import os
+from copy import copy
 
 import h5py
 
 from pencils.io.manifest import check_manifest
+
+FULL_DISK = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def flip(path, name="u", byte=37, bit=3):
@@ -23,3 +29,12 @@ def undo_patches(path, before):
         for offset, data in patches:
             file.seek(offset)
             file.write(before[offset : offset + len(data)])
+
+
+def failing(error):
+    """Make a function that raises an error, whatever it is called with."""
+
+    def fail(*_args, **_options):
+        raise copy(error)
+
+    return fail

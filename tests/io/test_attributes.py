@@ -58,8 +58,7 @@ def check(path, expected):
 
 
 @pytest.mark.parallel([1, 2, 3, 4, 6])
-def test_checkpoint(lab, mpi_tmp_path, grid):
-    path = mpi_tmp_path / "a.h5"
+def test_checkpoint(lab, path, grid):
     pencils.save(path, fields_on(grid), grid=grid, attrs=ATTRS)
     lab.on_root(check, path, ATTRS)
     found = pencils.load(path, grid.pencil)
@@ -74,8 +73,7 @@ def test_checkpoint(lab, mpi_tmp_path, grid):
 
 
 @pytest.mark.parallel([1, 2, 3, 4, 6])
-def test_series(lab, mpi_tmp_path, grid):
-    path = mpi_tmp_path / "a.h5"
+def test_series(lab, path, grid):
     options = {"grid": grid, "attrs": ATTRS | TIME}
     for time in range(3):
         with pencils.TimeSeries(path, **options) as series:
@@ -88,8 +86,24 @@ def test_series(lab, mpi_tmp_path, grid):
 
 
 @pytest.mark.parallel([1, 2, 3, 4, 6])
-def test_mistakes(lab, mpi_tmp_path, grid):
-    path, fields = mpi_tmp_path / "a.h5", fields_on(grid)
+@pytest.mark.parametrize("attrs", [ATTRS | TIME, None])
+def test_series_that_begins_again(lab, path, grid, attrs):
+    """Fields have the attributes that are given with them, coordinates those in the file, too."""
+    with pencils.TimeSeries(path, grid=grid, attrs=ATTRS | TIME) as series:
+        series.append(0, fields_on(grid))
+    with pencils.TimeSeries(path, grid=grid, attrs=attrs) as series:
+        series.truncate(-1)
+        series.append(1, fields_on(grid))
+    lab.on_root(check, path, attrs or {name: ATTRS[name] for name in "xy"})
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        series.truncate(-1)
+        series.append(2, fields_on(grid))
+    assert list(lab.on_root(found_in, path)[1]) == ["u", "p", "time"]
+
+
+@pytest.mark.parallel([1, 2, 3, 4, 6])
+def test_mistakes(lab, path, grid):
+    fields = fields_on(grid)
     for wrong, error, text in [
         ({"v": {"units": "m"}}, ArgumentError, "'v', which is not stored; choose among"),
         ({"u": {"pencils_x": 1}}, ArgumentError, "may not be named"),

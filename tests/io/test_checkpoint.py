@@ -22,10 +22,9 @@ KEYS = "components", "singleton", "periodic"
 SHAPES += [(2, 3, 4), (13, 2, 3), (3, 1, 2, 5), (2, 1, 3, 1, 2)]
 
 
-def test_every_dtype_keeps_its_bytes(mpi_tmp_path, lab):
+def test_every_dtype_keeps_its_bytes(path, lab):
     arrays = {str(n): lab.numbers((5, 4, 6), dtype) for n, dtype in enumerate(DTYPES)}
     one, other = lab.some_pencils((5, 4, 6), 2, seed=3)
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, {name: pencils.partition(one, array) for name, array in arrays.items()})
     found, loaded = lab.stored(path), pencils.load(path, other)
     for name, array in arrays.items():
@@ -35,11 +34,10 @@ def test_every_dtype_keeps_its_bytes(mpi_tmp_path, lab):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_every_shape_from_and_onto_every_pencil(mpi_tmp_path, shape, lab):
+def test_every_shape_from_and_onto_every_pencil(path, shape, lab):
     fields, arrays = {}, {}
     for number, (field, array) in enumerate(lab.cases(shape, 6, seed=len(shape))):
         fields[f"f{number}"], arrays[f"f{number}"] = field, array
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, fields)
     found = lab.stored(path)
     assert all(np.array_equal(found[name], array) for name, array in arrays.items())
@@ -53,10 +51,9 @@ def test_every_shape_from_and_onto_every_pencil(mpi_tmp_path, shape, lab):
 
 
 @pytest.mark.parametrize(("run", "most"), [(0, 4), (2**16, 0)])
-def test_what_is_read_in_another_way(mpi_tmp_path, monkeypatch, lab, run, most):
+def test_what_is_read_in_another_way(path, monkeypatch, lab, run, most):
     monkeypatch.setattr("pencils.io.direct.DIRECT_BYTES", run)  # runs one by one
     monkeypatch.setattr("pencils.io.direct._MOST_READ", most)  # or slabs, which are exchanged
-    path = mpi_tmp_path / "a.h5"
     cases = {str(number): case for number, case in enumerate(lab.cases((3, 1, 5, 4), 6, seed=2))}
     pencils.save(path, {name: field for name, (field, _) in cases.items()})
     for pencil in lab.some_pencils((3, 1, 5, 4), 4, seed=1):
@@ -103,7 +100,7 @@ def test_replicas_are_written_once(comm, mpi_tmp_path, written):
     assert comm.allreduce(sum(data.nbytes for data in written)) == line.size * 8 + 8
 
 
-def test_groups_and_attributes(comm, mpi_tmp_path, lab):
+def test_groups_and_attributes(comm, path, lab):
     pencil = pencils.Pencil((4, 5), comm)
     fields = {"fluid/u": pencils.ones(pencil), "fluid/p/old": pencils.zeros(pencil)}
     attrs = {
@@ -119,7 +116,6 @@ def test_groups_and_attributes(comm, mpi_tmp_path, lab):
         "exact": np.float32(0.1),
         "text": np.str_("t"),
     }
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, fields, attrs=attrs)
     loaded = pencils.load(path, pencil)
     assert list(loaded) == ["fluid/p/old", "fluid/u"]
@@ -138,9 +134,8 @@ def test_groups_and_attributes(comm, mpi_tmp_path, lab):
     assert lab.look(path, look) == [[0], [0, 0], [0, 0]]
 
 
-def test_one_name_several_names_all_names(comm, mpi_tmp_path):
+def test_one_name_several_names_all_names(comm, path):
     pencil = pencils.Pencil((4, 5), comm)
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, {name: pencils.ones(pencil) for name in "vwu"})
     assert list(pencils.load(path, pencil)) == ["u", "v", "w"]
     assert list(pencils.load(path, pencil, "w")) == ["w"]
@@ -148,9 +143,8 @@ def test_one_name_several_names_all_names(comm, mpi_tmp_path):
     assert list(pencils.load(path, pencil, [])) == []
 
 
-def test_a_checkpoint_prints_what_it_holds(comm, mpi_tmp_path):
+def test_a_checkpoint_prints_what_it_holds(comm, path):
     pencil = pencils.Pencil((4, 5), comm)
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, {"u": pencils.ones(pencil, components=3)}, attrs={"step": 4})
     loaded = pencils.load(path, pencil)
     text = f"<Checkpoint of 1 field from {path}\n  u: (3, 4, 5) float64\n  attrs: step=4>"
@@ -159,9 +153,8 @@ def test_a_checkpoint_prints_what_it_holds(comm, mpi_tmp_path):
         loaded["v"]
 
 
-def test_many_small_pieces_as_one_large_one(mpi_tmp_path, monkeypatch, lab):
+def test_many_small_pieces_as_one_large_one(path, monkeypatch, lab):
     monkeypatch.setattr(comm_file, "PIECE_BYTES", 40)  # the limit of 32-bit counts, at our size
-    path = mpi_tmp_path / "a.h5"
     for field, array in lab.cases((5, 4, 3), 4, seed=5):
         pencils.save(path, {"u": field})
         assert np.array_equal(lab.stored(path)["u"], array)
@@ -170,10 +163,9 @@ def test_many_small_pieces_as_one_large_one(mpi_tmp_path, monkeypatch, lab):
 
 
 @pytest.mark.parametrize("fewer", [True, False])
-def test_restart_on_another_number_of_processes(comm, mpi_tmp_path, fewer, lab):
+def test_restart_on_another_number_of_processes(comm, path, fewer, lab):
     """From all ranks to every smaller number of them, or the other way."""
     array = lab.numbers((2, 7, 6, 5), "c16")
-    path = mpi_tmp_path / "a.h5"
     for count in range(1, comm.size + 1):
         part = comm.Split(int(comm.rank >= count), -comm.rank)  # and in another order
         mine = part if comm.rank < count else None
@@ -220,15 +212,15 @@ def test_in_a_loop_nothing_piles_up(comm, mpi_tmp_path):
     assert pencil.topology.communicators == before
 
 
-def test_who_may_read_a_file_stays_as_it_is(comm, mpi_tmp_path, lab):
-    path, u = mpi_tmp_path / "a.h5", pencils.ones(pencils.Pencil((4, 3), comm))
+def test_who_may_read_a_file_stays_as_it_is(comm, path, lab):
+    u = pencils.ones(pencils.Pencil((4, 3), comm))
     pencils.save(path, {"u": u})
     lab.on_root(path.chmod, 0o640)
     pencils.save(path, {"u": u})
     assert lab.on_root(lambda: path.stat().st_mode & 0o777) == 0o640
 
 
-def test_without_a_template(comm, mpi_tmp_path, lab):
+def test_without_a_template(comm, path, lab):
     """Fields on pencils as they were, singletons with the field that they belong to."""
     pencil = pencils.Pencil((6, 5, 4), comm, decomp=(0, 2), periodic=(True, False, False))
     grid = pencils.localgrid(pencil, [np.linspace(0, 1, n) for n in pencil.shape])
@@ -243,7 +235,6 @@ def test_without_a_template(comm, mpi_tmp_path, lab):
         "line": pencils.partition(pencil, arrays["line"]),
         "plane": pencils.partition(plane, arrays["plane"]),
     }
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, fields | {"n": 3, "text": "a"}, grid=grid, attrs={"run": "b"}, step=7)
     found = pencils.load(path)
     assert list(found) == ["g/u", "line", "plane", "n", "text"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from damage import flip
+from damage import failing, flip
 from mpi4py import MPI
 
 import pencils
@@ -157,12 +157,8 @@ def test_a_failed_write_leaves_the_series_as_it_was(folder, pencil, series, monk
     checkpoints = series(folder, keep=1)
     save_steps(checkpoints, pencil, 1)
 
-    def refuse(*_):
-        msg = "no space left on device"
-        raise OSError(msg)
-
     with monkeypatch.context() as patch:
-        patch.setattr("pencils.io.writers.commit", refuse)
+        patch.setattr("pencils.io.writers.commit", failing(OSError("no space left on device")))
         assert lab.raised(save_steps, checkpoints, pencil, 2)[0] is OSError
     assert checkpoints.steps == [1]
     save_steps(checkpoints, pencil, 2)
@@ -172,14 +168,10 @@ def test_a_failed_write_leaves_the_series_as_it_was(folder, pencil, series, monk
 def test_what_cannot_be_removed_is_told_and_does_no_harm(
     folder, pencil, series, monkeypatch, caplog
 ):
-    def refuse(*_, **__):
-        msg = "no permission"
-        raise PermissionError(msg)
-
     checkpoints = series(folder, keep=1)
     save_steps(checkpoints, pencil, 1)
     with monkeypatch.context() as patch:
-        patch.setattr("pathlib.Path.unlink", refuse)
+        patch.setattr("pathlib.Path.unlink", failing(PermissionError("no permission")))
         save_steps(checkpoints, pencil, 2)
     told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     everyone = pencil.comm.allgather(told)
@@ -589,14 +581,10 @@ def test_what_goes_wrong_in_the_background_is_told_later(folder, pencil, series,
     checkpoints = series(folder, keep=1)
     save_steps(checkpoints, pencil, 1)
 
-    def refuse(*_):
-        msg = "no space left on device"
-        raise OSError(msg)
-
     for call in (checkpoints.wait, checkpoints.close, lambda: save_steps(checkpoints, pencil, 3)):
         checkpoints.save(2, state(pencil, 2), wait=False)
         with monkeypatch.context() as patch:
-            patch.setattr("pencils.io.writers.commit", refuse)
+            patch.setattr("pencils.io.writers.commit", failing(OSError("no space left on device")))
             assert lab.raised(call)[0] is OSError
         assert checkpoints.steps == [1]
     save_steps(checkpoints, pencil, 2)

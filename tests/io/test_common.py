@@ -4,13 +4,12 @@ On one host its ranks are divided into nodes, and those not with rank 0 do not s
 """
 
 import shutil
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import everywhere, numbered, on_nodes, raise_together, spread
+from mpi_helpers import all_raise, everywhere, numbered, on_nodes, spread
 
 import pencils
 from pencils import Pencil
@@ -65,14 +64,16 @@ def test_save(comm, folder, wait):
     u, path = pencils.ones(Pencil(SHAPE, comm)), folder / "run.h5"
     if comm.rank == 0:
         path.write_bytes(b"old")
-    raise_together(
+    all_raise(
         comm,
         FileNotFoundError,
-        f"cannot save {path}: ",
-        f"a new file in {folder} exists on ",
-        "(rank 0), but not on ",
-        "; give a path on a file system that all hosts share",
-        call=lambda: pencils.save(path, {"u": u}, wait=wait),
+        (
+            f"cannot save {path}: ",
+            f"a new file in {folder} exists on ",
+            "(rank 0), but not on ",
+            "; give a path on a file system that all hosts share",
+        ),
+        lambda: pencils.save(path, {"u": u}, wait=wait),
     )
     assert everywhere(comm, comm.rank or path.read_bytes() == b"old")
     assert everywhere(comm, {*folder.iterdir()} <= {path})
@@ -90,7 +91,7 @@ def test_load_of_a_file_of_one_host(comm, folder):
         lambda: pencils.verify(path, comm),
         lambda: pencils.open(path, "r+", comm),
     ):
-        raise_together(comm, FileNotFoundError, *texts, call=call)
+        all_raise(comm, FileNotFoundError, texts, call)
     assert everywhere(comm, (u.local == 1).all())
 
 
@@ -102,9 +103,7 @@ def test_load_of_a_file_that_rank_0_does_not_see(comm, hosts, folder):
         save_alone(path, 2.0)
     comm.barrier()
     texts = f"cannot load {path}: it exists on ", "but not on ", "(rank 0)"
-    raise_together(
-        comm, FileNotFoundError, *texts, call=lambda: pencils.load(path, Pencil(SHAPE, comm))
-    )
+    all_raise(comm, FileNotFoundError, texts, pencils.load, path, Pencil(SHAPE, comm))
 
 
 def test_copies_on_all_hosts_can_be_read_and_other_files_cannot(comm, hosts, folder):
@@ -120,19 +119,16 @@ def test_copies_on_all_hosts_can_be_read_and_other_files_cannot(comm, hosts, fol
         save_alone(path, 2.0, (60, 50) if comm.rank else SHAPE)
     comm.barrier()
     texts = "another size on", "all hosts share"
-    raise_together(
-        comm, CheckpointError, *texts, call=lambda: pencils.load(path, Pencil(SHAPE, comm))
-    )
+    all_raise(comm, CheckpointError, texts, pencils.load, path, Pencil(SHAPE, comm))
 
 
 def test_no_file_at_all(comm, folder):
     path = folder / "none.h5"
-    raise_together(
+    all_raise(
         comm,
         FileNotFoundError,
-        "rank 0: cannot load",
-        "check the path",
-        call=lambda: pencils.load(path, Pencil(SHAPE, comm)),
+        ("rank 0: cannot load", "check the path"),
+        lambda: pencils.load(path, Pencil(SHAPE, comm)),
     )
 
 
@@ -149,7 +145,7 @@ def test_series(comm, folder, kind, exists):
         return pencils.TimeSeries(path, comm=comm)
 
     texts = f"cannot write {path}: ", "but not on", "all hosts share"
-    raise_together(comm, FileNotFoundError, *texts, call=make)
+    all_raise(comm, FileNotFoundError, texts, make)
     left = [*folder.rglob("*")]
     assert everywhere(comm, left == ([path] if exists and kind != "file" else []))
 
@@ -171,5 +167,4 @@ def test_names_that_the_system_refuses(comm, mpi_tmp_path):
     pencil = Pencil(SHAPE, comm)
     grid = pencils.localgrid(pencil, [np.arange(n) for n in SHAPE])
     path = f"{mpi_tmp_path}/\ud800.h5"
-    call = partial(pencils.TimeSeries, path, "w", grid=grid)
-    raise_together(comm, UnicodeError, "surrogates", call=call)
+    all_raise(comm, UnicodeError, "surrogates", pencils.TimeSeries, path, "w", grid=grid)

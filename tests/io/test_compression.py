@@ -3,6 +3,7 @@
 import h5py
 import numpy as np
 import pytest
+from damage import failing
 from mpi_helpers import numbered, random_pencil, same, spread
 
 import pencils
@@ -280,12 +281,8 @@ def test_a_step_that_fails_on_one_rank(path, lab, monkeypatch, where, wait):
     pencils.save(path, {"u": field})
     before = lab.on_root(path.read_bytes)
 
-    def fail(*_, **__):
-        msg = "no memory for the filter"
-        raise MemoryError(msg)
-
     if lab.comm.rank == rank % lab.comm.size:
-        monkeypatch.setattr(f"pencils.io.{step}", fail)
+        monkeypatch.setattr(f"pencils.io.{step}", failing(MemoryError("no memory for the filter")))
     options = {"compression": "gzip", "chunks": (2, 5), "wait": wait}
     save = lambda: pencils.save(path, {"u": field}, **options).wait()  # noqa: E731
     lab.refuses(MemoryError, "no memory for the filter", save)

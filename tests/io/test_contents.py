@@ -19,7 +19,7 @@ def pencil(comm):
     return pencils.Pencil(SHAPE, comm, periodic=(False, True, False))
 
 
-def test_values_of_all_kinds(mpi_tmp_path, pencil, lab):
+def test_values_of_all_kinds(path, pencil, lab):
     rng = np.random.default_rng(5)
     values = {
         "dt": 0.1,
@@ -32,7 +32,6 @@ def test_values_of_all_kinds(mpi_tmp_path, pencil, lab):
         "rng": rng,
         "bits": np.random.Philox(4),
     }
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, {**values, "u": pencils.ones(pencil)})
     state = pencils.load(path, pencil)
     assert list(state) == ["u", *sorted(values)]
@@ -51,8 +50,7 @@ def test_values_of_all_kinds(mpi_tmp_path, pencil, lab):
     assert dict(pencils.load(path, pencil)) == {"dt": 0.2}
 
 
-def test_step_time_and_attributes(mpi_tmp_path, pencil):
-    path = mpi_tmp_path / "a.h5"
+def test_step_time_and_attributes(path, pencil):
     fields = {"u": pencils.ones(pencil)}
     pencils.save(path, fields, step=np.int64(4), time=np.float32(0.5), attrs={"step": 9})
     state = pencils.load(path, pencil)
@@ -63,7 +61,7 @@ def test_step_time_and_attributes(mpi_tmp_path, pencil):
     assert (state.step, state.time, state.attrs) == (None, None, {})
 
 
-def test_coordinates_are_dimension_scales(mpi_tmp_path, pencil, lab):
+def test_coordinates_are_dimension_scales(path, pencil, lab):
     axes = [np.linspace(0, 1, 6), np.arange(5), np.arange(4.0) ** 2]
     grid = pencils.localgrid(pencil, axes)
     fields = {
@@ -74,7 +72,6 @@ def test_coordinates_are_dimension_scales(mpi_tmp_path, pencil, lab):
         "modes": np.arange(7),
         "dt": 0.1,
     }
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, fields, grid=grid)
     found = lab.look(path, lambda file: [file[name][...] for name in "xyz"])
     assert all(map(np.array_equal, found, axes))
@@ -122,12 +119,11 @@ def test_boundary_points_come_back(mpi_tmp_path, lab):
             assert lab.everywhere(np.array_equal(same.padded, field.padded))
 
 
-def test_boundary_points_lie_around_the_others_in_the_file(comm, mpi_tmp_path, lab):
+def test_boundary_points_lie_around_the_others_in_the_file(comm, path, lab):
     pencil = pencils.Pencil((6, 4), comm, decomp=(0, 1), periodic=(False, True))
     field = pencils.from_function(pencil, lambda i, j: 10.0 * i + j, halo=((2, 1), (1, 1)))
     field.exchange_halo()
     field.fill_boundary("constant", value=-1.0)
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, {"u": field}, halo=True)
     whole = np.add.outer(10.0 * np.arange(6), np.arange(4))
     stored = lab.stored(path)["u"]
@@ -141,10 +137,9 @@ def test_boundary_points_lie_around_the_others_in_the_file(comm, mpi_tmp_path, l
     assert lab.everywhere(np.array_equal(narrow.local, whole[narrow.local_slices]))
 
 
-def test_fields_like_those_to_load(mpi_tmp_path, pencil, lab):
+def test_fields_like_those_to_load(path, pencil, lab):
     u = pencils.random.normal(pencil, 1, components=3, halo=2)
     line = pencils.ones(pencil, dims=1, dtype="f4")
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, {"u": u, "line": line, "dt": 0.1, "v": pencils.ones(pencil)})
     turned = pencil.with_(decomp=2, order=(2, 1, 0))
     like = {"u": pencils.zeros(turned, components=3, halo=1), "line": line, "dt": 0.0}
@@ -167,9 +162,8 @@ def test_fields_like_those_to_load(mpi_tmp_path, pencil, lab):
     lab.refuses(ArgumentError, "no place for 'v'", pencils.load, path, {"u": u}, ["v"])
 
 
-def test_loading_in_place(mpi_tmp_path, pencil, comm, lab):
+def test_loading_in_place(path, pencil, comm, lab):
     u = pencils.random.normal(pencil, 1, components=3)
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, {"u": u, "v": pencils.ones(pencil), "dt": 0.1})
     target = pencils.full(pencil.with_(decomp=2, order=(1, 2, 0)), 7.0, components=3, halo=1)
     memory = target.padded
@@ -197,9 +191,8 @@ def test_loading_in_place(mpi_tmp_path, pencil, comm, lab):
         )
 
 
-def test_other_element_types_only_on_request(mpi_tmp_path, pencil, lab):
+def test_other_element_types_only_on_request(path, pencil, lab):
     u = pencils.random.normal(pencil, 1)
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, {"u": u, "big": u.astype(">f8"), "z": u.astype(complex)})
     target = pencils.zeros(pencil, dtype="f4")
     lab.refuses(
@@ -220,8 +213,7 @@ def test_other_element_types_only_on_request(mpi_tmp_path, pencil, lab):
         lab.refuses(CheckpointError, "cannot hold", pencils.load, path, pencil, name, dtype=dtype)
 
 
-def test_large_datasets_begin_where_they_shall(mpi_tmp_path, pencil, lab):
-    path = mpi_tmp_path / "a.h5"
+def test_large_datasets_begin_where_they_shall(path, pencil, lab):
     fields = {name: pencils.ones(pencil, components=10) for name in "uvw"}
     for align in (4096, 65536, 1000):
         pencils.save(path, {**fields, "dt": 0.1}, align=align)
@@ -235,8 +227,8 @@ def test_large_datasets_begin_where_they_shall(mpi_tmp_path, pencil, lab):
     [np.longdouble(1) / 3, np.array(1, "g"), np.clongdouble(1 + 2j), np.full(2, 0.1, "g"), GAPS[0]],
     ids=repr,
 )
-def test_values_whose_bytes_have_gaps_are_as_written(mpi_tmp_path, comm, value):
-    path, u = mpi_tmp_path / "a.h5", pencils.ones(pencils.Pencil((5, 3), comm))
+def test_values_whose_bytes_have_gaps_are_as_written(path, comm, value):
+    u = pencils.ones(pencils.Pencil((5, 3), comm))
     pencils.save(path, {"u": u, "value": value})
     assert pencils.verify(path, comm) == ["u", "value"]
     found = pencils.load(path, u.pencil)["value"]
@@ -244,8 +236,8 @@ def test_values_whose_bytes_have_gaps_are_as_written(mpi_tmp_path, comm, value):
     assert np.array_equal(found, value)
 
 
-def test_records_with_gaps_in_a_series(mpi_tmp_path, comm):
-    path, u = mpi_tmp_path / "a.h5", pencils.empty(pencils.Pencil((9, 2), comm), dtype=GAPS.dtype)
+def test_records_with_gaps_in_a_series(path, comm):
+    u = pencils.empty(pencils.Pencil((9, 2), comm), dtype=GAPS.dtype)
     u.local.view(np.uint8)[...] = np.arange(u.local.nbytes).reshape(*u.local.shape[:-1], -1) % 120
     with pencils.TimeSeries(path, "w", comm=comm) as series:
         series.append(0.0, {"u": u})
@@ -254,8 +246,8 @@ def test_records_with_gaps_in_a_series(mpi_tmp_path, comm):
     assert all(comm.allgather(np.array_equal(found.local[0], u.local)))
 
 
-def test_the_error_for_data_without_axes_of_space_names_what_reads_it(mpi_tmp_path, comm):
-    path, u = mpi_tmp_path / "a.h5", pencils.ones(pencils.Pencil((4, 3), comm))
+def test_the_error_for_data_without_axes_of_space_names_what_reads_it(path, comm):
+    u = pencils.ones(pencils.Pencil((4, 3), comm))
     with pencils.TimeSeries(path, "w", comm=comm) as series:
         for time in range(5):
             series.append(time, {"probe": (u, np.s_[1, 2])})

@@ -11,18 +11,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from damage import flip
+from damage import failing, flip
 
 import pencils
 from pencils.errors import CheckpointError
 from pencils.io import commit, writers
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
-
-
-@pytest.fixture
-def pencil(comm):
-    return pencils.Pencil((6, 5, 4), comm)
 
 
 @pytest.fixture
@@ -43,12 +38,9 @@ def test_a_disk_that_cannot_be_read(comm, mpi_tmp_path, lab, monkeypatch):
     pencil = pencils.Pencil((max(6, comm.size), 5, 4), comm)
     pencils.save(path, {"u": pencils.zeros(pencil)})
 
-    def fail(*_):
-        raise OSError(errno.EIO, "Input/output error")
-
     with monkeypatch.context() as patch:
         if comm.rank == comm.size - 1:
-            patch.setattr(os, "preadv", fail)
+            patch.setattr(os, "preadv", failing(OSError(errno.EIO, "Input/output error")))
         for call in (lambda: pencils.verify(path), lambda: pencils.load(path, pencil)):
             lab.refuses(OSError, "cannot read: Input/output error", call)
     assert pencils.verify(path) == ["u"]
@@ -194,7 +186,7 @@ def dead_pid():
 
 
 def test_what_dead_saves_left_is_removed_and_nothing_else(path, pencil, lab):
-    here, away = lab.on_root(commit._place), "0" * 8
+    here, away = lab.on_root(commit._machine), "0" * 8
     dead = lab.on_root(dead_pid)
     parent = lab.on_root(os.getppid)
     long_ago = time.time() - 2 * commit._FORGOTTEN

@@ -55,11 +55,11 @@ def test_every_block_is_read_and_summed_up(kernels, case, dtype, gap, limits):
         with pack.using(kernels), pytest.MonkeyPatch.context() as patch:
             patch.setattr(direct, "DIRECT_BYTES", run)
             patch.setattr(direct, "_PIECE_BYTES", piece)
-            moved = []
-            options = {"summed": True, "moved": moved.append}
+            progress = []
+            options = {"summed": True, "progress": progress.append}
             total = read_points(File(data), 7, shape, start, block, **options)
         assert block.tobytes() == wanted.tobytes()
-        assert sum(moved) == wanted.nbytes
+        assert sum(progress) == wanted.nbytes
         assert total == (checksum_box(wanted, start, shape) if wanted.size else 0)
     if wanted.size == whole.size:
         assert total == checksum(whole)

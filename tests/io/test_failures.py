@@ -22,11 +22,6 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
 @pytest.fixture
-def pencil(comm):
-    return pencils.Pencil((6, 5, 4), comm)
-
-
-@pytest.fixture
 def old(mpi_tmp_path, pencil, lab):
     """Make a checkpoint, and check in the end that it is untouched and alone."""
     path = mpi_tmp_path / "a.h5"
@@ -265,8 +260,7 @@ def test_fields_that_do_not_fit(comm, pencil, old, lab):
     assert lab.raised(pencils.load, old, pencil, "")[0] is ArgumentError
 
 
-def test_components_do_not_turn_into_space(comm, mpi_tmp_path, pencil, lab):
-    path = mpi_tmp_path / "a.h5"
+def test_components_do_not_turn_into_space(comm, path, pencil, lab):
     pencils.save(path, {"u": pencils.ones(pencil, components=2)})
     lab.refuses(
         CheckpointError,
@@ -277,8 +271,7 @@ def test_components_do_not_turn_into_space(comm, mpi_tmp_path, pencil, lab):
     )
 
 
-def test_a_newer_format(mpi_tmp_path, pencil, lab):
-    path = mpi_tmp_path / "a.h5"
+def test_a_newer_format(path, pencil, lab):
     pencils.save(path, {"u": pencils.ones(pencil)})
     lab.look(path, lambda file: file.attrs.update({"pencils_format": 99}), "r+")
     lab.refuses(CheckpointError, "install a newer pencils", pencils.load, path, pencil)

@@ -5,6 +5,7 @@ import zlib
 import h5py
 import numpy as np
 import pytest
+from damage import failing
 
 import pencils
 from pencils.comm.file import SharedFile
@@ -164,18 +165,12 @@ def test_a_file_that_one_rank_cannot_read(comm, write, monkeypatch, lab):
     path = write(lambda file: file.create_dataset("u", data=np.ones(shape), chunks=True))
     pencil = pencils.Pencil(shape, comm, decomp=0)
     if comm.rank == comm.size - 1:
-
-        def fail(*_args, **_options):
-            msg = "stale file handle"
-            raise OSError(msg)
-
-        monkeypatch.setattr("pencils.io.hdf5.read_box", fail)
+        monkeypatch.setattr("pencils.io.hdf5.read_box", failing(OSError("stale file handle")))
     lab.refuses(OSError, "stale file handle", pencils.load, path, pencil)
 
 
-def test_fields_are_told_from_what_stands_beside_them(comm, mpi_tmp_path, lab):
+def test_fields_are_told_from_what_stands_beside_them(comm, path, lab):
     pencil = pencils.Pencil((4, 3), comm)
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, {"u": pencils.ones(pencil)})
     lab.look(path, lambda file: file.update({"x": np.arange(4)}), "r+")
     assert list(pencils.load(path, pencil, edited=True)) == ["u"]

@@ -11,6 +11,7 @@ import time
 import h5py
 import numpy as np
 import pytest
+from damage import failing
 from mpi4py import MPI
 from mpi_helpers import ended, forked
 
@@ -63,8 +64,7 @@ def edited_at(path):
 
 
 @pytest.mark.parametrize("holder", ["a", "w", "r+"])
-def test_a_second_writer_is_refused_on_all_ranks(lab, mpi_tmp_path, u, holder):
-    path = mpi_tmp_path / "a.h5"
+def test_a_second_writer_is_refused_on_all_ranks(lab, path, u, holder):
     with series_at(path)(lab.comm) as series:
         series.append(0, {"u": u})
     others = [series_at(path, mode) for mode in "aw"]
@@ -118,8 +118,7 @@ def test_a_save_in_the_background_does_not_replace_what_is_open(lab, mpi_tmp_pat
     assert lab.on_root(os.listdir, mpi_tmp_path) == ["a.h5"]
 
 
-def test_one_that_is_dropped_or_fails_lets_the_next_in(lab, mpi_tmp_path, u):
-    path = mpi_tmp_path / "a.h5"
+def test_one_that_is_dropped_or_fails_lets_the_next_in(lab, path, u):
     pencils.save(path, {"u": u})
     for _ in range(2):
         file = pencils.open(path, "r+", lab.comm)
@@ -176,10 +175,7 @@ def test_a_copy_of_the_process_does_not_release_a_lock(tmp_path):
 
 @pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
 def no_locks(request, monkeypatch):
-    def refuse(*_):
-        raise OSError(request.param, os.strerror(request.param))
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", failing(OSError(request.param, os.strerror(request.param))))
 
 
 @pytest.mark.usefixtures("no_locks")

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from damage import FULL_DISK, failing
 
 import pencils
 from pencils.errors import ArgumentError, CheckpointError, RankDisagreementError
@@ -87,9 +88,7 @@ def test_what_fails_before_the_first_snapshot_leaves_the_old_series(
     with place.open("a") as series:
         write(series, pencil, "u", [1.0, 2.0])
 
-    def refuse(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    refuse = failing(FULL_DISK)
     with monkeypatch.context() as patch:
         series = place.open("w")
         patch.setattr(os, "replace", refuse)
@@ -217,12 +216,9 @@ def test_the_first_good_checkpoint_replaces_those_of_the_old_run(
 def test_checkpoints_of_the_old_run_stay_until_there_is_a_new_one(
     lab, mpi_tmp_path, pencil, old_run, monkeypatch
 ):
-    def refuse(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     checkpoints = old_run("w")
     with monkeypatch.context() as patch:
-        patch.setattr("pencils.io.writers.commit", refuse)
+        patch.setattr("pencils.io.writers.commit", failing(FULL_DISK))
         assert lab.raised(checkpoints.save, 20, {"u": pencils.ones(pencil)})[0] is OSError
     checkpoints.close()
     assert names_in(lab, mpi_tmp_path / "run") == [f"checkpoint-{n:08}.h5" for n in (10, 20, 30)]

@@ -8,6 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from damage import failing
 
 import pencils
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
@@ -92,8 +93,8 @@ def test_several_writes_before_the_file_is_closed(stored, comm, lab):
     assert pencils.verify(path) == ["u", "v"]
 
 
-def test_without_checksums(comm, mpi_tmp_path):
-    path, pencil = mpi_tmp_path / "a.h5", pencils.Pencil(SHAPE, comm)
+def test_without_checksums(comm, path):
+    pencil = pencils.Pencil(SHAPE, comm)
     pencils.save(path, {"u": pencils.ones(pencil)}, checksum=False)
     with pencils.open(path, "r+") as file:
         file["u"].write(pencils.zeros(pencil))
@@ -147,8 +148,7 @@ def test_mistakes(stored, comm, lab):
     assert lab.raised(pencils.open, path.with_name("none.h5"))[0] is FileNotFoundError
 
 
-def test_text_shorter_than_its_type(comm, mpi_tmp_path, lab):
-    path = mpi_tmp_path / "a.h5"
+def test_text_shorter_than_its_type(comm, path, lab):
     pencils.save(path, {"u": pencils.full(pencils.Pencil((8,), comm), b"abc", dtype="S3")})
     with pencils.open(path, "r+") as file:
         half = pencils.full(pencils.Pencil((4,), comm), b"z", dtype="S3")
@@ -214,12 +214,8 @@ def test_closing_again_after_a_failure(stored, comm, lab, monkeypatch):
     file = pencils.open(path, "r+")
     file["u"].write(pencils.ones(pencils.Pencil(SHAPE, comm), components=2))
 
-    def fail(*_args):
-        msg = "no answer"
-        raise OSError(msg)
-
     with monkeypatch.context() as patch:
-        patch.setattr("pencils.io.create.note_complete", fail)
+        patch.setattr("pencils.io.create.note_complete", failing(OSError("no answer")))
         assert lab.raised(file.close)[0] is OSError
     assert lab.raised(pencils.verify, path)[0] is CheckpointError
     file.close()
@@ -245,19 +241,15 @@ def test_after_an_error_the_file_is_let_go(stored):
     assert descriptors() == 0
 
 
-def test_one_rank_without_memory(comm, mpi_tmp_path, lab, monkeypatch):
-    path = mpi_tmp_path / "a.h5"
+def test_one_rank_without_memory(comm, path, lab, monkeypatch):
     u = pencils.ones(pencils.Pencil((max(8, comm.size), 4), comm, decomp=0), halo=1)
     pencils.save(path, {"u": u})
     pairs = [("load", "checksum"), ("direct", "sum_box"), ("open_file", "checksum")]
 
-    def fail(*_args, **_options):
-        raise MemoryError
-
     with pencils.open(path, "r+") as file, monkeypatch.context() as patch:
         if comm.rank == comm.size - 1:
             for module, name in pairs:
-                patch.setattr(sys.modules[f"pencils.io.{module}"], name, fail)
+                patch.setattr(sys.modules[f"pencils.io.{module}"], name, failing(MemoryError))
         calls = (
             lambda: pencils.load(path, names="u", into=u),
             lambda: pencils.verify(path),
@@ -267,8 +259,7 @@ def test_one_rank_without_memory(comm, mpi_tmp_path, lab, monkeypatch):
             assert lab.raised(call)[0] is MemoryError
 
 
-def test_what_no_field_can_hold_is_passed_over(mpi_tmp_path, lab):
-    path = mpi_tmp_path / "a.h5"
+def test_what_no_field_can_hold_is_passed_over(path, lab):
     datasets = {"u": np.ones((4, 6)), "names": ["a", "b"], "nothing": h5py.Empty("f8")}
     lab.look(path, lambda file: file.update(datasets), "w")
     with pencils.open(path) as file:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damage import failing
 
 import pencils
 from pencils.comm.file import SharedFile
@@ -255,12 +256,10 @@ def test_only_values(path, pencil):
 
 @pytest.mark.mpiexec("patches what threads of one process call")
 def test_no_thread_on_one_rank(comm, kept, pencil, monkeypatch, lab):
-    def refuse(*_args):
-        msg = "can't start new thread"
-        raise RuntimeError(msg)
-
     with monkeypatch.context() as patch:
         if comm.rank == comm.size - 1:
-            patch.setattr(ThreadPoolExecutor, "submit", refuse)
+            patch.setattr(
+                ThreadPoolExecutor, "submit", failing(RuntimeError("can't start new thread"))
+            )
         error = lab.raised(pencils.save, kept, {"u": pencils.ones(pencil)}, wait=False)[0]
     assert error is RuntimeError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from damage import undo_patches
+from damage import FULL_DISK, failing, undo_patches
 from mpi4py import MPI
 
 import pencils
@@ -73,18 +73,14 @@ def test_arrays_of_values_can_be_used_again(lab, mpi_tmp_path):
     assert np.array_equal(lab.stored(series.path)["values"][:, 0], range(3))
 
 
-def test_one_rank_without_memory(lab, mpi_tmp_path, monkeypatch):
-    path = mpi_tmp_path / "a.h5"
+def test_one_rank_without_memory(lab, path, monkeypatch):
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm), halo=1)
     series = pencils.TimeSeries(path, comm=lab.comm)
     series.append(0, {"u": u})
 
-    def fail(*_args, **_options):
-        raise MemoryError
-
     with monkeypatch.context() as patch:
         if lab.comm.rank == 0:
-            patch.setattr(appending, "write_part", fail)
+            patch.setattr(appending, "write_part", failing(MemoryError))
         assert lab.raised(series.append, 1, {"u": u})[0] is MemoryError
     assert len(series) == 1
     series.append(1, {"u": u})
@@ -198,8 +194,7 @@ def test_two_writers_at_once(lab, monkeypatch, u, path):
     refuses_to_append(lab, series, path, u)
 
 
-def test_coordinates_are_written_once(lab, mpi_tmp_path):
-    path = mpi_tmp_path / "a.h5"
+def test_coordinates_are_written_once(lab, path):
     pencil = pencils.Pencil((100_000,), lab.comm)
     points = np.linspace(0, 1, 100_000)
     grid = pencils.localgrid(pencil, [points])
@@ -217,11 +212,10 @@ def test_coordinates_are_written_once(lab, mpi_tmp_path):
     assert np.array_equal(lab.stored(path)["x"], points + 1)
 
 
-def test_a_last_chunk_that_is_not_full(lab, mpi_tmp_path, monkeypatch):
+def test_a_last_chunk_that_is_not_full(lab, path, monkeypatch):
     monkeypatch.setattr(series_file, "CHUNK_BYTES", 128)
     pencil = pencils.Pencil((23,), lab.comm)
     data = lab.numbers((5, 23))
-    path = mpi_tmp_path / "a.h5"
     u = pencils.empty(pencil)
     for part in (data[:3], data[3:]):
         with pencils.TimeSeries(path, comm=lab.comm) as series:
@@ -242,12 +236,9 @@ def test_chunks_of_any_shape_are_found_fast():
 
 
 def test_a_first_snapshot_that_failed_does_not_damage_the_next(lab, monkeypatch, u, path):
-    def fail(*_args, **_options):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     series = pencils.TimeSeries(path, comm=lab.comm)
     with monkeypatch.context() as patch:
-        patch.setattr(manifest, "_switch", fail)
+        patch.setattr(manifest, "_switch", failing(FULL_DISK))
         kind, _ = lab.raised(series.append, 0, {f"f{number}": u for number in range(150)})
     assert issubclass(kind, OSError)
     lab.raised(series.append, 0, {"u": u})  # what memory holds is not what the file holds
@@ -263,12 +254,9 @@ def test_a_new_series_that_fails_keeps_no_deleted_file_open(
 ):
     pencils.save(path, {"u": u})
 
-    def fail(*_args, **_options):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     series = pencils.TimeSeries(path, "w", comm=lab.comm)
     with monkeypatch.context() as patch:
-        patch.setattr(appending, "_write", fail)
+        patch.setattr(appending, "_write", failing(FULL_DISK))
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)), series:
             series.append(0, {"u": u})
     handles = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pencils.io.contents import MOST_BYTES
 from pencils.io.slabs import (
     GOOD_BYTES,
-    MOST_BYTES,
     choose_chunk,
     chunk_box,
     count_chunks,

@@ -117,8 +117,7 @@ def test_the_thread_of_a_save_does_not_leave_the_disk_to_others(lab, mpi_tmp_pat
     saving.wait()
 
 
-def test_a_part_is_on_the_disk_when_it_is_written(lab, mpi_tmp_path, record):
-    path = mpi_tmp_path / "a.h5"
+def test_a_part_is_on_the_disk_when_it_is_written(lab, path, record):
     u = pencils.ones(pencils.Pencil((12, 5), lab.comm))
     pencils.save(path, {"u": 0 * u})
     with pencils.open(path, "r+", lab.comm) as file:

@@ -6,6 +6,7 @@ from time import sleep
 import h5py
 import numpy as np
 import pytest
+from damage import failing
 
 import pencils
 from pencils.errors import ArgumentError
@@ -102,9 +103,9 @@ def test_series(vtk, lab, mpi_tmp_path, axes, dtype):
 
 
 @pytest.mark.parametrize(("axes", "compression"), [(EVEN, None), (EVEN, "gzip"), (None, None)])
-def test_checkpoint(vtk, lab, mpi_tmp_path, axes, compression):
+def test_checkpoint(vtk, lab, path, axes, compression):
     """Without coordinates VTK has indices."""
-    path, data = mpi_tmp_path / "a.h5", lab.numbers((2, 2, *SHAPE))
+    data = lab.numbers((2, 2, *SHAPE))
     for pencil in lab.some_pencils(SHAPE, 3, seed=5):
         u, flag = spread(pencil, data), spread(pencil, data[0, 0] > 0)
         grid = axes and pencils.localgrid(pencil, axes)
@@ -155,8 +156,8 @@ def test_filters_find_the_places(vtk, lab, mpi_tmp_path):
         lab.on_root(look, file)
 
 
-def test_planes_alone(vtk, lab, mpi_tmp_path):
-    path, pencil = mpi_tmp_path / "a.h5", pencils.Pencil(SHAPE, lab.comm)
+def test_planes_alone(vtk, lab, path):
+    pencil = pencils.Pencil(SHAPE, lab.comm)
     data = lab.numbers(SHAPE)
     with pencils.TimeSeries(path, grid=pencils.localgrid(pencil, EVEN)) as series:
         series.append(2, {"plane": (spread(pencil, data), np.s_[:, 3])})
@@ -171,8 +172,8 @@ def test_planes_alone(vtk, lab, mpi_tmp_path):
     lab.on_root(look)
 
 
-def test_truncated_series(vtk, lab, mpi_tmp_path):
-    path, data = mpi_tmp_path / "a.h5", lab.numbers((4, 3, *SHAPE))
+def test_truncated_series(vtk, lab, path):
+    data = lab.numbers((4, 3, *SHAPE))
 
     def look(*numbers):
         times, _, steps = read(vtk, path)
@@ -190,25 +191,21 @@ def test_truncated_series(vtk, lab, mpi_tmp_path):
         lab.on_root(look, *left)
 
 
-def test_a_failed_append_is_not_shown(vtk, lab, mpi_tmp_path, monkeypatch):
+def test_a_failed_append_is_not_shown(vtk, lab, path, monkeypatch):
     """Of a snapshot whose points are written, VTK sees nothing before all is written."""
     from pencils.io import manifest
 
-    path, data = mpi_tmp_path / "a.h5", lab.numbers((3, 3, *SHAPE))
+    data = lab.numbers((3, 3, *SHAPE))
     append(path, lab, data[:2], range(2))
 
-    def fail(*_):
-        raise OSError(28, "no space")
-
     with monkeypatch.context() as patch, contextlib.suppress(OSError):
-        patch.setattr(manifest, "_switch", fail)
+        patch.setattr(manifest, "_switch", failing(OSError(28, "no space")))
         append(path, lab, data[2:], [2])
     times = lab.on_root(lambda: read(vtk, path)[0])
     assert times == (0, 1)
 
 
-def test_other_programs_see_each_dataset_once(lab, mpi_tmp_path):
-    path = mpi_tmp_path / "a.h5"
+def test_other_programs_see_each_dataset_once(lab, path):
     append(path, lab, lab.numbers((2, 3, *SHAPE)), range(2))
 
     def look():

@@ -10,10 +10,9 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
 @pytest.mark.parametrize("checksum", [True, False])
-def test_pieces_of_any_size_make_the_same_file(mpi_tmp_path, checksum, monkeypatch, lab):
+def test_pieces_of_any_size_make_the_same_file(path, checksum, monkeypatch, lab):
     cases = {str(number): case for number, case in enumerate(lab.cases((5, 1, 6), 6, seed=4))}
     fields = {name: field for name, (field, _) in cases.items()} | {"modes": np.arange(4)}
-    path = mpi_tmp_path / "a.h5"
     pencils.save(path, fields, checksum=checksum, halo=True)
     before = lab.on_root(path.read_bytes)
     for piece in (8, 40, 2**20):

@@ -7,12 +7,12 @@ import pytest
 from dense import diagonals_of, make, near, shared_field, solved
 from mpi4py import MPI
 from mpi_helpers import (
+    all_raise,
+    collectives,
     everywhere,
     holds,
     numbered,
-    on_nodes,
     one_node,
-    raise_together,
     random_pencil,
     reaching,
     spread,
@@ -29,11 +29,6 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (23, 9, 5)
 KINDS = ["<f4", "<f8", "<c8", "<c16"]
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def random_data(rng, shape, dtype=float):
@@ -61,7 +56,7 @@ def test_any_pencil(comm, method, periodic, width, shared):
             expected = solved(diagonals, data, axis, periodic=periodic)
             with make(pencil, axis, diagonals, method=method, periodic=periodic) as solve:
                 if solve.method == "shared" and not shared:
-                    raise_together(comm, ArgumentError, "shared=True", call=lambda b=b: solve(b))
+                    all_raise(comm, ArgumentError, "shared=True", solve, b)
                     continue
                 out = zeros(pencil, shared=shared)
                 assert solve(b, out) is out
@@ -85,18 +80,11 @@ def test_methods_are_chosen_by_what_is_there(comm):
     assert by_field.method == ("local" if whole else "transposed")
     assert by_field.method in METHODS
     if not whole:
-        raise_together(
-            comm,
-            ArgumentError,
-            "'local' takes lines that are whole",
-            call=lambda: LineSolver(pencil, 0, (1, 4, 1), method="local"),
-        )
-        raise_together(
-            comm,
-            ArgumentError,
-            "'reduced' takes equations that are the same",
-            call=lambda: LineSolver(pencil, 0, (1, field, 1), method="reduced"),
-        )
+        for method, main, text in (
+            ("local", 4, "'local' takes lines that are whole"),
+            ("reduced", field, "'reduced' takes equations that are the same"),
+        ):
+            all_raise(comm, ArgumentError, text, LineSolver, pencil, 0, (1, main, 1), method=method)
 
 
 @pytest.mark.parametrize("comm", ["even and odd", "one rank apart"], indirect=True)
@@ -198,13 +186,8 @@ def test_the_constant_of_neumann_problems_is_pinned(comm):
         options = {"shift": shift, "singular": "pin"}
         with LineSolver(pencil, 0, (1, main, 1), **options) as solve:
             assert near(solve(b), known, 1e-10)
-        raise_together(
-            comm,
-            ArgumentError,
-            "row 39 vanishes in line [:, 0, 0]",
-            "singular='pin'",
-            call=lambda shift=shift: LineSolver(shift.pencil, 0, (1, main, 1), shift=shift),
-        )
+        texts = "row 39 vanishes in line [:, 0, 0]", "singular='pin'"
+        all_raise(comm, ArgumentError, texts, LineSolver, pencil, 0, (1, main, 1), shift=shift)
     flat = np.einsum("ij,jkl->ikl", matrix, known)
     for method in METHODS:
         b = shared_field(pencil, flat, shared=True)
@@ -242,6 +225,34 @@ def test_the_same_fields_again_and_others(comm):
             assert near(solve(spread(pencil, data), out), expected)
 
 
+@pytest.mark.mpiexec("counts calls of the MPI library")
+def test_shared_fields_on_some_ranks_and_private_ones_on_others(comm):
+    """From the second call on they meet as often as with private fields on all ranks."""
+    rng = np.random.default_rng(10)
+    diagonals = diagonals_of(rng, 24, 1)
+    data = random_data(rng, (24, 20))
+    expected = solved(diagonals, data, 0)
+    with collectives() as made:
+        own = comm.Dup()
+        pencil = Pencil((24, 20), own, decomp=0)
+        shared, private = (
+            [shared_field(pencil, data, shared=each), zeros(pencil, shared=each)]
+            for each in (True, False)
+        )
+        mixed = private if comm.rank == 0 else shared
+        counts = []
+        with LineSolver(pencil, 0, diagonals) as solve:
+            for fields in (private, mixed, shared, mixed, shared):
+                for _ in range(3):
+                    made.clear()
+                    out = solve(*fields)
+                    counts.append(len(made))
+                    assert near(out, expected)
+        assert everywhere(comm, counts[1:3] == counts[4:6] == counts[10:12])
+        assert everywhere(comm, counts[7:9] == counts[13:15])
+        own.Free()
+
+
 def test_ranks_in_another_order_and_some_of_them(comm):
     rng = np.random.default_rng(11)
     diagonals = diagonals_of(rng, 24, 1)
@@ -257,13 +268,7 @@ def test_ranks_in_another_order_and_some_of_them(comm):
         other.Free()
 
 
-def test_more_ranks_than_points(comm):
-    pencil = Pencil((3, 2), comm, decomp=0)
-    data = numbered((3, 2))
-    for shared in (False, True):
-        b = shared_field(pencil, data, shared=shared)
-        with LineSolver(pencil, 0, (1, 4, 1)) as solve:
-            assert near(solve(b), solved((1, 4, 1), data, 0))
+def test_grids_without_points(comm):
     for empty in (Pencil((0, 4), comm), Pencil((4, 0), comm)):
         with LineSolver(empty, 0, (1, 4, 1)) as solve:
             assert solve(zeros(empty)).shape == empty.shape
@@ -272,12 +277,7 @@ def test_more_ranks_than_points(comm):
 def test_elimination_that_is_not_stable_is_refused(comm):
     pencil = Pencil((40, 3), comm)
     tiny = spread(pencil, np.where(np.arange(120).reshape(40, 3) == 1, 1e-12, 3.0))
-    raise_together(
-        comm,
-        ArgumentError,
-        "not stable in line [:, 1]",
-        call=lambda: LineSolver(pencil, 0, (1, tiny, 1)),
-    )
+    all_raise(comm, ArgumentError, "not stable in line [:, 1]", LineSolver, pencil, 0, (1, tiny, 1))
 
 
 def test_wrong_fields_raise_and_change_nothing(comm):
@@ -299,11 +299,11 @@ def test_wrong_fields_raise_and_change_nothing(comm):
             if kind is None:
                 continue
             for b in (wrong, wrong if last else good):
-                raise_together(comm, kind, call=lambda b=b: solve(b))
-        raise_together(comm, ArgumentError, "read-only", call=lambda: solve(good, readonly))
+                all_raise(comm, kind, "", solve, b)
+        all_raise(comm, ArgumentError, "read-only", solve, good, readonly)
         assert holds(good, data)
         assert near(solve(good), solved((1, 4, 1), data, 0))
-    raise_together(comm, ArgumentError, "was freed", call=lambda: solve(good))
+    all_raise(comm, ArgumentError, "was freed", solve, good)
 
 
 @one_node
@@ -358,18 +358,6 @@ def test_a_field_of_another_pencil_as_diagonal(comm):
     pencil = Pencil(SHAPE, comm, decomp=0)
     other = transpose(spread(pencil, np.full(SHAPE, 4.0)), pencil.with_(decomp=1))
     if comm.size > 1:
-        raise_together(
-            comm,
-            PencilMismatchError,
-            "diagonals[1] lies on",
-            call=lambda: LineSolver(pencil, 0, (1, other, 1)),
+        all_raise(
+            comm, PencilMismatchError, "diagonals[1] lies on", LineSolver, pencil, 0, (1, other, 1)
         )
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_one_diagonal(comm, method):
-    data = np.random.default_rng(1).standard_normal((40, 3))
-    b = spread(Pencil(data.shape, comm, decomp=0), data)
-    with make(b.pencil, 0, [np.arange(1, 41)], method=method) as solve:
-        if solve.method != "shared":
-            assert near(solve(b), data / np.arange(1, 41)[:, np.newaxis])

@@ -5,22 +5,17 @@ import warnings
 import numpy as np
 import pytest
 from dense import diagonals_of, matrix_of, near, shared_field, solved
-from mpi_helpers import everywhere, on_nodes, raise_together, random_pencil, spread
+from mpi_helpers import all_raise, everywhere, random_pencil, spread
 from tiers import up_to
 
 from pencils import Pencil, zeros
 from pencils.errors import ArgumentError
-from pencils.lines import LineSolver
+from pencils.lines import LineSolver, reduced
 from pencils.lines.plan import METHODS
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (24, 9, 5)
-
-
-@pytest.fixture(name="comm", scope="module")
-def _comm(request):
-    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def possible(pencil, axis, diagonals, **options):
@@ -84,16 +79,11 @@ def test_matrices_that_are_not_finite_are_refused(comm, value):
     for number in range(3):
         diagonals = [np.full(SHAPE[0], each) for each in (1.0, 4.0, 1.0)]
         diagonals[number][7] = value
-        call = lambda diagonals=diagonals: LineSolver(pencil, 0, diagonals)  # noqa: E731
-        raise_together(comm, ArgumentError, "not finite in row 7", call=call)
+        all_raise(comm, ArgumentError, "not finite in row 7", LineSolver, pencil, 0, diagonals)
     whole = np.full(SHAPE, 4.0)
     whole[7, 3, 2] = value
-    raise_together(
-        comm,
-        ArgumentError,
-        "not finite in row 7 in line [:, 3, 2]",
-        call=lambda: LineSolver(pencil, 0, (1, spread(pencil, whole), 1)),
-    )
+    diagonals, text = (1, spread(pencil, whole), 1), "not finite in row 7 in line [:, 3, 2]"
+    all_raise(comm, ArgumentError, text, LineSolver, pencil, 0, diagonals)
 
 
 def test_what_lies_outside_the_matrix_is_not_read(comm):
@@ -126,13 +116,8 @@ def test_other_lines_do_not_see_what_is_not_finite(comm, value, main):
 def test_a_diagonal_must_not_vary_where_fields_do_not(comm):
     pencil = Pencil(SHAPE, comm, decomp=0)
     main = spread(pencil, np.full(SHAPE, 4.0))
-    raise_together(
-        comm,
-        ArgumentError,
-        "diagonals[1] varies along dimensions [1, 2]",
-        "dims=",
-        call=lambda: LineSolver(pencil, 0, (1, main, 1), dims=0),
-    )
+    texts = "diagonals[1] varies along dimensions [1, 2]", "dims="
+    all_raise(comm, ArgumentError, texts, LineSolver, pencil, 0, (1, main, 1), dims=0)
     column = spread(pencil, np.full((24, 1, 1), 4.0), dims=0)
     b = spread(pencil, np.ones((24, 1, 1)), dims=0)
     with LineSolver(pencil, 0, (1, column, 1), dims=0) as solve:
@@ -231,6 +216,28 @@ def test_an_interchange_of_rows_may_leave_out_another_equation(comm):
         error = np.abs(matrix_of(diagonals, 66) @ x - data).max(1)
         assert everywhere(comm, np.flatnonzero(error > 1e-9).tolist() == [63])
         assert everywhere(comm, not x[-1].any())
+
+
+@pytest.mark.parallel([3, 4, 6])
+@pytest.mark.parametrize("components", [3, (2, 5)])
+def test_ranks_divide_the_components_of_one_line(comm, components, monkeypatch):
+    """Where the tips of all blocks matter: each multiplies those of some components."""
+    columns = []
+
+    def multiply(matrix, given, found):
+        columns.append(given.shape[1])
+        found[...] = matrix @ given
+
+    monkeypatch.setattr(reduced, "multiply", multiply)
+    data = np.random.default_rng(3).standard_normal((*np.atleast_1d(components), 40))
+    expected = solved((-1, 2, -1), data, data.ndim - 1)
+    with LineSolver(
+        Pencil(40, comm), 0, (-1, 2, -1), components=components, method="reduced"
+    ) as solve:
+        assert near(solve(spread(solve._lines.pencil, data)), expected, 1e-10)
+    counts = comm.allgather(sum(columns))
+    assert sum(counts) == np.prod(components)
+    assert max(counts) - min(counts) <= 1
 
 
 @pytest.mark.parametrize("comm", ["even and odd"], indirect=True)

@@ -91,15 +91,16 @@ def test_a_transform_sends_what_was_predicted(sent, decomp, dtype):
         pencil = pencils.Pencil(shape, comm, decomp=decomp, grid=found.grid)
         del sent[:]
         with pencils.fft.PencilFFT(pencil, dtype, backend="scipy") as plan:
-            here = plan._forward._spaces[0]
-            for step, there in zip(plan._forward._steps, plan._forward._spaces[1:], strict=True):
-                if isinstance(step, pencils.Transposition):
-                    u, out = (pencils.zeros(s.pencil, dtype=s.dtype) for s in (here, there))
+            for function, there, _ in plan._forward._steps:
+                if isinstance(function, pencils.Transposition):
+                    here = function.source
+                    u, out = (
+                        pencils.zeros(each, dtype=there.dtype) for each in (here, there.pencil)
+                    )
                     with pencils.Transposition(
-                        here.pencil, there.pencil, here.dtype, method="messages"
+                        here, there.pencil, there.dtype, method="messages"
                     ) as move:
                         move(u, out)
-                here = there
         (load,) = found.loads
         counted = len(sent), sum(nbytes for _, nbytes in sent)
         assert load.near == tuple(comm.allreduce(each, op=MPI.MAX) for each in counted)

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from mpi_helpers import raise_together
+from mpi_helpers import all_raise
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError, RanksLostError
@@ -131,11 +131,10 @@ def test_other_pencils_or_attributes_on_one_rank(comm):
     wrong = comm.rank == comm.size - 1
     ways = [fields(comm, dim) for dim in range(2)]
     found = ways[wrong]
-    save = partial(copies.save, 2, found)
-    raise_together(comm, RankDisagreementError, "save", "pencils", call=save)
-    raise_together(comm, RankDisagreementError, "pencils", call=partial(copies.resume, found))
+    all_raise(comm, RankDisagreementError, ("save", "pencils"), copies.save, 2, found)
+    all_raise(comm, RankDisagreementError, "pencils", copies.resume, found)
     save = partial(copies.save, 2, filled(comm, 0), time=float(wrong))
-    raise_together(comm, RankDisagreementError, "attrs", call=save)
+    all_raise(comm, RankDisagreementError, "attrs", save)
     again = fields(comm, 1)
     assert copies.resume(again) == Copy(1, {"time": 0.5})
     check(again)

@@ -1,10 +1,9 @@
 """Work of a rank does not grow with the number of ranks, only with that of its messages."""
 
-import sys
-
 import numpy as np
 import pytest
 from mpi4py import MPI
+from mpi_helpers import calls_of
 from tiers import up_to
 
 import pencils
@@ -18,22 +17,6 @@ FEW, MANY = 72, up_to(256, 128)  # ranks, which agree in the same way: see `penc
 PER_MESSAGE, PER_RANK = 150, 0.5
 # Decomposed dimensions before and after a transpose, by axes of the process grid.
 DIMENSIONS = {1: ((0,), (1,)), 2: ((0, 1), (0, 2)), 3: ((0, 1, 2), (1, 2, 0))}
-
-
-def calls_of(function):
-    """Call a function; return how many functions of Python and of C it has called."""
-    calls = 0
-
-    def count(_frame, event, _argument):
-        nonlocal calls
-        calls += event in {"call", "c_call"}
-
-    sys.setprofile(count)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return calls
 
 
 def work(size, axes):

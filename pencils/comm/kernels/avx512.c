@@ -2,19 +2,13 @@
 #include "machine.h"
 
 #if X86 && HAVE_VECTORS
+#define NAME "avx512"
+#define LEVEL level_avx512
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma")))
 #define WIDTH 64
-#define COPY copy_avx512
-#define SUM sum_avx512
-#define ADD add_avx512
-#define WEIGH_ALL weigh_avx512
-#define TOTAL total_avx512
 #define FUSED
 #define STREAM(to, value) _mm512_stream_si512((__m512i *)(to), (__m512i)(value))
-#include "engine.h"
-#include "checksum_engine.h"
-#include "sums_engine.h"
-#include "total_engine.h"
+#include "engines.h"
 #else
 typedef int nothing_here;
 #endif

@@ -3,8 +3,8 @@
 #define PENCILS_BLOCK_H
 
 #include <stddef.h>
+#include <stdint.h>
 
-#include "checksum_rows.h"
 #include "sums.h"
 
 enum {
@@ -52,6 +52,21 @@ typedef void Copier(const Block *block, int stream);
 /* Make streamed data visible to others before anything stored later. */
 void streams_finish(void);
 
+/* Rows of words at equal distances in memory, and in the array that they are a part of. */
+typedef struct {
+    const char *data;
+    int width;      /* bytes of a word: 1, 2, 4 or 8 */
+    int64_t words;  /* of a row */
+    int64_t count;  /* of rows */
+    int64_t pitch;  /* bytes in memory from a row to the next */
+    uint64_t first; /* position of the first word of the first row */
+    uint64_t step;  /* from a row to the next */
+} Rows;
+
+/* Sum up mix(word + STEP * (position + 1)), modulo 2**64. */
+typedef uint64_t Summer(const Rows *rows);
+
+/* What is compiled for one instruction set. */
 typedef struct {
     const char *name;
     Copier *copy;

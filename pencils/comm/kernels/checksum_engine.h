@@ -1,7 +1,5 @@
-/* The sum of mixed words, compiled once for each instruction set. Whoever includes this defines
-   TARGET, the attribute of every function here, WIDTH, the bytes of a vector, and SUM, the name of
-   the one function that comes out. */
-#include "checksum_rows.h"
+/* The sum of mixed words. */
+#include "block.h"
 
 #include <string.h>
 #include "machine.h"
@@ -68,7 +66,7 @@ static TARGET uint64_t sum_long_words(const char *data, int64_t count, uint64_t 
 #define sum_long_words sum_uint64_t
 #endif
 
-TARGET uint64_t SUM(const Rows *rows)
+static TARGET uint64_t sum_words(const Rows *rows)
 {
     uint64_t total = 0, at = rows->first + 1;
     const char *row = rows->data;

@@ -1,6 +1,4 @@
-/* The copies themselves, compiled once for each instruction set. Whoever includes this defines
-   TARGET, the attribute of every function here, WIDTH, the bytes of a vector, and COPY, the name
-   of the one function that comes out. */
+/* The copies themselves. */
 #include "block.h"
 
 #include <stdint.h>
@@ -390,7 +388,7 @@ KERNEL void copy_tiles(const Block *block, int stream, Writer *writer)
     while (walk_step(&walk, block->axes, outer));
 }
 
-TARGET void COPY(const Block *block, int stream)
+KERNEL void copy_block(const Block *block, int stream)
 {
     if (block->run == 0)
         return;

@@ -1,6 +1,4 @@
-/* Weighted sums of rows, compiled once for each instruction set. Whoever includes this defines
-   TARGET, the attribute of every function here, WIDTH, the bytes of a vector, and ADD and WEIGH_ALL,
-   the names of the two functions that come out. */
+/* Weighted sums of rows. */
 #include "sums.h"
 
 #include <stdint.h>
@@ -99,7 +97,7 @@ SUM_INLINE void fetch_ahead(const Ahead *ahead, ptrdiff_t at)
 #undef VECTOR_MULTIPLY_ADD
 #undef NUMBER_MULTIPLY_ADD
 
-TARGET void ADD(const Sums *sums, char *const *bases, ptrdiff_t width)
+static TARGET void add_sums(const Sums *sums, char *const *bases, ptrdiff_t width)
 {
     switch (sums->element) {
     case FLOAT: add_all_float(sums, bases, width * (ptrdiff_t)sizeof(float)); break;
@@ -109,7 +107,7 @@ TARGET void ADD(const Sums *sums, char *const *bases, ptrdiff_t width)
     }
 }
 
-TARGET void WEIGH_ALL(const Weighted *sum, int is_double)
+static TARGET void weigh(const Weighted *sum, int is_double)
 {
     if (is_double)
         weigh_double(sum);

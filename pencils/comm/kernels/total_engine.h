@@ -1,6 +1,4 @@
-/* Sums of contiguous numbers, compiled once for each instruction set. Whoever includes this defines
-   TARGET, the attribute of every function here, WIDTH, the bytes of a vector, and TOTAL, the name of
-   the one function that comes out.
+/* Sums of contiguous numbers.
 
    Numbers are added pairwise in the order of NumPy: up to UNDIVIDED of them in eight columns, more
    of them as two halves. So the result is that of NumPy to the last bit, and as accurate. */
@@ -39,10 +37,10 @@ static inline ALWAYS_INLINE TARGET double total_undivided(const double *numbers,
     return total;
 }
 
-TARGET double TOTAL(const double *numbers, ptrdiff_t count)
+static TARGET double total_of(const double *numbers, ptrdiff_t count)
 {
     if (count <= UNDIVIDED)
         return total_undivided(numbers, count);
     ptrdiff_t half = count / 2 / COLUMNS * COLUMNS;
-    return TOTAL(numbers, half) + TOTAL(numbers + half, count - half);
+    return total_of(numbers, half) + total_of(numbers + half, count - half);
 }

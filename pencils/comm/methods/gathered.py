@@ -179,14 +179,15 @@ class _PreparedBundles(PreparedMethod):
     def _carry(self, node: MPI.Intracomm) -> None:
         """Send each stage, and pack the next one; unpack each that has come."""
         method = self._method
-        method.receive()
-        method.send(0)
-        for stage, pack in enumerate(self._packs[1:], 1):
+        for requests in method.receiving:
+            MPI.Prequest.Startall(requests.all)
+        MPI.Prequest.Startall(method.sending[0].all)
+        for pack, requests in zip(self._packs[1:], method.sending[1:], strict=True):
             timed("pack", pack, calls=0)
             synchronize(node)
-            method.send(stage)
-        for stage, unpack in enumerate(self._unpacks):
-            method.wait(stage)
+            MPI.Prequest.Startall(requests.all)
+        for unpack, awaited in zip(self._unpacks, method.awaited, strict=True):
+            wait_all(awaited)
             synchronize(node)
             unpack()
         fence()
@@ -210,10 +211,11 @@ class Bundles(Method):
         self.busy = False
         self.every = self.large = Messages(plan)
         self._sizes: list[int] = []  # of the bundles that this rank sends
-        # For the bundles that this rank carries in each stage.
-        self._sending: list[Requests] = []
-        self._receiving: list[Requests] = []
-        self._awaited: list[list[MPI.Prequest]] = []
+        # For the bundles that this rank carries in each stage; those that come in a stage are
+        # awaited, and in the last one also all that were sent.
+        self.sending: list[Requests] = []
+        self.receiving: list[Requests] = []
+        self.awaited: list[list[MPI.Prequest]] = []
         _ = topology.node_of  # may communicate: not within the agreement
         with agreed(topology.comm, "Exchange") as agree:
             pieces = _small(plan.sends, topology, most), _small(plan.recvs, topology, most)
@@ -245,7 +247,7 @@ class Bundles(Method):
         if agree.flagged:
             self.free()
             self.large, self._sizes = self.every, []
-            self._sending, self._receiving, self._awaited = [], [], []
+            self.sending, self.receiving, self.awaited = [], [], []
 
     def _divide(self, sends: Mapping[int, int], recvs: Mapping[int, int]) -> None:
         """Divide the blocks into small and large ones, and make requests for bundles; local."""
@@ -259,13 +261,13 @@ class Bundles(Method):
         comm = plan.topology.comm
         for received in self._carried(self.recvs, self.received):
             requests = Requests(self.received, received, comm.Recv_init, plan.unpack)
-            self._receiving.append(requests)
+            self.receiving.append(requests)
         for sent in self._carried(self.sends, self.sent):
-            self._sending.append(Requests(self.sent, sent, comm.Send_init, plan.unpack))
+            self.sending.append(Requests(self.sent, sent, comm.Send_init, plan.unpack))
             self._sizes += [bundle.nbytes for _, (bundle,), _ in sent if bundle.nbytes]
-        self._awaited = [requests.all for requests in self._receiving]
+        self.awaited = [requests.all for requests in self.receiving]
         # Before the last meeting: afterwards other ranks may pack again.
-        self._awaited[-1] = [*chain(*(each.all for each in self._sending)), *self._awaited[-1]]
+        self.awaited[-1] = [*chain(*(each.all for each in self.sending)), *self.awaited[-1]]
 
     def _carried(
         self, side: _NodeBundles, memory: Bytes
@@ -289,19 +291,6 @@ class Bundles(Method):
             for stage in side.stages
         ]
 
-    def receive(self) -> None:
-        """Begin to receive all bundles that this rank carries."""
-        for requests in self._receiving:
-            MPI.Prequest.Startall(requests.all)
-
-    def send(self, stage: int) -> None:
-        """Begin to send the bundles of a stage that this rank carries."""
-        MPI.Prequest.Startall(self._sending[stage].all)
-
-    def wait(self, stage: int) -> None:
-        """Wait for those that come in a stage; in the last one also for all that were sent."""
-        wait_all(self._awaited[stage])
-
     def off_node(self) -> Traffic:
         """Count the bundles that this rank sends, and other messages to other nodes."""
         messages, nbytes = self.large.off_node()
@@ -309,7 +298,7 @@ class Bundles(Method):
 
     def free(self) -> None:
         """Free all requests."""
-        for requests in (*self._sending, *self._receiving):
+        for requests in (*self.sending, *self.receiving):
             requests.free()
         for messages in {self.every, self.large}:
             messages.free()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.mpi import MPI
-from pencils.comm.pack import MessageBlock, MessageSpec, PackPlan, Unpacker
+from pencils.comm.pack import MessageBlock, PackPlan, Unpacker, one_each
 from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
@@ -18,7 +17,6 @@ from pencils.layout import Traffic
 
 Array = NDArray[Any]
 Arrays = Sequence[Array]
-T = TypeVar("T")
 
 
 class ChunkPlan(NamedTuple):
@@ -56,39 +54,6 @@ class ChunkPlan(NamedTuple):
             ]
 
         return self._replace(sends=some(self.sends, sends), recvs=some(self.recvs, recvs or sends))
-
-
-def one_each(values: Sequence[T], arrays: Arrays) -> Sequence[T]:
-    """Return a value for each array: there is one for each, or one for all."""
-    return list(values) * len(arrays) if len(values) == 1 else values
-
-
-def own_blocks(rank: int, spec: MessageSpec) -> list[tuple[Any, Any]]:
-    """List where blocks that stay on this rank are read, and where they are written."""
-    sends = [(..., *block.key) for block in spec.sends if block.peer == rank]
-    recvs = [(..., *block.key) for block in spec.recvs if block.peer == rank]
-    return list(zip(sends, recvs, strict=True))
-
-
-def pack_plans(
-    spec: MessageSpec, rank: int, size: int, chunks: int = 1
-) -> tuple[list[PackPlan], list[PackPlan]]:
-    """Make the pack plans of each chunk, to send and to receive, without `own_blocks`.
-
-    Blocks are sorted by the distance of their peer, so that each rank begins with another one.
-    """
-
-    def divide(blocks: Sequence[MessageBlock], distance: Callable[[int], int]) -> list[PackPlan]:
-        by_chunk: list[list[MessageBlock]] = [[] for _ in range(chunks)]
-        for block in sorted(blocks, key=lambda block: distance(block.peer)):
-            if distance(block.peer):
-                by_chunk[block.chunk].append(block)
-        return [PackPlan(each, spec.lead, spec.dtype) for each in by_chunk]
-
-    return (
-        divide(spec.sends, lambda peer: (peer - rank) % size),
-        divide(spec.recvs, lambda peer: (rank - peer) % size),
-    )
 
 
 class Started(NamedTuple):
@@ -170,32 +135,3 @@ class Method(ABC):
 
     def free(self) -> None:  # noqa: B027 - most methods own no MPI objects
         """Free MPI objects; local."""
-
-
-def find_starts(
-    comm: MPI.Intracomm,
-    sends: Sequence[PackPlan],
-    recvs: Sequence[PackPlan],
-    bases: Sequence[int],
-    ranks: Mapping[int, int] | Sequence[int],
-) -> tuple[list[list[int]], list[int]]:
-    """Find where blocks begin in the staging blocks of their senders, and where those end.
-
-    Those of each of `sends` begin at its base in the staging block of this rank, which ends at the
-    last of `bases`; `ranks` has the rank of a peer in `comm`. *Collective*.
-    """
-    mine = np.zeros((comm.size, len(bases)), np.int64)
-    mine[:, -1] = bases[-1]
-    for number, plan in enumerate(sends):
-        for peer, start in reversed(list(zip(plan.peers, plan.starts, strict=True))):
-            mine[ranks[peer], number] = bases[number] + start  # those for one peer are consecutive
-    theirs = np.empty_like(mine)
-    comm.Alltoall(mine, theirs)
-    found = []
-    for number, plan in enumerate(recvs):
-        at, starts = theirs[:, number].tolist(), []
-        for peer, nbytes in zip(plan.peers, plan.room, strict=True):
-            starts.append(at[ranks[peer]])
-            at[ranks[peer]] += nbytes
-        found.append(starts)
-    return found, theirs[:, -1].tolist()

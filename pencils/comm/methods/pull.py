@@ -13,6 +13,7 @@ and all pack into the same block again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -20,10 +21,20 @@ import numpy as np
 from pencils.comm.agree import agreed, waiting
 from pencils.comm.exchange import Handle
 from pencils.comm.memory import Bytes
-from pencils.comm.methods.method import Arrays, find_starts, one_each, own_blocks, pack_plans
-from pencils.comm.pack import MessageSpec, PackPlan, Pairs, no_op, prepare_ordered_copies
+from pencils.comm.pack import (
+    Array,
+    MessageSpec,
+    PackPlan,
+    Pairs,
+    find_starts,
+    no_op,
+    one_each,
+    own_blocks,
+    pack_plans,
+    prepare_ordered_copies,
+)
 from pencils.comm.recording import current, timed
-from pencils.comm.topology import Attribute, Topology
+from pencils.comm.topology import Topology, attribute
 
 T = TypeVar("T")
 _Blocks = tuple[list[PackPlan], list[PackPlan], list[int]]
@@ -59,7 +70,7 @@ class _StagingBlocks:
         self._blocks = ()
 
 
-_staging = Attribute(_StagingBlocks)
+_staging = attribute(_StagingBlocks)
 
 
 class Pull:
@@ -83,7 +94,7 @@ class Pull:
         self.received = sum(sum(recvs.nbytes) for recvs in self._recvs)
         # Where blocks of each spec begin: in the staging block of this rank, and, for those that it
         # receives, in that of their sender. Where the staging block of every rank ends.
-        self._bases = np.cumsum([0, *(sends.packed for sends in self._sends)]).tolist()
+        self._bases = [*accumulate((sends.packed for sends in self._sends), initial=0)]
         bases = zip(self._sends, self._bases, strict=False)
         self._send_starts = [[base + start for start in sends.starts] for sends, base in bases]
         self._recv_starts: list[list[int]] = []
@@ -121,7 +132,12 @@ class Pull:
         return arrays * max(self._ends) <= MOST_STAGED
 
     def prepare(
-        self, sources: Arrays, targets: Arrays, *, aliased: bool = False, after: Pairs = ()
+        self,
+        sources: Sequence[Array],
+        targets: Sequence[Array],
+        *,
+        aliased: bool = False,
+        after: Pairs = (),
     ) -> PreparedPull:
         """Prepare to move ``sources[i]`` to ``targets[i]``, then to copy the pairs `after`; local.
 
@@ -147,7 +163,7 @@ class Pull:
         turn: int,
         plans: Sequence[PackPlan],
         starts: list[list[int]],
-        arrays: Arrays,
+        arrays: Sequence[Array],
         owner: int | None = None,
     ) -> Pairs:
         """Pair the room of each block in the staging block of its sender with the block itself."""

@@ -11,32 +11,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from itertools import islice
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.comm.agree import token
 from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, array_at, fence
 from pencils.comm.methods.messages import Messages
-from pencils.comm.methods.method import (
-    Array,
-    Arrays,
-    ChunkPlan,
-    Method,
-    PreparedMethod,
-    Started,
-    find_starts,
-    one_each,
-)
+from pencils.comm.methods.method import Array, Arrays, ChunkPlan, Method, PreparedMethod, Started
 from pencils.comm.mpi import MPI
-from pencils.comm.pack import MessageBlock, PackPlan, no_op, prepare_copies
+from pencils.comm.pack import MessageBlock, PackPlan, find_starts, no_op, one_each, prepare_copies
 from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers, SharedPool, synchronize
 from pencils.comm.topology import Topology, split
 from pencils.layout import Traffic
+from pencils.layout.integers import MOST
 
 # Divisions of a node into groups that are kept for each communicator; the number of communicators
 # of MPI libraries is limited.
@@ -85,11 +77,13 @@ class SharedMemoryGroup:
         self.topology = topology
         self.stages = False  # whether ranks need staging blocks; equal on all ranks
         self._columns = STRIDES + axes
-        self._buffers = buffers
+        self.buffers = buffers
         self._idle: dict[int, list[AddressTable]] = {}  # by number of arrays
         node, on_node = topology.node, topology.on_node
         members = sorted({topology.rank, *peers})
-        mine = np.array([members[0], _digest(members), *numbers], np.int64)
+        # There may be plans for arrays that are too large to exist.
+        counted = (min(number, MOST) for number in numbers)
+        mine = np.array([members[0], token(members), *counted], np.int64)
         table = np.empty((node.size, len(mine)), np.int64)
         node.Allgather(mine, table)
         first, key = table[:, 0], table[:, 0].tobytes()
@@ -118,13 +112,9 @@ class SharedMemoryGroup:
     def give_table(self, table: AddressTable) -> None:
         """Take back an address table, and its staging block."""
         if table.staging is not None:
-            self._buffers.give_shared(self.pool, table.staging)
+            self.buffers.give_shared(self.pool, table.staging)
             table.staging = None
         self._idle.setdefault(table.rows.shape[1], []).append(table)
-
-    def take_staging(self, nbytes: int) -> Bytes | None:
-        """Return a block of at least `nbytes`, the same number on all ranks. *Collective*."""
-        return self._buffers.take_shared(self.pool, nbytes)
 
     def has_room(self) -> bool:
         """Whether all ranks of the topology have shared memory. *Collective*.
@@ -162,13 +152,9 @@ def _is_divided(table: NDArray[np.int64], on_node: Iterable[int]) -> bool:
     ranks, firsts = np.array(list(on_node)), np.unique(table[:, 0])
     for first in firsts:
         together = table[:, 0] == first
-        if (table[together, 1] != _digest(sorted(ranks[together].tolist()))).any():
+        if (table[together, 1] != token(sorted(ranks[together].tolist()))).any():
             return False
     return len(firsts) > 1
-
-
-def _digest(members: list[int]) -> int:
-    return int.from_bytes(blake2b(np.array(members, np.int64).tobytes(), digest_size=7).digest())
 
 
 class _PreparedShared(PreparedMethod):
@@ -275,7 +261,8 @@ class _PreparedShared(PreparedMethod):
     def _take_staging(self, table: AddressTable) -> None:
         """Take a staging block, of which the starts are known, if there is room. *Collective*."""
         self._method.find_starts()
-        table.staging = self._group.take_staging(self._staged_bytes)
+        group = self._group
+        table.staging = group.buffers.take_shared(group.pool, self._staged_bytes)
 
     def _rows(self, table: AddressTable) -> Iterator[tuple[int, ...]]:
         """Yield the row of each source."""

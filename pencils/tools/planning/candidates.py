@@ -76,7 +76,7 @@ class Operation(NamedTuple):
     moves: Callable[[Layout, np.dtype[np.generic]], Sequence[Move]]
 
 
-def read_operation(text: str) -> Operation:
+def as_operation(text: str) -> Operation:
     """Read the text of an operation.
 
     Raises
@@ -86,7 +86,7 @@ def read_operation(text: str) -> Operation:
 
     Examples
     --------
-    >>> read_operation("halo:2").width
+    >>> as_operation("halo:2").width
     2
     """
     name, *options = str(text).split(":")
@@ -332,7 +332,7 @@ def plan(
     if operations is None:
         operations = ["halo:1", "fft"] if element.kind in "fc" else "halo:1"
     texts = [operations] if isinstance(operations, str) else list(operations)
-    wanted = [read_operation(text) for text in texts]
+    wanted = [as_operation(text) for text in texts]
     count = as_int("most", most, least=1)
     if not wanted:
         raise ArgumentError("operations must name one or more; for example ['fft', 'halo:1']")

@@ -142,13 +142,8 @@ def _halo(layout: Layout, width: int, face: Faces, ranks: Ints, per_node: int) -
             continue
         wraps = layout.periodic[dim] and dim in face.reached and split.points > 0
         whole = whole * (split.points + 2 * width * wraps)
-        below[dim] = _one_part
+        below[dim] = lambda limit: np.stack([limit, limit])  # points are counted in `whole`
     return _divided(layout, [below[dim] for dim in layout.decomp], whole, ranks, per_node)
-
-
-def _one_part(limit: Ints) -> Ints:
-    """Count the only block along an axis, whose points are counted elsewhere."""
-    return np.stack([limit, limit])
 
 
 def _neighbours(split: Split, part: Ints, width: int, *, periodic: bool) -> Below:

@@ -27,8 +27,7 @@ from pencils.pencil import Pencil
 from pencils.plans import set_fastest
 from pencils.tables import text_table
 from pencils.tools.machine import describe_machine
-from pencils.transposition.plan import Transposition
-from pencils.transposition.sides import method_key
+from pencils.transposition.plan import Transposition, method_key
 
 
 class Row(NamedTuple):
@@ -259,7 +258,7 @@ def _measure(
             plans = [Transposition.for_spec(source, target, spec, name) for name in names]
             with agreed(topology.comm, "tune"):  # one rank may have no memory
                 for plan in plans:
-                    plan.prepared([u], [out])
+                    plan.prepared_one(u, out)
             calls = [partial(plan, u, out) for plan in plans]
             times = time_in_turn(topology.comm, calls, repeat)
             for plan, seconds in zip(plans, times, strict=True):

@@ -81,7 +81,10 @@ def plot_decomposition(pencil: Pencil | Layout, *, halo: int = 0, ax: Axes | Non
     """
     layout = _layout_of(pencil)
     width = as_int("halo", halo, least=0)
-    ax = _axes_for(layout, ax)
+    check_drawable(layout.ndim, "the pencil")
+    if ax is None:
+        ax = new_axes(layout.ndim)
+    check_axes(ax, layout.ndim)
     blocks = _blocks(layout)
     _draw(ax, layout, [_Part(box, rank, _label(box, rank, len(blocks))) for rank, box in blocks])
     if width and layout.ndim < SOLID:
@@ -154,14 +157,6 @@ def _layout_of(pencil: object) -> Layout:
     if not isinstance(layout, Layout):
         raise TypeError(f"expected a Pencil or a Layout, not {pencil!r}")
     return layout
-
-
-def _axes_for(layout: Layout, ax: Axes | None) -> Axes:
-    check_drawable(layout.ndim, "the pencil")
-    if ax is None:
-        return new_axes(layout.ndim)
-    check_axes(ax, layout.ndim)
-    return ax
 
 
 def _blocks(layout: Layout) -> list[tuple[int, Box]]:

@@ -16,7 +16,7 @@ from pencils.distribute.localgrid import localgrid
 from pencils.distribute.partition import partition
 from pencils.errors import ArgumentError
 from pencils.io.show import read_plane
-from pencils.layout.integers import as_dim, as_ints, as_place, as_rank
+from pencils.layout.integers import as_dim, as_index, as_ints, as_rank
 from pencils.pencil import Pencil
 from pencils.tools.plot.figures import check_axes, new_axes
 
@@ -131,7 +131,7 @@ class _Slice:
         if axis is None and index is not None:
             raise ArgumentError(f"index={index} without axis=; pass both")
         self.axis = None if axis is None else as_dim("axis", axis, ndim)
-        self.index = None if self.axis is None else as_place("index", index, shape[self.axis])
+        self.index = None if self.axis is None else as_index("index", index, shape[self.axis])
         self.dims = [dim for dim in range(ndim) if dim != self.axis]
         if not 1 <= len(self.dims) <= _FLAT:
             raise ArgumentError(

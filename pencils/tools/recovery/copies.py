@@ -21,7 +21,7 @@ from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError, PencilMismatchError, RanksLostError
-from pencils.io.options import read_fields
+from pencils.io.options import as_field_names
 from pencils.layout import Box, Layout, redistribution
 from pencils.layout.integers import as_int
 
@@ -212,7 +212,7 @@ def _topology(fields: object) -> Topology:
 
 def _check(agree: agreed, fields: Mapping[str, PencilArray], topology: Topology) -> list[str]:
     """Check fields, record what all ranks must agree on about them, and return their names."""
-    names = read_fields(fields)
+    names = as_field_names(fields)
     for name, u in fields.items():
         check_field(name, u)
         if u.pencil.size != topology.comm.size or u.pencil.rank != topology.rank:

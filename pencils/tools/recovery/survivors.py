@@ -23,13 +23,14 @@ from time import monotonic, perf_counter, sleep
 from types import SimpleNamespace
 from typing import NoReturn, TypeVar
 
-from pencils.comm import failure, progress
+from pencils.comm import progress
 from pencils.comm.agree import agreed
-from pencils.comm.failure import Fault, shown
+from pencils.comm.failure import Fault, loss, shown
 from pencils.comm.mpi import MPI, PerProcess, is_simulated
 from pencils.comm.topology import abandon, as_comm, topology_of
 from pencils.errors import RanksLostError
 from pencils.layout.integers import as_int
+from pencils.tools.recovery import guards
 
 T = TypeVar("T")
 
@@ -126,20 +127,20 @@ def recover(
     if os.environ.get(_ENABLED, "0").lower() not in {"1", "true", "yes", "t", "y"}:
         raise NotImplementedError(_NEEDED.format(found="it was started without `--with-ft ulfm`"))
     # Like Dup, and a process may have died already.
-    team = failure.guard(MPI.Intracomm(user.Shrink()))
+    team = guards.guard(MPI.Intracomm(user.Shrink()))
     leave_with_survivors(team)
     while True:
         results: list[T] = []
         error: BaseException | None = None  # unless it follows from a loss
         try:
-            failure.meet(team)
+            guards.meet(team)
             results = [checked(team)]
         except (Exception, SystemExit) as raised:
             LOG.debug("the program was left by an error", exc_info=True)
-            if not failure.lost():
+            if not loss().noticed:
                 if not isinstance(raised, MPI.Exception):
                     sleep(_GRACE)
-                failure.revoke()
+                guards.revoke()
                 error = raised
         if agree(team, here=bool(results)):
             return results[0]
@@ -164,13 +165,13 @@ def _next_team(team: MPI.Intracomm, error: BaseException | None, least: int) -> 
     begin, before = perf_counter(), team.size
     innocent: bool | None = None
     for _ in range(before):  # again if one more has died
-        failure.revoke()
+        guards.revoke()
         progress.forget()
-        comms = failure.forget()  # all are given up
+        comms = guards.forget()  # all are given up
         left = shrink(team)
         abandon(comms)
         leave_with_survivors(left)
-        team = failure.guard(left)
+        team = guards.guard(left)
         innocent = agree(team, here=error is None or isinstance(error, MPI.Exception))
         if innocent is not None:
             break
@@ -231,7 +232,7 @@ def _leave() -> None:
         """Wait for the other survivors; return whether all have come."""
         end = monotonic() + _LEAVING
         with suppress(Exception):  # more ranks have died, or have failed
-            return failure.wait_while(state.comm.Ibarrier(), lambda: monotonic() < end)
+            return guards.wait_while(state.comm.Ibarrier(), lambda: monotonic() < end)
         return False
 
     # A process that has just died is noticed here, and not within MPI_Finalize.
@@ -267,12 +268,12 @@ def agree(comm: MPI.Intracomm, *, here: bool) -> bool | None:
 
     def in_time() -> bool:
         nonlocal end
-        if end == inf and (failure.lost() or comm.Is_revoked()):
+        if end == inf and (loss().noticed or comm.Is_revoked()):
             end = monotonic() + PATIENCE
         return monotonic() <= end
 
     try:
-        complete = failure.wait_while(comm.Iagree(flag), in_time)
+        complete = guards.wait_while(comm.Iagree(flag), in_time)
     except MPI.Exception:
         return None
     if not complete:

@@ -226,22 +226,24 @@ class Coordinator(threading.Thread):
 
     def run(self) -> None:
         """Receive reports until all ranks have ended, or the job has to be ended."""
-        while running := self._running():
+        while running := [
+            r for r, c in self._channels.items() if c.open and r not in self._endings
+        ]:
             answered = self._asked and all(self._positions[r] != report.SILENT for r in running)
             if answered or (self._deadline is not None and monotonic() >= self._deadline):
                 if self._asked:
                     self._end_job()
                     return
+                # They flush what they print before they answer, sooner than ranks that wait end the
+                # job themselves.
+                self._asked = True
+                self._deadline = monotonic() + _longest_answer(self._timeout)
                 self._ask(running)
             deadline = self._deadline or self._silence(running)
             wait = None if deadline is None else max(0.0, deadline - monotonic())
             for key, _ in self._selector.select(wait):
                 self._read(key.data)
         self._leave()
-
-    def _running(self) -> list[int]:
-        """List the ranks that may still send reports."""
-        return [r for r, c in self._channels.items() if c.open and r not in self._endings]
 
     def _read(self, rank: int) -> None:
         channel = self._channels[rank]
@@ -270,10 +272,7 @@ class Coordinator(threading.Thread):
             self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
 
     def _ask(self, running: list[int]) -> None:
-        """Ask ranks for their positions; before they answer they flush what they print."""
-        self._asked = True
-        # Sooner than ranks that wait end the job themselves.
-        self._deadline = monotonic() + _longest_answer(self._timeout)
+        """Ask ranks for their positions."""
         for rank in running:
             self._channels[rank].send({"where": True})
 
@@ -295,8 +294,7 @@ class Coordinator(threading.Thread):
             return None
         self._silent = "asked"
         self._waits.clear()
-        for rank in running:
-            self._channels[rank].send({"where": True})
+        self._ask(running)
         return None
 
     def _leave(self) -> None:
@@ -384,30 +382,25 @@ class Member:
         while not self._decided.is_set() and monotonic() < latest:
             ready, _, _ = select.select([self._channel], [], [], interval)
             for message in self._channel.receive() if ready else ():
-                self._obey(message)
+                if "where" in message:
+                    _flush()
+                    self._report()
+                else:
+                    self._verdict = message
+                    self._decided.set()
             if not self._channel.open:
                 self._decided.set()
             elif stuck != (self._watch.waited() >= self._limit):
                 stuck = self._report()
                 if stuck and self._timeout is not None:
                     latest = min(latest, monotonic() + _longest_answer(self._timeout) + _GRACE)
-        if not self._decided.is_set():
-            self._end_alone(self._limit)
-
-    def _end_alone(self, limit: float) -> None:
-        """End the job: the process of the coordinator was stopped, or its host is cut off."""
-        _print(report.hang({}, {0: report.SILENT, self._rank: self._watch.place()}, limit))
+        if self._decided.is_set():
+            return
+        # The process of the coordinator was stopped, or its host is cut off.
+        _print(report.hang({}, {0: report.SILENT, self._rank: self._watch.place()}, self._limit))
         sleep(PATIENCE)  # other ranks print theirs
         threading.Timer(_GRACE, os._exit, [1]).start()  # MPI may not reach anything, either
         abort(1)
-
-    def _obey(self, message: Message) -> None:
-        if "where" in message:
-            _flush()
-            self._report()
-        else:
-            self._verdict = message
-            self._decided.set()
 
     def _report(self) -> bool:
         """Report the position, and whether this rank waits for too long, which is returned."""

@@ -16,9 +16,10 @@ from typing import Any, cast
 
 from mpi4py import MPI
 
-from pencils.comm import failure, mailbox
+from pencils.comm import mailbox
 from pencils.comm.mailbox import Mailbox
 from pencils.comm.topology import private_class
+from pencils.tools.recovery import guards
 from pencils.tools.run.report import CodePosition, called_names, line_of
 from simmpi.frames import is_library
 
@@ -58,7 +59,7 @@ _LIBRARY_THREADS = "pencils"  # how the names of its threads begin
 _POLLING = {
     Mailbox.wait.__code__: "call",
     mailbox._by_consensus.__code__: "status",  # noqa: SLF001 - to recognize it
-    failure.wait_while.__code__: "request",
+    guards.wait_while.__code__: "request",
 }
 
 # A call in which a thread waits: as long as its first item is the same, it is the same call. Then

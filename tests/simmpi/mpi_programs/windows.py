@@ -3,7 +3,7 @@
 import numpy as np
 from mpi4py import MPI
 
-from .case import complete, error_of, free
+from .case import error_of, free
 from .collectives import code_of
 
 WIDTH = 4  # elements of each access
@@ -75,64 +75,33 @@ def place(i, strided, dtype, scale):
     return (2 * WIDTH * i * scale, 1, made), (made,)
 
 
-def put(verb):
-    def run(case, window, access):
-        i, target, op, strided, dtype, scale = access
-        where, made = place(i, strided, dtype, scale)
-        data = case.data(dtype, WIDTH, i, case.rank, high=2)
-        arguments = [getattr(MPI, op)] if "ccumulate" in verb else []
-        request = getattr(window, verb)(data, target, where, *arguments)
-        if request is not None:
-            request.Wait()
-        KEPT.append(data)
-        free(*made)
-
-    return run
+KEPT = []  # data of accesses, which are read when the epoch ends
 
 
-def get(verb):
-    def run(_, window, access):
-        i, target, __, strided, dtype, scale = access
-        where, made = place(i, strided, dtype, scale)
-        result = np.zeros(WIDTH, dtype)
-        request = getattr(window, verb)(result, target, where)
-        if request is not None:
-            complete(request, "wait")
-        free(*made)
-        return result
+def access_by(verb):
+    """Make the access of a call: it writes, reads, or does both at once."""
+    name = verb.lower()
+    reads, updates = "get" in name, "accumulate" in name
 
-    return run
-
-
-def get_accumulate(verb):
     def run(case, window, access):
         i, target, op, strided, dtype, scale = access
         where, made = place(i, strided, dtype, scale)
         data, result = case.data(dtype, WIDTH, i, case.rank, high=2), np.zeros(WIDTH, dtype)
-        op = "NO_OP" if i % 3 == 0 else op
-        request = getattr(window, verb)(data, result, target, where, getattr(MPI, op))
+        buffers = [data] * (updates or not reads) + [result] * reads
+        op = "NO_OP" if reads and i % 3 == 0 else op
+        operation = [getattr(MPI, op)] * updates
+        request = getattr(window, verb)(*buffers, target, where, *operation)
         if request is not None:
             request.Wait()
         KEPT.append(data)
         free(*made)
-        return result
+        return result if reads else None
 
     return run
 
 
-KEPT = []  # data of accesses, which are read when the epoch ends
-VERBS = {
-    "Put": put("Put"),
-    "Get": get("Get"),
-    "Accumulate": put("Accumulate"),
-    "Get_accumulate": get_accumulate("Get_accumulate"),
-}
-REQUESTS = {
-    "Rput": put("Rput"),
-    "Rget": get("Rget"),
-    "Raccumulate": put("Raccumulate"),
-    "Rget_accumulate": get_accumulate("Rget_accumulate"),
-}
+VERBS = {verb: access_by(verb) for verb in ("Put", "Get", "Accumulate", "Get_accumulate")}
+REQUESTS = {verb: access_by(verb) for verb in ("Rput", "Rget", "Raccumulate", "Rget_accumulate")}
 
 
 def between_fences(case, window, targets, access):
