@@ -520,8 +520,9 @@ def _handle(name: str, bits: int) -> None:
 
 
 def _depth_of_caller() -> int:
-    """Count the frames from the caller of this function to the first one outside of the library."""
-    depth, frame = 1, sys._getframe(1)
+    """Count the frames from the caller of this function to the first one outside the library."""
+    frame = sys._getframe(1)  # noqa: SLF001 - where NumPy's own warnings would point
+    depth = 1
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("pencils."):
         depth, frame = depth + 1, frame.f_back
     return depth

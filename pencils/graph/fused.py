@@ -11,7 +11,7 @@ import numpy as np
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import address
 from pencils.graph.number import NUMBERS, ValueNeededError
-from pencils.graph.replay import SEQUENCES, Replay
+from pencils.graph.replay import SEQUENCES, Replay, is_hashable
 
 _MOST = 64  # traces of a function; the oldest one is dropped for one more
 
@@ -78,14 +78,7 @@ def _signature(value: Any, leaves: list[Any]) -> Any:
     if kind is np.ndarray:
         leaves.append(value)
         return kind, value.dtype, value.shape, value.strides
-    try:
-        hash(value)
-    except TypeError:
-        raise TypeError(
-            f"{value!r} cannot be an argument of a fused function: pass fields, numbers, arrays, "
-            "what can be hashed, or tuples, lists and dicts of these"
-        ) from None
-    return kind, value
+    return kind, value if is_hashable(value) else object()
 
 
 def _shared(block: Any, fields: Sequence[PencilArray]) -> tuple[tuple[int, int], ...]:
@@ -138,8 +131,8 @@ def fused(function: Callable[..., Any]) -> Fused:
     Numbers are parameters: other values need no new trace, unless the function asks for the value
     itself, as in ``if dt > 1`` or ``math.sqrt(dt)``. Fields, arrays and numbers of enclosing scopes
     are constants, which must not change: pass what changes as an argument. Python's own side
-    effects happen at the first call only. A computed field that is shifted is stored with a halo as wide as
-    that of an argument, whose ghosts are exchanged; its boundary points are 0.
+    effects happen at the first call only. A computed field that is shifted is stored with a halo as
+    wide as that of an argument, and its ghosts are exchanged; its boundary points are 0.
 
     Complex products in place, ``u *= v``, may differ in the last bit: NumPy rounds them in another
     way than ``u * v``.

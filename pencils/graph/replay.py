@@ -72,6 +72,7 @@ class Replay:
             args, kwargs, out = _replaced(given, iter(enumerate(leaves)), traced)
             with traced_call(trace):
                 self._returned = results.of(function(*args, **kwargs), out)
+            _check_arguments(given)
             schedule = Schedule(trace)
         except ValueNeededError:
             raise
@@ -130,6 +131,28 @@ def _replaced(
     if kind is dict:
         return {name: _replaced(one, leaves, replace) for name, one in value.items()}
     return value
+
+
+def is_hashable(value: object) -> bool:
+    """Whether a value can be part of a key."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _check_arguments(value: Any) -> None:
+    """Check that arguments can be recognized in later calls."""
+    kind = type(value)
+    if kind in SEQUENCES or kind is dict:
+        for one in value.values() if kind is dict else value:
+            _check_arguments(one)
+    elif not isinstance(value, PencilArray | np.ndarray) and not is_hashable(value):
+        raise TypeError(
+            f"{value!r} cannot be an argument of a fused function: pass fields, numbers, arrays, "
+            "what can be hashed, or tuples, lists and dicts of these"
+        )
 
 
 def known(value: Any, leaves: Sequence[Any]) -> Any:
@@ -360,9 +383,9 @@ class Schedule:
 
     def _living(self, number: int) -> dict[Array, int]:
         """Return the blocks of the placeholders that have their values in a stage."""
+        born = self._trace.born
         return {
             node: self._trace.slot_of(node)
             for node in self._nodes
-            if isinstance(node, Placeholder)
-            and self._trace.born[node] <= number <= self._dies(node)
+            if node in born and born[node] <= number <= self._dies(node)
         }

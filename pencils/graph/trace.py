@@ -351,7 +351,7 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
             raise TypeError(
                 "where= without out= leaves values unset: write numpy.where(mask, values, others)"
             )
-        return _apply(ufunc, inputs, kwargs, None if out is None else out[0], where)
+        return _apply(ufunc, inputs, kwargs, None if out is None else out[0], where=where)
 
     def __array_function__(
         self, func: Callable[..., Any], types: object, args: Sequence[Any], kwargs: dict[str, Any]
@@ -480,6 +480,7 @@ def _apply(
     inputs: Sequence[Any],
     options: dict[str, Any],
     out: Any = None,
+    *,
     where: Any = True,
 ) -> Traced:
     """Make the node of a function of elements."""

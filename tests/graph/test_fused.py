@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, one_is_wrong, raise_together
+from mpi_helpers import all_raise, everywhere, one_is_wrong
 
 import pencils
 from pencils.errors import ArgumentError
@@ -297,18 +297,19 @@ def test_fields_that_share_memory_are_told_apart(comm):
 def test_what_cannot_be_traced_raises(comm, function, text):
     u, _ = two_fields(comm)
     texts = [text] if text else []
-    raise_together(comm, TypeError, *texts, call=lambda: pencils.fused(function)(u))
+    all_raise(comm, TypeError, texts, lambda: pencils.fused(function)(u))
 
 
 def test_bad_arguments_raise(comm):
     u, v = two_fields(comm)
     fused = pencils.fused(step)
-    raise_together(comm, ArgumentError, "out must be 2 fields", call=lambda: fused(u, v, 1, out=u))
+    all_raise(comm, ArgumentError, "out must be 2 fields", fused, u, v, 1, out=u)
     small = [pencils.zeros(u.pencil, dtype="i4"), u]
-    raise_together(comm, TypeError, "int32", call=lambda: fused(u, v, 1, out=small))
-    raise_together(comm, TypeError, "cannot be an argument", call=lambda: fused(u, v, {1}))
+    all_raise(comm, TypeError, "int32", fused, u, v, 1, out=small)
+    named = pencils.fused(lambda u, names: u * len(names))
+    all_raise(comm, TypeError, "cannot be an argument", named, u, {1})
     moved = pencils.fused(lambda u: u.shift((0, 0)).exchange_halo())
-    raise_together(comm, ArgumentError, "takes a whole field", call=lambda: moved(u))
+    all_raise(comm, ArgumentError, "takes a whole field", moved, u)
 
 
 @several
@@ -316,8 +317,8 @@ def test_an_error_on_one_rank_raises_on_all(comm):
     u, v = two_fields(comm)
     fused = pencils.fused(step)
     fused(u, v, 0.1)
-    one_is_wrong(comm, TypeError, call=lambda dt: fused(u, v, dt), bad=["x"], good=0.1)
-    one_is_wrong(comm, TypeError, call=lambda dt: fused(u, v, dt), bad={1}, good=0.1)
+    one_is_wrong(comm, TypeError, "", call=lambda dt: fused(u, v, dt), bad=["x"], good=0.1)
+    one_is_wrong(comm, TypeError, "", call=lambda dt: fused(u, v, dt), bad={1}, good=0.1)
     expected = step(u, v, 0.2)
     assert equal(comm, fused(u, v, 0.2), expected)
 
