@@ -223,6 +223,10 @@ ELSEWHERE = {
     "numpy.take(x, indices, axis)": "tests/graph",
     "u.pencil": "part of a longer text",
     "pencils[0]": "an argument that is given",
+    "numpy.where(mask, values, others)": "tests/graph/test_fused.py",
+    "v = u.copy()": "tests/graph/test_fused.py",
+    "v[...]": "tests/graph/test_fused.py",
+    "u[...] = 0 * u + data": "tests/graph/test_fused.py",
 }
 TABLES = {
     "space": SPACE,

@@ -29,7 +29,7 @@ DType = np.dtype[Any]
 Shape = tuple[int, ...]
 Box = tuple[Sequence[int], Sequence[int]]  # the first point along each axis, and after the last one
 
-TILE_BYTES = 192 * 1024  # of all registers; half of a second-level cache
+TILE_BYTES = 32 * 1024  # of all registers: half of a first-level cache, or all of it
 _LINE = 64  # elements: shorter parts of a row cost more calls than they save misses
 _MOST_ARRAYS, _MOST_AXES, _MOST_OPERANDS = 120, 16, 8  # of the compiled programs
 

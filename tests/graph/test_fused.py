@@ -333,6 +333,27 @@ def test_functions_keep_no_arguments(comm):
     assert everywhere(comm, all(ref() is None for ref in refs))
 
 
+def test_the_advice_of_errors_works(comm):
+    u, _ = two_fields(comm)
+    data = np.linspace(0, 1, 10)
+
+    def assigns(u):
+        (2 * u)[0] = 1
+
+    def assigns_data(u, data):
+        u[...] = data
+
+    def function(u, data):
+        v = u.copy()
+        v[...] = 0 * u + data
+        v[0] = 1
+        return np.where(u > 0, v, 2 * u)
+
+    all_raise(comm, ArgumentError, "v = u.copy()", pencils.fused(assigns), u)
+    all_raise(comm, TypeError, "0 * u + data", pencils.fused(assigns_data), u, data)
+    assert equal(comm, [pencils.fused(function)(u, data)], [function(u, data)])
+
+
 def test_python_functions_of_numbers_see_their_values(comm):
     u, _ = two_fields(comm)
     fused = pencils.fused(lambda u, dt: u * math.sin(dt))
