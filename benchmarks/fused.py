@@ -78,7 +78,7 @@ def by_hand(work, u, v, new_u, new_v):
     np.multiply(np.multiply(u.local, v.local, out=w), v.local, out=w)
     for field, new, rate, sign in ((u, new_u, "du", -1), (v, new_v, "dv", 1)):
         out = new.local
-        np.add(*(field.shift(o).local for o in sides[:2]), out=out)
+        np.add(field.shift(sides[0]).local, field.shift(sides[1]).local, out=out)
         for offsets in sides[2:]:
             np.add(out, field.shift(offsets).local, out=out)
         np.subtract(out, np.multiply(field.local, 6, out=term), out=out)
