@@ -197,8 +197,8 @@ class BlockLayout:
     """
 
     __slots__ = (
-        *("_axes", "_volume", "bare", "extent", "halo", "halo_room", "inside", "kinds", "order"),
-        *("padded_shape", "permuted", "sections", "shifted", "singletons", "trimmed"),
+        *("_axes", "_volume", "bare", "extent", "halo", "halo_room", "inside", "kinds", "looks"),
+        *("order", "padded_shape", "permuted", "sections", "shifted", "singletons", "trimmed"),
     )
 
     def __init__(
@@ -219,6 +219,7 @@ class BlockLayout:
         if self.inside is not None or trimmed:
             self.bare = frame_of(pencil, singletons)
         self.kinds = Bounded()  # by what decides on them
+        self.looks = Bounded()  # of `Field.look`
         self.sections = Bounded()  # of `indexing`, by keys and components
         self.shifted: dict[object, Key] = {}  # indices in the padded block, by offsets
         self.order = pencil.order

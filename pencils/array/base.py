@@ -58,13 +58,14 @@ class Field:
     """
 
     __slots__ = (
-        *("__weakref__", "_frame", "_kept", "_kept_halo", "_kind", "_local", "_padded"),
+        *("__weakref__", "_frame", "_kept", "_kept_halo", "_kind", "_local", "_look", "_padded"),
         *("_pencil", "base", "lent", "shifts"),
     )
     _frame: BlockLayout
     _kept: Remembered[Any]  # missing before the first call of a verb that keeps something
     _kind: BlockType | None  # if it was found
     _local: Array
+    _look: tuple[object, object]  # missing before it is asked for
     _padded: Array
     _pencil: Pencil
     base: Field  # the field of which this one is a section of space: missing if it is none
@@ -132,6 +133,26 @@ class Field:
         if found is None:
             found = self._kind = self._frame.bare.kind_of(self._local)
         return found
+
+    @property
+    def look(self) -> tuple[object, object]:
+        """An object that fields of one frame have whose blocks look alike, and who owns the memory.
+
+        For the library.
+        """
+        try:
+            return self._look
+        except AttributeError:
+            block: Any = self._padded
+            key = block.dtype, block.shape, block.strides
+            look = self._frame.looks.get(key)
+            if look is None:
+                look = object()
+                self._frame.looks.add(key, look)
+            while isinstance(block, np.ndarray) and block.base is not None:
+                block = block.base
+            self._look = look, block
+            return self._look
 
     @property
     def kept(self) -> Remembered[Any]:

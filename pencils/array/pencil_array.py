@@ -38,7 +38,7 @@ from pencils.layout import Box, interior
 from pencils.pencil import Pencil
 
 # Attributes for other parts of the library.
-_INTERNAL = {"kept", "lent", "shifts"}
+_INTERNAL = {"kept", "lent", "look", "shifts"}
 
 # What type checkers know of functions of NumPy is about arrays.
 _np: Any = np

@@ -13,6 +13,7 @@ from pencils.comm.memory import address
 from pencils.graph.number import NUMBERS, ValueNeededError
 from pencils.graph.replay import SEQUENCES, Replay, is_hashable
 
+_NUMBERS = {int, float, complex}
 _MOST = 64  # traces of a function; the oldest one is dropped for one more
 
 
@@ -28,10 +29,17 @@ class Fused:
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Compute what the function computes; see `fused`."""
         leaves: list[Any] = []
-        given = args, kwargs, out
-        kind = _signature(given, leaves)
-        fixed = self._fixed.get(kind, ())
-        replay = self._kept.get((kind, *[leaves[place] for place in fixed]))
+        owners: list[object] = []
+        given = args, out, kwargs
+        kind = (
+            *[_signature(one, leaves, owners) for one in args],
+            out if out is None else _signature(out, leaves, owners),
+            _signature(kwargs, leaves, owners) if kwargs else None,
+        )
+        if len(set(map(id, owners))) < len(owners):
+            kind = *kind, _shared(leaves)
+        fixed = self._fixed.get(kind, ()) if self._fixed else ()
+        replay = self._kept.get((kind, *[leaves[place] for place in fixed]) if fixed else kind)
         if replay is None:
             replay = self._trace(kind, fixed, given, leaves)
         return replay.run(leaves)
@@ -53,49 +61,46 @@ class Fused:
             except ValueNeededError as error:
                 self._fixed[kind] = fixed = tuple(sorted({*fixed, *error.arguments}))
                 continue
-            self._kept[kind, *[leaves[place] for place in fixed]] = replay
+            key = (kind, *[leaves[place] for place in fixed]) if fixed else kind
+            self._kept[key] = replay
             if len(self._kept) > _MOST:
                 del self._kept[next(iter(self._kept))]
             return replay
 
 
-def _signature(value: Any, leaves: list[Any]) -> Any:
-    """Return what decides on the trace of an argument; add its fields, numbers and arrays."""
+def _signature(value: Any, leaves: list[Any], owners: list[object]) -> Any:
+    """Return what decides on the trace of an argument.
+
+    Its fields, numbers and arrays are added to `leaves`, and who owns the memory of fields.
+    """
     kind = type(value)
-    if isinstance(value, PencilArray):
+    if kind is PencilArray or isinstance(value, PencilArray):
         leaves.append(value)
-        block = value.padded
-        alike = [one for one in leaves if isinstance(one, PencilArray)]
-        shared = _shared(block, alike)
-        return value.frame, block.dtype, block.shape, block.strides, block.flags.writeable, shared
-    if isinstance(value, NUMBERS) and kind is not bool:
+        look, owner = value.look
+        owners.append(owner)
+        return look
+    if kind in _NUMBERS or (isinstance(value, NUMBERS) and kind is not bool):
         leaves.append(value)
         return kind
     if kind in SEQUENCES:
-        return kind, *[_signature(one, leaves) for one in value]
+        return kind, *[_signature(one, leaves, owners) for one in value]
     if kind is dict:
-        return kind, *[(name, _signature(one, leaves)) for name, one in value.items()]
+        return kind, *[(name, _signature(one, leaves, owners)) for name, one in value.items()]
     if kind is np.ndarray:
         leaves.append(value)
         return kind, value.dtype, value.shape, value.strides
     return kind, value if is_hashable(value) else object()
 
 
-def _shared(block: Any, fields: Sequence[PencilArray]) -> tuple[tuple[int, int], ...]:
-    """List the earlier fields that own the same memory, and how far from it this block is."""
-    own = _owner(block)
-    return tuple(
-        (place, address(block) - address(other.padded))
-        for place, other in enumerate(fields[:-1])
-        if _owner(other.padded) is own
-    )
-
-
-def _owner(block: Any) -> object:
-    """Return the object that owns the memory of an array."""
-    while isinstance(block, np.ndarray) and block.base is not None:
-        block = block.base
-    return block
+def _shared(leaves: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """Tell which fields own the same memory: for each, the first one, and how far it is from it."""
+    first: dict[int, int] = {}
+    found = []
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, PencilArray):
+            other = first.setdefault(id(leaf.look[1]), place)
+            found.append((other, address(leaf.padded) - address(leaves[other].padded)))
+    return tuple(found)
 
 
 def fused(function: Callable[..., Any]) -> Fused:

@@ -69,7 +69,7 @@ class Replay:
 
         results = _Results(trace)
         try:
-            args, kwargs, out = _replaced(given, iter(enumerate(leaves)), traced)
+            args, out, kwargs = _replaced(given, iter(enumerate(leaves)), traced)
             with traced_call(trace):
                 self._returned = results.of(function(*args, **kwargs), out)
             _check_arguments(given)

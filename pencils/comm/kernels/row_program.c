@@ -4,56 +4,82 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { LINE = 64, EXCEPTIONS = FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW | FE_INVALID };
+/* Elements of a row: to call a loop for so few takes longer than to copy them. */
+enum { SHORT = 128, LINE = 64, EXCEPTIONS = FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW | FE_INVALID };
 
 /* ---- tiles ---- */
 
 typedef struct {
     const RowProgram *program;
     char **places;          /* of all slots, at the first element of the tile */
+    char *spare;            /* room for a result whose rows are copied to an array */
     ptrdiff_t rows, columns, pitch;
     int *flags;
 } Tile;
 
-/* Find the operands of an instruction, their steps in a row, and those from a row to the next.
-   Returns whether all rows can be treated as one, the elements between them included. */
-static int find_operands(const Tile *tile, const RowInstruction *instruction, char **places,
-                         ptrdiff_t *steps, ptrdiff_t *ups)
+/* The operands of an instruction, their steps in a row, and those from a row to the next. */
+typedef struct {
+    char *places[ROW_OPERANDS];
+    ptrdiff_t steps[ROW_OPERANDS], ups[ROW_OPERANDS];
+} Operands;
+
+/* Find operands; returns whether all rows can be treated as one, the elements between them included,
+   but for the result, whose rows may be apart. */
+static int find_operands(const Tile *tile, const RowInstruction *instruction, Operands *found)
 {
     const RowProgram *program = tile->program;
     int last = program->ndim - 1, joined = 1;
     for (int i = 0; i < instruction->count; i++) {
         const RowSlot *slot = &program->slots[instruction->slots[i]];
-        places[i] = tile->places[instruction->slots[i]];
+        found->places[i] = tile->places[instruction->slots[i]];
         if (slot->reg >= 0) {
-            steps[i] = slot->item;
-            ups[i] = tile->pitch * slot->item;
+            found->steps[i] = slot->item;
+            found->ups[i] = tile->pitch * slot->item;
             continue;
         }
-        steps[i] = slot->strides[last];
-        ups[i] = slot->strides[last - 1];
-        /* Nothing may be written between the rows of an array. */
-        int is_result = i == instruction->count - 1;
-        joined &= ups[i] == tile->pitch * steps[i] && (!is_result || tile->pitch == tile->columns);
+        found->steps[i] = slot->strides[last];
+        found->ups[i] = slot->strides[last - 1];
+        if (i < instruction->count - 1)
+            joined &= found->ups[i] == tile->pitch * found->steps[i];
     }
     return joined;
 }
 
+static void copy_rows(const Tile *tile, char *to, ptrdiff_t up, const char *from, ptrdiff_t item)
+{
+    size_t bytes = (size_t)(tile->columns * item);
+    for (ptrdiff_t row = 0; row < tile->rows; row++)
+        memcpy(to + row * up, from + row * tile->pitch * item, bytes);
+}
+
 static void execute(const Tile *tile, const RowInstruction *instruction, int apart)
 {
-    char *places[ROW_OPERANDS];
-    ptrdiff_t steps[ROW_OPERANDS], ups[ROW_OPERANDS];
-    int joined = find_operands(tile, instruction, places, steps, ups);
-    if (joined && (!apart || tile->pitch == tile->columns)) {
+    Operands all;
+    int joined = find_operands(tile, instruction, &all), last = instruction->count - 1;
+    char **places = all.places;
+    int gaps = tile->pitch != tile->columns;
+    if (joined && !(gaps && apart)) {
         ptrdiff_t count = (tile->rows - 1) * tile->pitch + tile->columns;
-        instruction->loop(places, &count, steps, instruction->data);
-        return;
+        const RowSlot *result = &tile->program->slots[instruction->slots[last]];
+        /* Nothing may be written between the rows of an array. */
+        int fits = all.ups[last] == tile->pitch * all.steps[last] && !(gaps && result->reg < 0);
+        if (fits) {
+            instruction->loop(places, &count, all.steps, instruction->data);
+            return;
+        }
+        if (tile->columns < SHORT && all.steps[last] == result->item) {
+            char *target = places[last];
+            places[last] = tile->spare;
+            instruction->loop(places, &count, all.steps, instruction->data);
+            copy_rows(tile, target, all.ups[last], tile->spare, result->item);
+            return;
+        }
     }
     for (ptrdiff_t row = 0; row < tile->rows; row++) {
         char *at[ROW_OPERANDS]; /* loops may change it */
         for (int i = 0; i < instruction->count; i++)
-            at[i] = places[i] + row * ups[i];
-        instruction->loop(at, &tile->columns, steps, instruction->data);
+            at[i] = places[i] + row * all.ups[i];
+        instruction->loop(at, &tile->columns, all.steps, instruction->data);
     }
 }
 
@@ -106,7 +132,7 @@ static size_t round_up(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; 
 size_t row_program_scratch(const RowProgram *program)
 {
     size_t places = (size_t)program->nslots * sizeof(char *);
-    return program->registers[program->nregisters] + round_up(places) + LINE;
+    return program->registers[program->nregisters] + round_up(places) + program->spare + LINE;
 }
 
 static ptrdiff_t least(ptrdiff_t one, ptrdiff_t other) { return one < other ? one : other; }
@@ -119,6 +145,7 @@ void row_program_run(const RowProgram *program, char *scratch, char *const *arra
     char *first = (char *)round_up((size_t)(uintptr_t)scratch);
     Tile tile = {.program = program, .flags = flags};
     tile.places = (char **)(first + program->registers[program->nregisters]);
+    tile.spare = (char *)tile.places + round_up((size_t)program->nslots * sizeof(char *));
     for (int d = 0; d <= last; d++) {
         index[d] = low[d];
         if (low[d] >= high[d])

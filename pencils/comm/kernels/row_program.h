@@ -35,6 +35,7 @@ typedef struct {
     ptrdiff_t pitch;         /* elements from one row of a register to the next, for whole rows */
     RowSlot *slots;
     RowInstruction *instructions;
+    size_t spare;      /* bytes of a tile of the largest elements */
     size_t *registers; /* where they begin in the scratch memory, and how long all are */
 } RowProgram;
 

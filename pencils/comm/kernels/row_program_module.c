@@ -176,6 +176,11 @@ static int read_registers(RowObject *self, PyObject *registers)
         /* One cache line more: registers at the same place of a page would evict each other. */
         program->registers[i + 1] = program->registers[i] + (elements * item + 63) / 64 * 64 + 64;
     }
+    int largest = 0;
+    for (int i = 0; i < program->nslots; i++)
+        if (program->slots[i].item > largest)
+            largest = program->slots[i].item;
+    program->spare = elements * (size_t)largest;
     self->bytes = row_program_scratch(program);
     return 0;
 }
