@@ -26,7 +26,6 @@ print_on_root = timing.print_on_root
 FOLDER = Path(__file__).parent / "plain_lines"
 line_timing = import_module("plain_lines.line")
 results = import_module("results")
-timing = import_module("timing")
 
 
 def find_lines(only, *, quick):

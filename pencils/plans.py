@@ -418,6 +418,7 @@ class LocalVerb(KeptVerb[F, P]):
         key: PlanKey | None = None,
     ) -> None:
         self._kept = Bounded() if pencil is None or topology.freed else pencil.kept[name]
+        self._known = key
         self.plan: F | None
         self.plan, agreement = self._kept.get(key, (None, None))
         super().__init__(name, topology, agreement and agreement.block())
@@ -429,8 +430,12 @@ class LocalVerb(KeptVerb[F, P]):
     def _bind(self, agree: Agreement) -> P | None:
         if self.plan is None:
             key = self.signature(agree)
-            self.plan, _ = found = self._kept.get(key) or (self.make(), self.agree.prepared())
+            found = self._kept.get(key)
+            if found is None:  # later calls that do not know the key prepare their own agreement
+                prepared = self.agree.prepared() if key == self._known else None
+                found = self.make(), prepared
             self._kept.add(key, found)
+            self.plan = found[0]
         return self.bind(self.plan)
 
     def _set_up(self) -> None:

@@ -114,6 +114,7 @@ def test_ten_thousand_plans(comm):
         elif way == 3:
             plan.batch([u, u])
             assert plan.buffers()[0].pencil is source
+            plan(*alias([source, target], shared=True))
         if way != 4:
             plan.free()
         del plan

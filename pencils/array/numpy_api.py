@@ -251,6 +251,10 @@ def _full_like(a: Field, fill_value: object, dtype: DTypeLike | None = None) -> 
     return like
 
 
+def _zeros_like(a: Field, dtype: DTypeLike | None = None) -> Field:
+    return a.blank(dtype, zero=True)
+
+
 _FUNCTIONS: dict[Function, Function] = QUERIES | {
     np.vdot: vdot,
     np.allclose: allclose,
@@ -259,7 +263,7 @@ _FUNCTIONS: dict[Function, Function] = QUERIES | {
     np.imag: lambda val: val.imag,
     np.copy: lambda a: a.copy(),
     np.empty_like: lambda prototype, dtype=None: prototype.blank(dtype),
-    np.zeros_like: lambda a, dtype=None: a.blank(dtype, zero=True),
+    np.zeros_like: _zeros_like,
     np.ones_like: lambda a, dtype=None: _full_like(a, 1, dtype),
     np.full_like: _full_like,
     np.where: _where,

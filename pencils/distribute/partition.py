@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -35,14 +36,13 @@ from pencils.errors import ArgumentError
 from pencils.layout import Box
 from pencils.layout import scatter as scatter_messages
 from pencils.layout.integers import as_dims, as_rank
-from pencils.pencil import Bounded, Pencil
+from pencils.pencil import Pencil
 from pencils.plans import Agreement, LocalVerb, PlanKey
 
 T = TypeVar("T")
 
 _TEXT = np.dtype(f"S{VALUES}")
 _TOO_LONG = b"?"
-_LAST = "last"  # names the plan of the last call
 # Blocks of at least this many bytes that are sent without packing begin at the byte of a cache line
 # at which they do on root: between processes, the system copies them a third faster.
 ALIKE = 2**20
@@ -280,12 +280,14 @@ def _header(text: bytes, ndim: int, dims: tuple[int, ...] | None) -> _Header:
 _Ready = tuple[PencilArray, Callable[[], Exception | None], bool]
 
 
-class _Sender(NamedTuple):
-    """The root of calls with the same arguments, and the plans for its data by their texts."""
+@dataclass
+class _Sender:
+    """The root of calls with the same arguments, and the plan for its data of the last call."""
 
     root: int
     dims: tuple[int, ...] | None
-    plans: Bounded
+    key: PlanKey
+    last: _ScatterPlan | None = None
 
 
 class _Scatter(LocalVerb[_Sender, _Ready]):
@@ -313,11 +315,12 @@ class _Scatter(LocalVerb[_Sender, _Ready]):
         self._dims = None if dims is None else as_dims("dims", dims, pencil.ndim)
         widths = as_halo(halo, pencil.ndim)
         agree(root=self._sender, dims=self._dims, halo=widths, pencil=pencil)
-        return (root, halo) if self._is_plain else (self._sender, widths, self._dims)
+        self.key = (root, halo) if self._is_plain else (self._sender, widths, self._dims)
+        return self.key
 
     def make(self) -> _Sender:
         """Note that there are plans for this root."""
-        return _Sender(self._sender, self._dims, Bounded())
+        return _Sender(self._sender, self._dims, self.key)
 
     def bind(self, plan: _Sender) -> _Ready | None:
         """Allocate for the data of root, if they are known, or for those of the last call."""
@@ -332,9 +335,9 @@ class _Scatter(LocalVerb[_Sender, _Ready]):
         elif self._header is not None:
             self._ready = None  # its memory, where other data were expected
             self._ready = self._plan_of(plan).prepare(None)
-        elif (last := plan.plans.get(_LAST)) is not None:
+        elif plan.last is not None:
             with suppress(MemoryError):
-                self._ready, told = last.prepare(None), last.told
+                self._ready, told = plan.last.prepare(None), plan.last.told
         self.agree.carry(np.array([told], _TEXT))
         return self._ready
 
@@ -362,14 +365,14 @@ class _Scatter(LocalVerb[_Sender, _Ready]):
     def _plan_of(self, sender: _Sender) -> _ScatterPlan:
         """Find the plan for the data of root, or make it."""
         pencil, *_, halo = self._given
-        plans, header = sender.plans, self._header
+        kept, header = pencil.kept["data of partition"], self._header
         assert header is not None
-        plan: _ScatterPlan | None = plans.get(header)
+        plan: _ScatterPlan | None = kept.get((sender.key, header))
         if plan is None:
             plan = _ScatterPlan(pencil, header, sender.root, halo)
-            plans.add(header, plan)
+            kept.add((sender.key, header), plan)
         if plan.told != _TOO_LONG:
-            plans.add(_LAST, plan)
+            sender.last = plan
         return plan
 
 

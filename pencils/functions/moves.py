@@ -112,8 +112,8 @@ def fetch_boxes(
 
     `plan` checks the arguments but the field, records what all ranks must agree on, and returns the
     mappings of each array to be filled. `prepare` prepares the computation from these arrays before
-    they are filled: so far all ranks raise if one of them has no memory. Both may be called twice.
-    The arrays that are returned are contiguous in the memory order of the pencil.
+    they are filled: so far all ranks raise if one of them has no memory. Both may be called several
+    times. The arrays that are returned are contiguous in the memory order of the pencil.
     """
     fetch = _Fetch(call, u, plan, prepare)
     fetch.prepare().run()

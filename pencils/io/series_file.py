@@ -235,7 +235,7 @@ class SeriesFile:
             )
         known, of_user = {*given, TIME, *coordinates}, self._given[1]
         check_described(of_user, known)
-        kept = {name: own for name, own in self._dataset_attrs.items() if name in known}
+        kept = {name: own for name, own in self._dataset_attrs.items() if name in coordinates}
         self._dataset_attrs = kept | dict(of_user)
         names = [column.name for column in given.values() if column.is_field]
         times = SeriesColumn(TIME, (), np.dtype(float), attrs={_VALUE: "numpy"})

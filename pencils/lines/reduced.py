@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from math import prod
 from typing import TypeVar
 
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange, Handle, PreparedExchange
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.reduce import multiply
 from pencils.comm.shared_memory import Buffers
-from pencils.layout.build import build_layout, change_layout
+from pencils.layout.build import change_layout
 from pencils.lines.methods import REDUCED, Bound, Lines, Run, transposed
 from pencils.lines.reduction import ReducedSystem
 
@@ -49,9 +47,9 @@ class Reduced:
                 neighbors.append(near)
             else:
                 of_tips = _lines_of_tips(lines, wide, len(points))
-                fields = [PencilArray.allocated(of_tips.pencil, *of_tips.spec) for _ in range(2)]
-                shape = lines.shape(wide)
-                self._tips, *self._beside = (of_tips.block(each).reshape(shape) for each in fields)
+                fields = [PencilArray.allocated(of_tips.pencil, *lines.spec) for _ in range(2)]
+                self._tips, beside = map(of_tips.block, fields)
+                self._beside = [beside]
                 matrix, whole = np.concatenate(reduction.weights), of_tips.whole
                 matrix = matrix.astype(lines.spec.dtype, copy=False)
         for each in neighbors:
@@ -105,23 +103,11 @@ class Reduced:
 
 
 def _lines_of_tips(lines: Lines, wide: int, parts: int) -> Lines:
-    """Lines that have the tips of each block instead of its points.
-
-    On a pencil of one dimension components become another one, so that ranks can divide them.
-    """
-    layout, dtype = lines.pencil.layout, lines.spec.dtype
+    """Lines that have the tips of each block instead of its points."""
+    layout = lines.pencil.layout
     shape, splits = list(layout.shape), list(layout.split_specs)
     shape[lines.dim] = wide * parts
     splits[lines.dim] = tuple(range(0, wide * parts + 1, wide))
-    if layout.ndim == 1 and lines.spec.components:
-        of_tips = build_layout(
-            (*shape, prod(lines.spec.components)),
-            layout.size,
-            decomp=0,
-            order=(1, 0),
-            splits=[*splits, "first"],
-        )
-        return Lines(lines.pencil.sibling(of_tips), 0, FieldSpec(dtype, (), frozenset()))
     pencil = lines.pencil.sibling(change_layout(layout, shape=shape, splits=splits))
     return lines._replace(pencil=pencil)
 

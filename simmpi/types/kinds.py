@@ -50,7 +50,7 @@ def checked_integers(values: Sequence[int], length: int | None = None) -> list[i
     found = [operator.index(value) for value in values]
     if length is not None and len(found) != length:
         raise ValueError(
-            f"{len(found)} integers were given where {length} are needed; pass as many"
+            f"{len(found)} integers were given where {length} are needed; pass one for each"
         )
     return found
 

@@ -180,8 +180,8 @@ def open_and_change(w):
     return call
 
 
-@file_case
-def time_series(w):
+@file_case({"appended": None})
+def time_series(w, _value):
     path = w.folder / "series"
     us = {tag: w.field(tag=tag) for tag in (OLD, NEW)}
 

@@ -101,6 +101,16 @@ def test_series_that_begins_again(lab, path, grid, attrs):
     assert list(lab.on_root(found_in, path)[1]) == ["u", "p", "time"]
 
 
+def test_a_field_named_as_a_coordinate_was_begins_without_its_attributes(lab, path, grid):
+    fields = fields_on(grid)
+    with pencils.TimeSeries(path, grid=grid, attrs={"x": {"units": "m"}}) as series:
+        series.append(0, fields)
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        series.truncate(-1)
+        series.append(1, {"x": fields["u"]})
+    assert lab.on_root(found_in, path)[1]["x"] == {}
+
+
 @pytest.mark.parallel([1, 2, 3, 4, 6])
 def test_mistakes(lab, path, grid):
     fields = fields_on(grid)

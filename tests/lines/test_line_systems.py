@@ -10,7 +10,7 @@ from tiers import up_to
 
 from pencils import Pencil, zeros
 from pencils.errors import ArgumentError
-from pencils.lines import LineSolver, reduced
+from pencils.lines import LineSolver
 from pencils.lines.plan import METHODS
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -216,28 +216,6 @@ def test_an_interchange_of_rows_may_leave_out_another_equation(comm):
         error = np.abs(matrix_of(diagonals, 66) @ x - data).max(1)
         assert everywhere(comm, np.flatnonzero(error > 1e-9).tolist() == [63])
         assert everywhere(comm, not x[-1].any())
-
-
-@pytest.mark.parallel([3, 4, 6])
-@pytest.mark.parametrize("components", [3, (2, 5)])
-def test_ranks_divide_the_components_of_one_line(comm, components, monkeypatch):
-    """Where the tips of all blocks matter: each multiplies those of some components."""
-    columns = []
-
-    def multiply(matrix, given, found):
-        columns.append(given.shape[1])
-        found[...] = matrix @ given
-
-    monkeypatch.setattr(reduced, "multiply", multiply)
-    data = np.random.default_rng(3).standard_normal((*np.atleast_1d(components), 40))
-    expected = solved((-1, 2, -1), data, data.ndim - 1)
-    with LineSolver(
-        Pencil(40, comm), 0, (-1, 2, -1), components=components, method="reduced"
-    ) as solve:
-        assert near(solve(spread(solve._lines.pencil, data)), expected, 1e-10)
-    counts = comm.allgather(sum(columns))
-    assert sum(counts) == np.prod(components)
-    assert max(counts) - min(counts) <= 1
 
 
 @pytest.mark.parametrize("comm", ["even and odd"], indirect=True)
