@@ -27,7 +27,6 @@ from pencils.comm.pack import compiled
 Array = NDArray[Any]
 DType = np.dtype[Any]
 Shape = tuple[int, ...]
-Box = tuple[Sequence[int], Sequence[int]]  # the first point along each axis, and after the last one
 
 TILE_BYTES = 32 * 1024  # of all registers: half of a first-level cache, or all of it
 _LINE = 64  # elements: shorter parts of a row cost more calls than they save misses
@@ -267,8 +266,8 @@ class RowProgram:
         self._temporaries = [Spec.like(array) for array in builder.temporaries]
         builder.forget()
 
-    def run(self, arrays: tuple[Array, ...], boxes: Iterable[Box] | None = None) -> None:
-        """Execute for all points, or for those of boxes, one after the other.
+    def run(self, arrays: tuple[Array, ...]) -> None:
+        """Execute for all points.
 
         Raises
         ------
@@ -276,16 +275,11 @@ class RowProgram:
             If `numpy.errstate` asks for it; arrays that are read and written are unchanged then.
         """
         if self._run is None:
-            self._run_by_numpy(arrays, boxes)
+            self._run_by_numpy(arrays)
             return
         saved = self._save(arrays) if self._in_place else ()
         temporaries = tuple([spec.new() for spec in self._temporaries])
-        every = arrays + self._constants + temporaries
-        if boxes is None:
-            raised = self._run(every)
-        else:
-            turned = map(self._axes.turned, boxes)
-            raised = [one for box in turned for one in self._run(every, *box) or ()]
+        raised = self._run(arrays + self._constants + temporaries)
         if raised:
             self._report(raised, saved)
         for target, number in self._detours:
@@ -382,43 +376,34 @@ class RowProgram:
         self, raised: Sequence[tuple[int, int]], saved: Sequence[tuple[Array, Array]]
     ) -> None:
         """Do what `numpy.errstate` asks for, in the order of the instructions."""
-        flags: dict[int, int] = {}
-        for number, bits in raised:
-            flags[number] = flags.get(number, 0) | bits
         try:
-            for number in sorted(flags):
-                _handle(self._names[number], flags[number])
+            for number, bits in raised:
+                _handle(self._names[number], bits)
         except BaseException:
             for view, values in saved:
                 view[...] = values
             raise
 
-    def _run_by_numpy(self, arrays: tuple[Array, ...], boxes: Iterable[Box] | None) -> None:
+    def _run_by_numpy(self, arrays: tuple[Array, ...]) -> None:
         """Execute one instruction after the other."""
         builder = self._builder
         every = (*arrays, *builder.constants)
-        for box in [None] if boxes is None else boxes:
-            key = ... if box is None else tuple(map(slice, *box))
-            values: dict[int, Array] = {
-                value: np.broadcast_to(leaf.derive(every[builder.number_of(leaf)]), builder.shape)[
-                    key
-                ]
-                for value, leaf in builder.leaves.items()
-                if leaf.array <= _OWN
-            }
-            for step in builder.instructions:
-                operands = [values[value] for value in step.operands]
-                if step.function is np.astype:
-                    values[step.result] = operands[0].astype(builder.dtypes[step.result])
-                else:
-                    values[step.result] = step.function(*operands)
-            results = [values[value] for value, _ in builder.stores]
-            if len(results) > 1:
-                results = [
-                    result.copy() if result.base is not None else result for result in results
-                ]
-            for result, (_, target) in zip(results, builder.stores, strict=True):
-                np.copyto(self._target(target, arrays)[key], result)
+        values: dict[int, Array] = {
+            value: np.broadcast_to(leaf.derive(every[builder.number_of(leaf)]), builder.shape)
+            for value, leaf in builder.leaves.items()
+            if leaf.array <= _OWN
+        }
+        for step in builder.instructions:
+            operands = [values[value] for value in step.operands]
+            if step.function is np.astype:
+                values[step.result] = operands[0].astype(builder.dtypes[step.result])
+            else:
+                values[step.result] = step.function(*operands)
+        results = [values[value] for value, _ in builder.stores]
+        if len(results) > 1:
+            results = [result.copy() if result.base is not None else result for result in results]
+        for result, (_, target) in zip(results, builder.stores, strict=True):
+            np.copyto(self._target(target, arrays), result)
 
 
 class _Axes:
@@ -445,15 +430,6 @@ class _Axes:
         """Bytes between elements of a view along each axis."""
         strides = np.broadcast_to(view, self._whole).strides
         return self._lead + tuple(strides[group[-1]] for group in self._groups)
-
-    def turned(self, box: Box) -> Box:
-        """Return a box along these axes; of merged ones it is cut along the slowest only."""
-        within = [prod(self._whole[axis] for axis in group[1:]) for group in self._groups]
-        low, high = (
-            tuple(each[group[0]] * n for group, n in zip(self._groups, within, strict=True))
-            for each in box
-        )
-        return self._lead + low, (1,) * len(self._lead) + high
 
 
 def _tile(shape: Shape, nbytes: int, views: Sequence[tuple[int, ...]]) -> tuple[int, int, int]:

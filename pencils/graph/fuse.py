@@ -8,14 +8,13 @@ needs is stored in a block of its own, and each value is computed at the highest
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pencils.comm.row_program import (
-    Box,
     NoRowProgramError,
     RowBuilder,
     RowProgram,
@@ -72,7 +71,7 @@ class Output(NamedTuple):
     copied: bool = False
 
 
-_Step = Callable[[list[Any], Sequence[Any], "Iterable[Box] | None"], None]
+_Step = Callable[[list[Any], Sequence[Any]], None]
 
 
 class _Operation(NamedTuple):
@@ -84,62 +83,78 @@ class _Operation(NamedTuple):
     operands: tuple[Any, ...]
 
 
-class BlockProgram:
+class BlockProgram(NamedTuple):
     """Steps that compute outputs of arrays, which look like those the program was made with."""
+
+    given: int  # arrays that each call passes
+    nvalues: int
+    fixed: Sequence[tuple[int, Block]]  # slots of arrays that are part of the graph,
+    numbers: Sequence[tuple[int, Number, DType]]  # and of numbers
+    steps: Sequence[_Step]
+    results: Sequence[Memory]
+    texts: Sequence[str]  # what each step does, for users
+
+    def run(self, arrays: Sequence[Block], arguments: Sequence[Any] = ()) -> list[Block]:
+        """Compute all outputs, of numbers for `arguments`; return those that are not stored."""
+        values: list[Any] = [*arrays, *[None] * (self.nvalues - self.given)]
+        for slot, array in self.fixed:
+            values[slot] = array
+        for slot, number, dtype in self.numbers:
+            values[slot] = np.asarray(number.evaluate(arguments), dtype)
+        for step in self.steps:
+            step(values, arguments)
+        return [memory.derive(values[memory.slot]) for memory in self.results]
+
+
+def make_program(
+    outputs: Sequence[Output], arrays: Sequence[Block], slots: Mapping[Array, int]
+) -> tuple[BlockProgram, list[Block]]:
+    """Make the program for outputs, by nodes whose values are in arrays like these, in such slots.
+
+    Returns arrays that look like what it returns, too.
+    """
+    maker = _Maker(outputs, arrays, slots)
+    results = maker.results(outputs)
+    program = BlockProgram(
+        len(arrays),
+        len(maker.examples),
+        maker.fixed,
+        maker.numbers,
+        maker.steps,
+        [memory.forgetting() for memory in results],
+        maker.texts,
+    )
+    return program, [memory.view for memory in results]
+
+
+class _Maker:
+    """The parts of a program in the making."""
 
     def __init__(
         self, outputs: Sequence[Output], arrays: Sequence[Block], slots: Mapping[Array, int]
     ) -> None:
-        self._examples = list(arrays)
-        self._constants: dict[int, int] = {}  # slots of arrays among the arguments, by identity
-        self._numbers: dict[tuple[int, DType], int] = {}  # slots of numbers, by type
-        self._changing: list[tuple[int, Number, DType]] = []
-        self._given = len(arrays)
+        self.examples = list(arrays)  # of all values
+        self.fixed: list[tuple[int, Block]] = []
+        self.numbers: list[tuple[int, Number, DType]] = []
+        self.steps: list[_Step] = []
+        self.texts: list[str] = []
+        self._known: dict[object, int] = {}  # slots of fixed arrays and numbers
         self._memory = {node: Memory(slot, arrays[slot]) for node, slot in slots.items()}
-        self._nodes = in_order((output.node for output in outputs), known=self._memory)
+        self._copies: dict[Array, Memory] = {}  # of memory, where copies are wanted
         self._operations: dict[Array, _Operation | None] = {}  # of nodes that are computed
-        self._fixed: list[tuple[int, Block]] = []  # slots of arrays that are part of the graph
+        self._nodes = in_order((output.node for output in outputs), known=self._memory)
         for node in self._nodes:
             self._read(node)
-        self._steps: list[_Step] = []
-        self.passes: list[str] = []  # what each step does
-        self._copies: dict[Array, Memory] = {}  # of memory, where copies are wanted
         self._levels, self._last = self._find_levels(outputs)
         self._make_steps(outputs)
-        results = [
+
+    def results(self, outputs: Sequence[Output]) -> list[Memory]:
+        """List where the values are that are not stored."""
+        return [
             self._copies.get(output.node) or self._memory[output.node]
             for output in outputs
             if output.target is None
         ]
-        self.examples = [memory.view for memory in results]
-        self._results = [memory.forgetting() for memory in results]
-        self._count = len(self._examples)
-
-    def forget(self) -> None:
-        """Release what the program was made with, once it is complete."""
-        used: tuple[Any, ...] = (self._examples, self.examples, self._nodes, self._memory)
-        for each in (*used, self._operations, self._levels, self._copies):
-            each.clear()
-
-    def run(
-        self,
-        arrays: Sequence[Block],
-        arguments: Sequence[Any] = (),
-        boxes: Iterable[Box] | None = None,
-    ) -> list[Block]:
-        """Compute all outputs; return those that were not stored in the arrays.
-
-        Numbers are evaluated for `arguments`. Boxes are allowed if there is one step: it goes
-        through them, one after the other.
-        """
-        values: list[Any] = [*arrays, *[None] * (self._count - self._given)]
-        for slot, array in self._fixed:
-            values[slot] = array
-        for slot, number, dtype in self._changing:
-            values[slot] = np.asarray(number.evaluate(arguments), dtype)
-        for step in self._steps:
-            step(values, arguments, boxes)
-        return [memory.derive(values[memory.slot]) for memory in self._results]
 
     # What nodes are.
 
@@ -161,19 +176,17 @@ class BlockProgram:
 
     def _fix(self, array: Block | Number, dtype: DType | None = None) -> int:
         """Add an array that is part of the graph, or a number; return its slot."""
-        if isinstance(array, Number):
-            assert dtype is not None
-            key = id(array), dtype
-            if key not in self._numbers:
-                self._numbers[key] = len(self._examples)
-                self._changing.append((len(self._examples), array, dtype))
-                self._examples.append(np.zeros((), dtype))
-            return self._numbers[key]
-        if id(array) not in self._constants:
-            self._constants[id(array)] = len(self._examples)
-            self._fixed.append((len(self._examples), array))
-            self._examples.append(array)
-        return self._constants[id(array)]
+        key = id(array), dtype
+        if key not in self._known:
+            slot = self._known[key] = len(self.examples)
+            if isinstance(array, Number):
+                assert dtype is not None
+                self.numbers.append((slot, array, dtype))
+                self.examples.append(np.zeros((), dtype))
+            else:
+                self.fixed.append((slot, array))
+                self.examples.append(array)
+        return self._known[key]
 
     # When they are computed.
 
@@ -259,23 +272,23 @@ class BlockProgram:
             self._memory[arg].forgetting() if isinstance(arg, Array) else arg for arg in node.args
         ]
         func = partial(node.func, **node.options) if node.options else node.func
-        slot, example = len(self._examples), self._example(node)
+        slot, example = len(self.examples), self._example(node)
         if is_view(node):
             memory = self._memory[node.args[0]]
             example = np.asarray(func(memory.view, *node.args[1:]))
-        self._examples.append(example)
+        self.examples.append(example)
         self._memory[node] = Memory(slot, example)
         spec, strides = Spec.like(example), example.strides
 
-        def call(values: list[Any], arguments: Sequence[Any], _boxes: object) -> None:
+        def call(values: list[Any], arguments: Sequence[Any]) -> None:
             result = np.asarray(func(*[_value(arg, values, arguments) for arg in args]))
             if result.strides != strides:
                 result, made = spec.new(), result
                 np.copyto(result, made)
             values[slot] = result
 
-        self._steps.append(call)
-        self.passes.append(f"NumPy: {rules.name_of(func)} of {node.shape}")
+        self.steps.append(call)
+        self.texts.append(f"NumPy: {rules.name_of(func)} of {node.shape}")
 
     def _example(self, node: Array) -> Block:
         """Allocate an array for the value of a node, in the memory order of an input."""
@@ -289,7 +302,7 @@ class BlockProgram:
         self, shape: Shape, nodes: Sequence[Array], kept: Sequence[Array], stores: Sequence[Output]
     ) -> None:
         """Make one row program of nodes, those first that others need."""
-        builder = _Rows(shape, self._memory, self._examples, self._fix)
+        builder = _Rows(shape, self._memory, self.examples, self._fix)
         for node in nodes:
             builder.add(node, self._operations[node])
         like = builder.largest()
@@ -297,31 +310,29 @@ class BlockProgram:
             block = np.empty(shape, node.dtype)
             if like is not None:
                 block = Spec.like(like, node.dtype).new()
-            self._memory[node] = Memory(len(self._examples), block)
-            self._examples.append(block)
+            self._memory[node] = Memory(len(self.examples), block)
+            self.examples.append(block)
             builder.store(builder.values[node], self._memory[node])
         new = [self._memory[node] for node in kept]
         for output in stores:
             target = output.target
             if target is None:
-                target = Memory(
-                    len(self._examples), Spec.like(self._memory[output.node].view).new()
-                )
+                target = Memory(len(self.examples), Spec.like(self._memory[output.node].view).new())
                 self._copies[output.node] = target
-                self._examples.append(target.view)
+                self.examples.append(target.view)
                 new.append(target)
             builder.store(builder.operand(output.node, output.node.dtype), target)
         program = RowProgram(builder.rows)
-        self.passes.append(f"one pass over {shape}: {program}")
+        self.texts.append(f"one pass over {shape}: {program}")
         slots = builder.slots
         blocks = [(memory.slot, Spec.like(memory.view)) for memory in new]
 
-        def compute(values: list[Any], _arguments: object, boxes: Iterable[Box] | None) -> None:
+        def compute(values: list[Any], _arguments: object) -> None:
             for slot, spec in blocks:
                 values[slot] = spec.new()
-            program.run(tuple([values[slot] for slot in slots]), boxes)
+            program.run(tuple([values[slot] for slot in slots]))
 
-        self._steps.append(compute)
+        self.steps.append(compute)
 
 
 def _shape_of(output: Output) -> Shape:

@@ -16,7 +16,7 @@ from pencils.comm.progress import poll, under_way
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Placeholder, in_order
-from pencils.graph.fuse import BlockProgram, Output
+from pencils.graph.fuse import BlockProgram, Output, make_program
 from pencils.graph.number import NUMBERS, Number, ValueNeededError
 from pencils.graph.trace import Block, Event, Reduced, Trace, Traced, traced_call, viewed
 from pencils.halo import exchange_halos
@@ -373,12 +373,11 @@ class Schedule:
             outputs += [Output(node, copied=True) for node in kept]
             if not outputs:
                 continue
-            program = BlockProgram(outputs, arrays, self._slots | self._living(number))
-            for node, example in zip(kept, program.examples, strict=True):
+            program, examples = make_program(outputs, arrays, self._slots | self._living(number))
+            for node, example in zip(kept, examples, strict=True):
                 self._slots[node] = len(arrays)
                 arrays.append(example)
-            program.forget()
-            yield Step(partial(_compute, program), text="\n".join(program.passes))
+            yield Step(partial(_compute, program), text="\n".join(program.texts))
             yield Step(partial(_mark, sorted({store.block.slot for store in stores})))
 
     def _living(self, number: int) -> dict[Array, int]:

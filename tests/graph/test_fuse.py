@@ -11,7 +11,7 @@ import pytest
 from pencils.comm import pack
 from pencils.graph import make_placeholder
 from pencils.graph.array import Array
-from pencils.graph.fuse import BlockProgram, Memory, Output
+from pencils.graph.fuse import Memory, Output, make_program
 
 implementations = pytest.mark.parametrize("name", dict.fromkeys([pack.available()[0], "numpy"]))
 
@@ -134,8 +134,7 @@ class Case:
         """Compute the results by a program, for other arrays than it was made with."""
         arrays = [u.copy(order="K") for u in self.fields]
         outputs = self.outputs(arrays)
-        program = BlockProgram(outputs, arrays, {u: i for i, u in enumerate(self.nodes)})
-        program.forget()
+        program, _ = make_program(outputs, arrays, {u: i for i, u in enumerate(self.nodes)})
         used = [array.copy(order="K") for array in arrays]
         returned = iter(program.run(used))
         return [
@@ -174,7 +173,7 @@ def program_of(make, *arrays, target=0, key=...):
     nodes = [make_placeholder(str(i), u.shape, u.dtype) for i, u in enumerate(arrays)]
     views = ((operator.getitem, (key,), {}),)
     output = Output(make(*nodes), Memory(target, arrays[target][key], views))
-    return BlockProgram([output], arrays, {node: i for i, node in enumerate(nodes)})
+    return make_program([output], arrays, {node: i for i, node in enumerate(nodes)})[0]
 
 
 @implementations

@@ -137,40 +137,37 @@ size_t row_program_scratch(const RowProgram *program)
 
 static ptrdiff_t least(ptrdiff_t one, ptrdiff_t other) { return one < other ? one : other; }
 
-void row_program_run(const RowProgram *program, char *scratch, char *const *arrays,
-                     const ptrdiff_t *low, const ptrdiff_t *high, int *flags)
+void row_program_run(const RowProgram *program, char *scratch, char *const *arrays, int *flags)
 {
     int last = program->ndim - 1;
-    ptrdiff_t index[ROW_DIMS];
+    const ptrdiff_t *shape = program->shape;
+    ptrdiff_t index[ROW_DIMS] = {0};
     char *first = (char *)round_up((size_t)(uintptr_t)scratch);
     Tile tile = {.program = program, .flags = flags};
     tile.places = (char **)(first + program->registers[program->nregisters]);
     tile.spare = (char *)tile.places + round_up((size_t)program->nslots * sizeof(char *));
-    for (int d = 0; d <= last; d++) {
-        index[d] = low[d];
-        if (low[d] >= high[d])
+    for (int d = 0; d <= last; d++)
+        if (shape[d] < 1)
             return;
-    }
     for (int i = 0; i < program->nslots; i++)
         if (program->slots[i].reg >= 0)
             tile.places[i] = first + program->registers[program->slots[i].reg];
     feclearexcept(FE_ALL_EXCEPT);
     for (;;) {
-        for (index[last - 1] = low[last - 1]; index[last - 1] < high[last - 1];
+        for (index[last - 1] = 0; index[last - 1] < shape[last - 1];
              index[last - 1] += program->rows)
-            for (index[last] = low[last]; index[last] < high[last];
-                 index[last] += program->columns) {
-                tile.rows = least(program->rows, high[last - 1] - index[last - 1]);
-                tile.columns = least(program->columns, high[last] - index[last]);
-                tile.pitch = tile.columns == program->shape[last] ? program->pitch : tile.columns;
+            for (index[last] = 0; index[last] < shape[last]; index[last] += program->columns) {
+                tile.rows = least(program->rows, shape[last - 1] - index[last - 1]);
+                tile.columns = least(program->columns, shape[last] - index[last]);
+                tile.pitch = tile.columns == shape[last] ? program->pitch : tile.columns;
                 find_places(program, arrays, index, tile.places);
                 run_tile(&tile);
             }
         int d = last - 2;
         for (; d >= 0; d--) {
-            if (++index[d] < high[d])
+            if (++index[d] < shape[d])
                 break;
-            index[d] = low[d];
+            index[d] = 0;
         }
         if (d < 0)
             return;

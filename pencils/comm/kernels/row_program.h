@@ -42,10 +42,9 @@ typedef struct {
 /* Bytes of scratch memory of one execution. */
 size_t row_program_scratch(const RowProgram *program);
 
-/* Execute for the points from `low` to `high`; `flags` gets the floating-point exceptions that each
-   instruction has raised, 0 at first. */
-void row_program_run(const RowProgram *program, char *scratch, char *const *arrays,
-                     const ptrdiff_t *low, const ptrdiff_t *high, int *flags);
+/* Execute for all points; `flags` gets the floating-point exceptions that each instruction has
+   raised, 0 at first. */
+void row_program_run(const RowProgram *program, char *scratch, char *const *arrays, int *flags);
 
 /* Loops that NumPy has no ufunc for: choices and copies, for which `data` is the number of bytes of
    an element, and conversions. Those are of bool, int8, uint8, ... uint64, float, double, long double

@@ -264,23 +264,6 @@ static Py_ssize_t open_arrays(const RowObject *self, PyObject *arrays, Py_buffer
     return self->narrays;
 }
 
-static int read_box(const RowObject *self, PyObject *const *bounds, Py_ssize_t *low, Py_ssize_t *high)
-{
-    for (int d = 0; d < self->program.ndim; d++) {
-        low[d] = 0;
-        high[d] = self->program.shape[d];
-        if (!bounds)
-            continue;
-        low[d] = PyLong_AsSsize_t(PyTuple_GetItem(bounds[0], d));
-        high[d] = PyLong_AsSsize_t(PyTuple_GetItem(bounds[1], d));
-        if (PyErr_Occurred())
-            return -1;
-        if (low[d] < 0 || high[d] > self->program.shape[d])
-            return fail("a box that leaves the block");
-    }
-    return 0;
-}
-
 /* List the instructions that raised exceptions, with these; None if there is none. */
 static PyObject *report(const int *flags, int count)
 {
@@ -299,20 +282,16 @@ static PyObject *report(const int *flags, int count)
     return found ? found : Py_NewRef(Py_None);
 }
 
-static PyObject *rows_run(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
+static PyObject *rows_run(PyObject *object, PyObject *arrays)
 {
     RowObject *self = (RowObject *)object;
     Py_buffer views[MOST_ARRAYS];
     char *bases[MOST_ARRAYS];
-    Py_ssize_t low[ROW_DIMS], high[ROW_DIMS];
     PyObject *result = NULL;
-    if ((count != 1 && count != 3) || !PyTuple_Check(arguments[0])
-        || PyTuple_Size(arguments[0]) != self->narrays) {
-        PyErr_SetString(PyExc_TypeError, "run takes a tuple of all arrays, and the ends of a box");
+    if (!PyTuple_Check(arrays) || PyTuple_Size(arrays) != self->narrays) {
+        PyErr_SetString(PyExc_TypeError, "run takes a tuple of all arrays");
         return NULL;
     }
-    if (read_box(self, count == 3 ? arguments + 1 : NULL, low, high) < 0)
-        return NULL;
     size_t nflags = (size_t)self->program.ninstructions * sizeof(int);
     char *scratch = self->scratch;
     self->scratch = NULL;
@@ -322,10 +301,10 @@ static PyObject *rows_run(PyObject *object, PyObject *const *arguments, Py_ssize
         return PyErr_NoMemory();
     int *flags = (int *)(scratch + self->bytes);
     memset(flags, 0, nflags);
-    Py_ssize_t held = open_arrays(self, arguments[0], views, bases);
+    Py_ssize_t held = open_arrays(self, arrays, views, bases);
     if (!PyErr_Occurred()) {
         PyThreadState *state = unlock(self->elements >= WORTH_UNLOCKING);
-        row_program_run(&self->program, scratch, bases, low, high, flags);
+        row_program_run(&self->program, scratch, bases, flags);
         lock(state);
         if (!PyErr_Occurred()) /* loops of other libraries may raise */
             result = report(flags, self->program.ninstructions);
@@ -354,9 +333,9 @@ static void rows_dealloc(PyObject *object)
 }
 
 static PyMethodDef rows_methods[] = {
-    {"run", (PyCFunction)(void (*)(void))rows_run, METH_FASTCALL,
-     "run(arrays, low=None, high=None): execute for the points of a box; returns None, or a list of "
-     "instructions that raised floating-point exceptions, with these."},
+    {"run", rows_run, METH_O,
+     "run(arrays): execute for all points; returns None, or a list of instructions that raised "
+     "floating-point exceptions, with these."},
     {NULL, NULL, 0, NULL},
 };
 
