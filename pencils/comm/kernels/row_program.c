@@ -94,23 +94,32 @@ static int take_exceptions(void)
            | (raised & FE_UNDERFLOW ? 4 : 0) | (raised & FE_INVALID ? 8 : 0);
 }
 
-/* Elements between the rows are no points of the block: if they may have raised an exception, the
-   tile is executed again row by row, before anything is stored where operands were read. */
-static void run_tile(const Tile *tile)
+/* Execute for a tile; returns whether exceptions have to be attributed by the exact instructions,
+   before anything is stored where operands were read. Elements between rows are no points of the
+   block, and a sum has several operations. */
+static int run_tile(const Tile *tile)
 {
     const RowProgram *program = tile->program;
-    int apart = 0;
+    int exact = program->nexact == 0 && tile->pitch == tile->columns;
     for (int i = 0; i < program->ninstructions; i++) {
-        execute(tile, &program->instructions[i], apart);
-        int raised = i < program->first_store ? take_exceptions() : 0;
-        if (!raised)
-            continue;
-        if (tile->pitch == tile->columns || apart) {
-            tile->flags[i] |= raised;
-            continue;
-        }
-        apart = 1;
-        i = -1;
+        execute(tile, &program->instructions[i], 0);
+        int raised = i < program->ninstructions - program->nstores ? take_exceptions() : 0;
+        if (raised && !exact)
+            return 1;
+        tile->flags[i] |= raised;
+    }
+    return 0;
+}
+
+static void run_exactly(const Tile *tile)
+{
+    const RowProgram *program = tile->program;
+    const RowInstruction *first = program->instructions;
+    int count = program->nexact ? program->nexact : program->ninstructions;
+    first += program->nexact ? program->ninstructions : 0;
+    for (int i = 0; i < count; i++) {
+        execute(tile, &first[i], 1);
+        tile->flags[i] |= i < count - program->nstores ? take_exceptions() : 0;
     }
 }
 
@@ -161,7 +170,8 @@ void row_program_run(const RowProgram *program, char *scratch, char *const *arra
                 tile.columns = least(program->columns, shape[last] - index[last]);
                 tile.pitch = tile.columns == shape[last] ? program->pitch : tile.columns;
                 find_places(program, arrays, index, tile.places);
-                run_tile(&tile);
+                if (run_tile(&tile))
+                    run_exactly(&tile);
             }
         int d = last - 2;
         for (; d >= 0; d--) {
@@ -230,6 +240,55 @@ void row_copy(char **places, const ptrdiff_t *count, const ptrdiff_t *steps, voi
     switch (size) {
         SIZES(CASE_COPY)
     }
+}
+
+/* ---- sums: each product and each sum is rounded, as NumPy does it ---- */
+
+#define TERM(k) (weights[k] * at[k][i])
+#define SUM_OF(k, sum) case k: for (ptrdiff_t i = 0; i < n; i++) out[i] = sum; return;
+#define DEFINE_SUM(type) \
+    static void sum_##type(char **places, ptrdiff_t n, const ptrdiff_t *steps, unsigned code) \
+    { \
+        int count = (int)(code & 15), last = count; \
+        const type *at[ROW_TERMS]; \
+        type weights[ROW_TERMS]; \
+        int contiguous = 1; \
+        for (int k = 0; k < count; k++) { \
+            at[k] = (const type *)places[k]; \
+            contiguous &= steps[k] == (ptrdiff_t)sizeof(type); \
+            weights[k] = code >> (12 + k) & 1 ? *(const type *)places[last++] : 1; \
+            if (code >> (4 + k) & 1) \
+                weights[k] = -weights[k]; \
+        } \
+        type *restrict out = (type *)places[last]; \
+        if (contiguous) \
+            switch (count) { \
+                SUM_OF(2, TERM(0) + TERM(1)) \
+                SUM_OF(3, TERM(0) + TERM(1) + TERM(2)) \
+                SUM_OF(4, TERM(0) + TERM(1) + TERM(2) + TERM(3)) \
+                SUM_OF(5, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4)) \
+                SUM_OF(6, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5)) \
+                SUM_OF(7, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5) + TERM(6)) \
+                SUM_OF(8, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5) + TERM(6) \
+                              + TERM(7)) \
+            } \
+        for (ptrdiff_t i = 0; i < n; i++) { \
+            type total = weights[0] * *(const type *)(places[0] + i * steps[0]); \
+            for (int k = 1; k < count; k++) \
+                total += weights[k] * *(const type *)(places[k] + i * steps[k]); \
+            out[i] = total; \
+        } \
+    }
+DEFINE_SUM(double)
+DEFINE_SUM(float)
+
+void row_sum(char **places, const ptrdiff_t *count, const ptrdiff_t *steps, void *data)
+{
+    unsigned code = (unsigned)(uintptr_t)data;
+    if (code >> 20)
+        sum_float(places, *count, steps, code);
+    else
+        sum_double(places, *count, steps, code);
 }
 
 /* ---- conversions that lose at most digits, as C does them, and NumPy ---- */

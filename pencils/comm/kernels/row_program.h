@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-enum { ROW_DIMS = 16, ROW_OPERANDS = 8 };
+enum { ROW_DIMS = 16, ROW_TERMS = 8, ROW_OPERANDS = 2 * ROW_TERMS + 1 };
 
 /* An inner loop of NumPy: `dimensions[0]` elements of all operands, the results being last ones. */
 typedef void RowLoop(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, void *data);
@@ -28,8 +28,9 @@ typedef struct {
 } RowInstruction;
 
 typedef struct {
-    int ndim, nslots, ninstructions, nregisters;
-    int first_store; /* instructions from here on store values where operands may have been read */
+    int ndim, nslots, nregisters;
+    int ninstructions, nexact; /* the second ones compute the same if there was an exception */
+    int nstores; /* the last ones of both, which store values where operands may have been read */
     ptrdiff_t shape[ROW_DIMS];
     ptrdiff_t rows, columns; /* most of a tile */
     ptrdiff_t pitch;         /* elements from one row of a register to the next, for whole rows */
@@ -50,6 +51,11 @@ void row_program_run(const RowProgram *program, char *scratch, char *const *arra
    an element, and conversions. Those are of bool, int8, uint8, ... uint64, float, double, long double
    and the complex types of these three, numbered in this order; NULL if C converts otherwise. */
 RowLoop row_where, row_copy;
+
+/* Sums of up to 8 operands, some times a number, one after the other: `data` is the number of terms,
+   plus 16 times a bit for each that is subtracted, 4096 times one for each that has a weight, and
+   2^20 for floats instead of doubles. Operands are the terms, their weights, and the result. */
+RowLoop row_sum;
 RowLoop *row_cast(int from, int to);
 
 #endif

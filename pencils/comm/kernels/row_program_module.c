@@ -114,7 +114,7 @@ static int read_slots(RowObject *self, PyObject *slots)
     return 0;
 }
 
-enum { WHERE, COPY, CAST }; /* functions that are no ufuncs; the number is that of bytes, or types */
+enum { WHERE, COPY, CAST, SUM }; /* functions that are no ufuncs; the number is that of bytes, or types */
 
 static int read_function(RowInstruction *instruction, PyObject *function, int number, int *wanted)
 {
@@ -129,8 +129,17 @@ static int read_function(RowInstruction *instruction, PyObject *function, int nu
     }
     long kind = PyLong_AsLong(function);
     *wanted = kind == WHERE ? 4 : 2;
+    if (kind == SUM) { /* terms, weights and the result */
+        *wanted = (number & 15) + 1;
+        for (int k = 0; k < ROW_TERMS; k++)
+            *wanted += number >> (12 + k) & 1;
+        if ((number & 15) < 2 || (number & 15) > ROW_TERMS)
+            return fail("a sum has 2 to 8 terms");
+    }
     instruction->data = (void *)(uintptr_t)number;
     instruction->loop = kind == WHERE ? row_where : row_copy;
+    if (kind == SUM)
+        instruction->loop = row_sum;
     if (kind == CAST)
         instruction->loop = row_cast(number / 16, number % 16);
     return instruction->loop ? 0 : fail("no such conversion");
@@ -139,7 +148,7 @@ static int read_function(RowInstruction *instruction, PyObject *function, int nu
 static int read_instructions(RowObject *self, PyObject *instructions)
 {
     RowProgram *program = &self->program;
-    for (int i = 0; i < program->ninstructions; i++) {
+    for (int i = 0; i < program->ninstructions + program->nexact; i++) {
         RowInstruction *instruction = &program->instructions[i];
         PyObject *function, *slots;
         int number, wanted;
@@ -187,15 +196,15 @@ static int read_registers(RowObject *self, PyObject *registers)
 
 static PyTypeObject *rows_type;
 
-static RowObject *rows_new(int ndim, Py_ssize_t narrays, Py_ssize_t nslots, Py_ssize_t ninstructions,
-                      Py_ssize_t nregisters)
+static RowObject *rows_new(int ndim, Py_ssize_t narrays, Py_ssize_t nslots,
+                           Py_ssize_t ninstructions, Py_ssize_t nexact, Py_ssize_t nregisters)
 {
     RowObject *self = (RowObject *)PyType_GenericAlloc(rows_type, 0);
     if (!self)
         return NULL;
     RowProgram *program = &self->program;
     *program = (RowProgram){.ndim = ndim, .nslots = (int)nslots, .nregisters = (int)nregisters,
-                            .ninstructions = (int)ninstructions};
+                            .ninstructions = (int)(ninstructions - nexact), .nexact = (int)nexact};
     self->narrays = narrays;
     self->arrays = PyMem_Calloc((size_t)narrays + 1, sizeof(Known));
     program->slots = PyMem_Calloc((size_t)nslots + 1, sizeof(RowSlot));
@@ -211,24 +220,25 @@ static RowObject *rows_new(int ndim, Py_ssize_t narrays, Py_ssize_t nslots, Py_s
 PyObject *row_program(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     PyObject *shape, *arrays, *slots, *instructions, *registers;
-    Py_ssize_t rows, columns, pitch;
-    int first_store;
-    if (!PyArg_ParseTuple(arguments, "O!O!O!O!O!nnni", &PyTuple_Type, &shape, &PyTuple_Type, &arrays,
+    Py_ssize_t rows, columns, pitch, nexact;
+    int nstores;
+    if (!PyArg_ParseTuple(arguments, "O!O!O!O!O!nnnni", &PyTuple_Type, &shape, &PyTuple_Type, &arrays,
                           &PyTuple_Type, &slots, &PyTuple_Type, &instructions, &PyTuple_Type,
-                          &registers, &rows, &columns, &pitch, &first_store))
+                          &registers, &rows, &columns, &pitch, &nexact, &nstores))
         return NULL;
     Py_ssize_t ndim = PyTuple_Size(shape), narrays = PyTuple_Size(arrays);
-    if (ndim < 2 || ndim > ROW_DIMS || narrays > MOST_ARRAYS || rows < 1 || columns < 1) {
+    if (ndim < 2 || ndim > ROW_DIMS || narrays > MOST_ARRAYS || rows < 1 || columns < 1 || nexact < 0
+        || nexact > PyTuple_Size(instructions)) {
         fail("row programs have 2 to 16 axes, at most 128 arrays, and tiles of some elements");
         return NULL;
     }
-    RowObject *self = rows_new((int)ndim, narrays, PyTuple_Size(slots), PyTuple_Size(instructions),
-                          PyTuple_Size(registers));
+    RowObject *self = rows_new((int)ndim, narrays, PyTuple_Size(slots), PyTuple_Size(instructions), nexact,
+                               PyTuple_Size(registers));
     if (!self)
         return NULL;
     RowProgram *program = &self->program;
     program->rows = rows, program->columns = columns, program->pitch = pitch;
-    program->first_store = first_store;
+    program->nstores = nstores;
     self->kept = Py_NewRef(instructions);
     self->elements = 1;
     int status = 0;
@@ -292,7 +302,8 @@ static PyObject *rows_run(PyObject *object, PyObject *arrays)
         PyErr_SetString(PyExc_TypeError, "run takes a tuple of all arrays");
         return NULL;
     }
-    size_t nflags = (size_t)self->program.ninstructions * sizeof(int);
+    int count = self->program.ninstructions + self->program.nexact;
+    size_t nflags = (size_t)count * sizeof(int);
     char *scratch = self->scratch;
     self->scratch = NULL;
     if (!scratch)
@@ -307,7 +318,7 @@ static PyObject *rows_run(PyObject *object, PyObject *arrays)
         row_program_run(&self->program, scratch, bases, flags);
         lock(state);
         if (!PyErr_Occurred()) /* loops of other libraries may raise */
-            result = report(flags, self->program.ninstructions);
+            result = report(flags, count);
     }
     while (held > 0)
         PyBuffer_Release(&views[--held]);
