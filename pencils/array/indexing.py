@@ -188,7 +188,7 @@ def part_of_value(u: Field, key: Indices | Mask, section: Field, value: Operand)
         return _field_part(value, section)
     if type(value) in _REAL and section.dtype.kind in "fc":
         return value
-    return _values_part(u, key, section, _converted(value, u.dtype))
+    return _values_part(u, key, section, converted(value, u.dtype))
 
 
 def _field_part(value: Field, section: Field) -> Array:
@@ -227,7 +227,7 @@ def _values_part(u: Field, key: object, section: Field, array: Array) -> Array:
     return whole[tuple([_WHOLE if n == 1 else part for n, part in along])]
 
 
-def _converted(value: object, dtype: np.dtype[Any]) -> Array:
+def converted(value: object, dtype: np.dtype[Any]) -> Array:
     """Read assigned values; conversions that can fail are done on all ranks, and in full."""
     if isinstance(value, np.ndarray):
         array = plain_array(value)
@@ -246,7 +246,7 @@ def _set_where(u: Field, mask: Any, value: object) -> None:
     """Assign a number or a field where a mask is true."""
     _check_writeable(u)
     if not isinstance(value, Field):
-        value = _converted(value, u.dtype)
+        value = converted(value, u.dtype)
         if value.ndim:
             raise TypeError(
                 "u[mask] = value takes a number or a field; np.copyto(u, values, where=mask) takes "

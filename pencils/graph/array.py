@@ -14,6 +14,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import as_dtype
+from pencils.array.base import Field
 from pencils.array.numpy_api import QUERIES
 from pencils.graph import rules
 from pencils.graph.rules import (
@@ -114,7 +115,9 @@ class Array(Node, NDArrayOperatorsMixin):
 
     # NumPy.
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Array:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if any(isinstance(one, Field) for one in inputs):  # of a fused function
+            return NotImplemented
         rule, func = rule_of_ufunc(ufunc, method)
         if method == "reduce":
             kwargs.setdefault("axis", 0)
@@ -123,6 +126,8 @@ class Array(Node, NDArrayOperatorsMixin):
     def __array_function__(
         self, func: Function, types: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        if any(isinstance(one, Field) for one in args):
+            return NotImplemented
         if func in _KNOWN:
             return _KNOWN[func](*args, **kwargs)
         return Call(*rule_of(func)(func, args, kwargs))
@@ -173,7 +178,8 @@ class Array(Node, NDArrayOperatorsMixin):
         """Complex conjugate."""
         if self.dtype.kind != "c":
             return self
-        return self.__array_ufunc__(np.conjugate, "__call__", self)
+        found: Array = self.__array_ufunc__(np.conjugate, "__call__", self)
+        return found
 
     def reshape(self, *shape: Any) -> Array:
         """Arrange the same elements in another shape."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
+from inspect import signature
+from types import MethodType, NoneType
 from typing import Any
 
 import numpy as np
@@ -11,23 +13,35 @@ import numpy as np
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import address
 from pencils.graph.number import NUMBERS, ValueNeededError
-from pencils.graph.replay import SEQUENCES, Replay, is_hashable
+from pencils.graph.replay import Replay, is_sequence, rebuilt
+from pencils.graph.trace import Traced, is_tracing
 
 _NUMBERS = {int, float, complex}
-_MOST = 64  # traces of a function; the oldest one is dropped for one more
+_PLAIN = {bool, str, bytes, NoneType}  # of which equal values are the same
+_MOST = 64  # traces of a function: all are dropped for one more
 
 
 class Fused:
     """A function of fields, traced once for each kind of arguments: see `fused`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        if "out" in signature(function).parameters:
+            raise TypeError(
+                "a fused function has no argument 'out' of its own: calls take one, for what the "
+                "function returns; rename it"
+            )
         self._function = function
         self._kept: dict[object, Replay] = {}
         self._fixed: dict[object, tuple[int, ...]] = {}  # numbers whose values decide, by kinds
         update_wrapper(self, function)
 
+    def __get__(self, owner: object, kind: type | None = None) -> Any:
+        return self if owner is None else MethodType(self, owner)
+
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Compute what the function computes; see `fused`."""
+        if is_tracing() and any(type(one) is Traced for one in (*args, *kwargs.values())):
+            return _assigned(out, self._function(*args, **kwargs))  # within another one
         leaves: list[Any] = []
         owners: list[object] = []
         given = args, out, kwargs
@@ -39,7 +53,7 @@ class Fused:
         if len(set(map(id, owners))) < len(owners):
             kind = *kind, _shared(leaves)
         fixed = self._fixed.get(kind, ()) if self._fixed else ()
-        replay = self._kept.get((kind, *[leaves[place] for place in fixed]) if fixed else kind)
+        replay = self._kept.get(_key(kind, fixed, leaves) if fixed else kind)
         if replay is None:
             replay = self._trace(kind, fixed, given, leaves)
         return replay.run(leaves)
@@ -59,13 +73,45 @@ class Fused:
             try:
                 replay = Replay(self._function, given, leaves, frozenset(fixed))
             except ValueNeededError as error:
-                self._fixed[kind] = fixed = tuple(sorted({*fixed, *error.arguments}))
+                fixed = tuple(sorted({*fixed, *error.arguments}))
                 continue
-            key = (kind, *[leaves[place] for place in fixed]) if fixed else kind
-            self._kept[key] = replay
-            if len(self._kept) > _MOST:
-                del self._kept[next(iter(self._kept))]
+            if len(self._kept) >= _MOST:
+                self._kept.clear()
+                self._fixed.clear()
+            if fixed:
+                self._fixed[kind] = fixed
+            self._kept[_key(kind, fixed, leaves) if fixed else kind] = replay
             return replay
+
+
+def _key(kind: object, fixed: tuple[int, ...], leaves: Sequence[Any]) -> object:
+    """Return a key that has the values of numbers, which are told apart by what `repr` shows."""
+    return kind, *[repr(leaves[place]) for place in fixed]
+
+
+def _assigned(out: Any, result: Any) -> Any:
+    """Assign results to fields that are given for them."""
+    if out is None:
+        return result
+    if is_sequence(type(out)):
+        return rebuilt(result, [_assigned(*pair) for pair in zip(out, result, strict=True)])
+    out[...] = result
+    return out
+
+
+class _Same:
+    """An object as part of a key: equal to itself only."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __hash__(self) -> int:
+        return id(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._value is other._value
 
 
 def _signature(value: Any, leaves: list[Any], owners: list[object]) -> Any:
@@ -82,14 +128,14 @@ def _signature(value: Any, leaves: list[Any], owners: list[object]) -> Any:
     if kind in _NUMBERS or (isinstance(value, NUMBERS) and kind is not bool):
         leaves.append(value)
         return kind
-    if kind in SEQUENCES:
+    if is_sequence(kind):
         return kind, *[_signature(one, leaves, owners) for one in value]
     if kind is dict:
         return kind, *[(name, _signature(one, leaves, owners)) for name, one in value.items()]
     if kind is np.ndarray:
         leaves.append(value)
         return kind, value.dtype, value.shape, value.strides
-    return kind, value if is_hashable(value) else object()
+    return (kind, value) if kind in _PLAIN else _Same(value)
 
 
 def _shared(leaves: Sequence[Any]) -> tuple[tuple[int, int], ...]:
@@ -134,13 +180,16 @@ def fused(function: Callable[..., Any]) -> Fused:
     Notes
     -----
     Numbers are parameters: other values need no new trace, unless the function asks for the value
-    itself, as in ``if dt > 1`` or ``math.sqrt(dt)``. Fields, arrays and numbers of enclosing scopes
-    are constants, which must not change: pass what changes as an argument. Python's own side
-    effects happen at the first call only. A computed field that is shifted is stored with a halo as
-    wide as that of an argument, and its ghosts are exchanged; its boundary points are 0.
+    itself, as in ``if dt > 1`` or ``math.sqrt(dt)``. Fields, arrays and numbers of enclosing scopes,
+    and of other objects that are passed, are constants, which must not change: pass what changes as
+    an argument. Python's own side effects happen at the first call only. A computed field that is
+    shifted is stored with a halo as wide as that of an argument, and its ghosts are exchanged; its
+    boundary points are 0.
 
-    Complex products in place, ``u *= v``, may differ in the last bit: NumPy rounds them in another
-    way than ``u * v``.
+    Four things differ from plain lines. Complex products in place, ``u *= v``, may differ in the
+    last bit: NumPy rounds them in another way than ``u * v``. Of two NaNs, another one may be
+    returned. With ``where=``, warnings come from all points. `numpy.errstate` is that of the call,
+    also within the function.
 
     Examples
     --------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +21,6 @@ from pencils.graph.fuse import BlockProgram, Output, make_program
 from pencils.graph.number import NUMBERS, Number, ValueNeededError
 from pencils.graph.trace import Block, Event, Reduced, Trace, Traced, traced_call, viewed
 from pencils.halo import exchange_halos
-
-SEQUENCES = {tuple, list}
 
 
 class Call:
@@ -72,7 +71,7 @@ class Replay:
             args, out, kwargs = _replaced(given, iter(enumerate(leaves)), traced)
             with traced_call(trace):
                 self._returned = results.of(function(*args, **kwargs), out)
-            _check_arguments(given)
+                results.finish()
             schedule = Schedule(trace)
         except ValueNeededError:
             raise
@@ -83,7 +82,7 @@ class Replay:
             raise
         self._steps = [*schedule.steps, *results.reductions]
         self._makers = [
-            _maker(block.field, fresh=block.slot in results.fresh)
+            _maker(block.field, zero=block.slot not in results.written)
             for block in trace.blocks
             if block.made
         ]
@@ -96,7 +95,7 @@ class Replay:
 
         If one fails, this rank meets the others where they communicate next, so that all raise.
         """
-        done = 0
+        step, done = Step(_nothing), 0
         call = Call(leaves, [leaves[place] for place in self._fields])
         try:
             call.fields += [make() for make in self._makers]
@@ -106,9 +105,13 @@ class Replay:
                 done += 1
                 step.run(call)
         except BaseException as error:
-            tell_others(self._steps[done:], error)
+            if step.topology is None:  # else all ranks have agreed on the error
+                tell_others(self._steps[done:], error)
             raise
         return self._returned(call)
+
+
+def _nothing(_call: Call) -> None: ...
 
 
 def tell_others(steps: Iterable[Step], error: BaseException) -> None:
@@ -126,33 +129,22 @@ def _replaced(
     kind = type(value)
     if isinstance(value, (PencilArray, np.ndarray, *NUMBERS)) and kind is not bool:
         return replace(*next(leaves))
-    if kind in SEQUENCES:
-        return kind(_replaced(one, leaves, replace) for one in value)
+    if is_sequence(kind):
+        return rebuilt(value, [_replaced(one, leaves, replace) for one in value])
     if kind is dict:
         return {name: _replaced(one, leaves, replace) for name, one in value.items()}
     return value
 
 
-def is_hashable(value: object) -> bool:
-    """Whether a value can be part of a key."""
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
+def is_sequence(kind: type) -> bool:
+    """Whether values of a class are lists or tuples, named ones, too."""
+    return kind is list or issubclass(kind, tuple)
 
 
-def _check_arguments(value: Any) -> None:
-    """Check that arguments can be recognized in later calls."""
-    kind = type(value)
-    if kind in SEQUENCES or kind is dict:
-        for one in value.values() if kind is dict else value:
-            _check_arguments(one)
-    elif not isinstance(value, PencilArray | np.ndarray) and not is_hashable(value):
-        raise TypeError(
-            f"{value!r} cannot be an argument of a fused function: pass fields, numbers, arrays, "
-            "what can be hashed, or tuples, lists and dicts of these"
-        )
+def rebuilt(value: Any, parts: Iterable[Any]) -> Any:
+    """Return a list or tuple like another one, of other parts."""
+    kind: Any = type(value)
+    return kind._make(parts) if hasattr(kind, "_make") else kind(parts)
 
 
 def known(value: Any, leaves: Sequence[Any]) -> Any:
@@ -160,18 +152,11 @@ def known(value: Any, leaves: Sequence[Any]) -> Any:
     return value.evaluate(leaves) if isinstance(value, Number) else value
 
 
-def _maker(field: PencilArray, *, fresh: bool) -> Callable[[], PencilArray]:
-    """Return a function that gives a field which the function makes, in each call a fresh one."""
-    if not fresh:
-        return lambda: field
+def _maker(field: PencilArray, *, zero: bool) -> Callable[[], PencilArray]:
+    """Return a function that makes a field like another one, in each call."""
     kind, pencil, frame = type(field), field.pencil, field.frame
     shape, dtype = field.padded.shape, field.dtype
-    has_halo = frame.bare is not frame  # whose points nobody may set
-
-    def make() -> PencilArray:
-        return kind.in_frame(pencil, frame, frame.make(shape, dtype, zero=has_halo))
-
-    return make
+    return lambda: kind.in_frame(pencil, frame, frame.make(shape, dtype, zero=zero))
 
 
 class _Results:
@@ -179,44 +164,62 @@ class _Results:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self.fresh: set[int] = set()  # blocks that are new in each call
+        self._reduced: list[Reduced] = []
+        self.written: set[int] = set()  # blocks all of whose points are written
         self.reductions: list[Step] = []
 
     def of(self, result: Any, out: Any = None) -> Callable[[Call], Any]:
         """Return a function that finds a result in a call."""
-        if type(result) in SEQUENCES:
+        if is_sequence(type(result)):
             return self._several(result, out)
+        if type(result) is dict:
+            parts = {name: self.of(one) for name, one in result.items()}
+            return lambda call: {name: part(call) for name, part in parts.items()}
         if isinstance(result, Traced):
             slot = self._store(result, out)
             return lambda call: call.fields[slot]
         if out is not None:
             raise ArgumentError("out is given, but the function returns no field in its place")
+        if isinstance(result, Reduced):
+            place = len(self._reduced)
+            self._reduced.append(result)
+            return lambda call: call.reduced[place]
         if isinstance(result, Array):
             raise TypeError(
                 "a fused function returns the local values of a field: write u instead of u.local"
             )
-        if isinstance(result, Reduced):
-            return self._reduce(result)
+        if not isinstance(result, (*NUMBERS, Number, str, bool, np.bool, NoneType)):
+            raise TypeError(
+                f"a fused function returns a {type(result).__name__}: it may return fields, "
+                "reductions, numbers, None, and tuples, lists and dicts of these"
+            )
         return lambda call: known(result, call.leaves)
 
     def _several(self, results: Any, out: Any) -> Callable[[Call], Any]:
         outs = [None] * len(results) if out is None else out
-        if type(outs) not in SEQUENCES or len(outs) != len(results):
+        if not is_sequence(type(outs)) or len(outs) != len(results):
             raise ArgumentError(f"out must be {len(results)} fields, as the function returns")
         parts = [self.of(*pair) for pair in zip(results, outs, strict=True)]
-        kind = type(results)
-        return lambda call: kind(part(call) for part in parts)
+        return lambda call: rebuilt(results, [part(call) for part in parts])
+
+    def finish(self) -> None:
+        """Store what is reduced, unless it is a field that nothing is written to."""
+        for result in self._reduced:
+            home = self._trace.home(result.value.node)
+            plain = home is not None and not home.touched and self._trace.is_whole(result.value)
+            slot = home.slot if home is not None and plain else self._new(result.value, result.node)
+            text = f"{result.method} of a result"
+            run = partial(_reduce, slot, result.without_value())
+            topology = result.value.pencil.topology
+            self.reductions.append(Step(run, topology, result.method, text))
 
     def _store(self, result: Traced, out: Any) -> int:
         trace = self._trace
         home = trace.home(result.node)
-        if out is None and home is not None and trace.is_whole(result):
-            self.fresh.update([home.slot] if home.made else [])
-            return home.slot
         if out is None:
-            slot = self._new(result)
-            self.fresh.add(slot)
-            return slot
+            if home is not None and trace.is_whole(result):
+                return home.slot
+            return self._new(result, result.local)
         if not isinstance(out, Traced):
             raise TypeError(f"out must be a PencilArray, not {type(out).__name__}")
         slot = trace.slot_of(out.node)
@@ -229,30 +232,22 @@ class _Results:
         trace.store(out.node, result.local)
         return slot
 
-    def _new(self, result: Traced) -> int:
-        """Store a result in a block of its own."""
+    def _new(self, result: Traced, node: Array) -> int:
+        """Store values in a block of their own, like a field."""
         frame = result.frame.bare
-        block = frame.make(result.node.shape, result.dtype)
+        block = frame.make(node.shape, node.dtype)
         new = self._trace.add(PencilArray.in_frame(result.pencil, frame, block), made=True)
-        self._trace.store(new.node, result.local)
-        return self._trace.slot_of(new.node)
+        self._trace.store(new.node, node)
+        slot = self._trace.slot_of(new.node)
+        self.written.add(slot)
+        return slot
 
-    def _reduce(self, result: Reduced) -> Callable[[Call], Any]:
-        home = self._trace.home(result.value.node)
-        whole = home is not None and self._trace.is_whole(result.value)
-        slot = home.slot if home is not None and whole else self._new(result.value)
 
-        def reduce(call: Call) -> None:
-            args = [known(one, call.leaves) for one in result.arguments]
-            options = {name: known(one, call.leaves) for name, one in result.options.items()}
-            call.reduced.append(getattr(call.fields[slot], result.method)(*args, **options))
-
-        place = len(self.reductions)
-        topology = result.value.pencil.topology
-        self.reductions.append(
-            Step(reduce, topology, result.method, f"{result.method} of a result")
-        )
-        return lambda call: call.reduced[place]
+def _reduce(slot: int, reduction: tuple[str, tuple[Any, ...], dict[str, Any]], call: Call) -> None:
+    method, arguments, options = reduction
+    given = [known(one, call.leaves) for one in arguments]
+    named = {name: known(one, call.leaves) for name, one in options.items()}
+    call.reduced.append(getattr(call.fields[slot], method)(*given, **named))
 
 
 def _event_steps(events: Sequence[Event]) -> Iterator[Step]:

@@ -50,7 +50,11 @@ class Block:
         self.made = made
         self.node: Placeholder  # the values now
         self.read_in = -1  # the last stage that reads them
-        self.stores: list[Store] = []  # of the present stage
+        self.touched = False  # whether something was written to its memory
+
+    def shares(self, view: Any) -> bool:
+        """Whether an array may have points of the field."""
+        return np.may_share_memory(self.field.padded, view)
 
 
 class Store(NamedTuple):
@@ -138,20 +142,18 @@ class Trace:
         block = self.home(node)
         if block is None:
             return node
-        if block.stores:
-            view = self.view(node).view
-            for _, target, value in block.stores:
-                if same_view(target.view, view) and value.shape == view.shape:
-                    return value
-            if any(np.may_share_memory(store.target.view, view) for store in block.stores):
-                self.begin_stage()
+        view = self.view(node).view
+        for _, target, value in self.stages[-1].stores:
+            if same_view(target.view, view) and value.shape == view.shape:
+                return value
+        if any(np.may_share_memory(store.target.view, view) for store in self.stages[-1].stores):
+            self.begin_stage()
         block.read_in = len(self.stages) - 1
         return self.current(node)
 
     def store(self, node: Array, value: Any) -> None:
         """Write a value to what a node views, converted to its type as NumPy assigns it."""
-        block = self.home(node)
-        if block is None:
+        if self.home(node) is None:
             raise ArgumentError(
                 "this field is a computed value of a fused function, which has no memory to "
                 "write to; write v = u.copy() first, and assign to v[...]"
@@ -163,16 +165,16 @@ class Trace:
             value = _as_node(value, node)
         if value.dtype != node.dtype:
             value = value.astype(node.dtype)
-        stage = self.stages[-1]
-        kept = [one for one in block.stores if not same_view(one.target.view, target.view)]
-        shapes = {one.target.view.shape for one in stage.stores}
-        overlap = any(np.may_share_memory(one.target.view, target.view) for one in kept)
-        if overlap or shapes - {target.view.shape}:
+        stores = self.stages[-1].stores
+        others = [one for one in stores if not same_view(one.target.view, target.view)]
+        overlap = any(np.may_share_memory(one.target.view, target.view) for one in others)
+        if overlap or {one.target.view.shape for one in stores} - {target.view.shape}:
             self.begin_stage()
-            stage, kept = self.stages[-1], []
-        block.stores = [*kept, Store(block, target, value)]
-        others = [one for one in stage.stores if one.block is not block]
-        stage.stores[:] = [*others, *block.stores]
+            others = []
+        block = self.blocks[target.slot]
+        self.stages[-1].stores[:] = [*others, Store(block, target, value)]
+        for other in self.blocks:
+            other.touched |= other.shares(target.view)
 
     def event(self, node: Array, method: str, *arguments: Any, **options: Any) -> None:
         """Record a call that changes points of a field outside of the own block."""
@@ -182,20 +184,27 @@ class Trace:
                 f"{method}() in a fused function takes a whole field, which is an argument or a "
                 "copy: call it before taking components, sections or shifted views"
             )
-        if block.stores or block.read_in == len(self.stages) - 1:
+        sharing = [one for one in self.blocks if one.shares(block.field.padded)]
+        stored = any(block.shares(one.target.view) for one in self.stages[-1].stores)
+        if stored or any(one.read_in == len(self.stages) - 1 for one in (block, *sharing)):
             self.begin_stage()
         self.stages[-1].events.append(Event(block, method, arguments, options))
-        self.dies[block.node] = len(self.stages) - 2
-        self._renew(block, len(self.stages) - 1)
+        for one in {block, *sharing}:
+            one.touched = True
+            self._end(one)
 
     def begin_stage(self) -> None:
         """Begin a stage: the stores of the one before have been written."""
+        stores = self.stages[-1].stores
         self.stages.append(Stage([], []))
         for block in self.blocks:
-            if block.stores:
-                block.stores = []
-                self.dies[block.node] = len(self.stages) - 2
-                self._renew(block, len(self.stages) - 1)
+            if any(block.shares(store.target.view) for store in stores):
+                self._end(block)
+
+    def _end(self, block: Block) -> None:
+        """Note that a block has other values from this stage on."""
+        self.dies[block.node] = len(self.stages) - 2
+        self._renew(block, len(self.stages) - 1)
 
     def view(self, node: Array) -> Memory:
         """Return a view of the memory of a block."""
@@ -210,8 +219,9 @@ class Trace:
     def is_whole(self, field: Traced) -> bool:
         """Whether a traced field is all of its block."""
         block = self.home(field.node)
-        own = block is not None and block.field.frame is field.frame
-        return own and block is not None and field.node.shape == block.field.local.shape
+        if block is None or block.field.frame is not field.frame:
+            return False
+        return same_view(self.view(field.node).view, block.field.local)
 
     def is_same(self, value: Any, node: Array) -> bool:
         """Whether a value is what a view has."""
@@ -289,6 +299,11 @@ def present() -> Trace:
     return trace
 
 
+def is_tracing() -> bool:
+    """Whether a function is traced now."""
+    return getattr(_now, "trace", None) is not None
+
+
 @contextmanager
 def traced_call(trace: Trace) -> Iterator[None]:
     """Record the operations of traced fields in a trace."""
@@ -307,6 +322,11 @@ class Reduced:
         if any(isinstance(one, Field) for one in (*arguments, *options.values())):
             raise TypeError(f"{method}() in a fused function takes no other field, like where=")
         self.value, self.method, self.arguments, self.options = value, method, arguments, options
+        self.node = value.local  # as it is now
+
+    def without_value(self) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+        """Return the method, with its arguments."""
+        return self.method, self.arguments, self.options
 
     def _unknown(self, *_: object) -> NoReturn:
         raise TypeError(
@@ -314,7 +334,10 @@ class Reduced:
             "return it, and use it in another function"
         )
 
-    __bool__ = __float__ = __int__ = __complex__ = __index__ = _unknown
+    __bool__ = __float__ = __int__ = __complex__ = __index__ = __array__ = _unknown
+    __str__ = __format__ = __hash__ = _unknown
+    __eq__ = __ne__ = _unknown
+    __pow__ = __rpow__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = _unknown
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _unknown
     __truediv__ = __rtruediv__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _unknown
     __array_ufunc__ = _unknown
@@ -410,6 +433,10 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if indexing.is_mask(key):
+            if isinstance(value, Field):
+                value = value.astype(self.dtype)
+            elif not isinstance(value, Number):
+                value = indexing.converted(value, self.dtype)[()]
             self[...] = np.where(key, value, self)
             return
         section = self[key]
@@ -444,7 +471,7 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         frame = frame_of(self.pencil, frame.singletons, halo) if frame.trimmed else frame
         shape = frame.shape_of(self.components, kind)
         field = PencilArray.in_frame(self.pencil, frame, frame.make(shape, kind, zero=True))
-        del zero  # points that nobody sets are 0 here
+        del zero  # what nobody sets is 0 here
         return present().add(field, made=True)
 
     # Ghosts.
