@@ -33,7 +33,7 @@ _LINE = 64  # elements: shorter parts of a row cost more calls than they save mi
 _MOST_ARRAYS, _MOST_AXES, _MOST_OPERANDS = 120, 16, 8  # of the compiled programs
 
 # Functions that are no ufuncs, as the compiled kernels call them.
-_CODES: dict[Any, int] = {np.where: 0, np.copyto: 1, np.astype: 2, np.sum: 3}
+_CODES: dict[Any, int] = {np.where: 0, np.copyto: 1, np.ndarray.astype: 2, np.sum: 3}
 _SUMMED = {np.dtype("f8"): 0, np.dtype("f4"): 1 << 20}  # types of sums, as the kernels number them
 _SIGNS: dict[Any, int] = {np.add: 0, np.subtract: 1}
 _MOST_TERMS = 8
@@ -55,6 +55,7 @@ _CONVERTED = (
     "c16",
     "G",
 )
+_KINDS, _HALF = "biufc", np.dtype("e").num  # kinds of numbers; the last type that NumPy itself has
 _TYPES = {np.dtype(name): number for number, name in enumerate(_CONVERTED)}
 _EXACT = {"b": "biufc", "i": "biufc", "u": "biufc", "f": "bfc", "c": "bc"}  # by kinds
 _EXCEPTIONS = {  # by the flags of the compiled kernels, in the order of NumPy
@@ -104,7 +105,7 @@ class Instruction(NamedTuple):
     """``values[result] = function(*values[operands])`` for all points."""
 
     name: str
-    function: Any  # a ufunc, or `numpy.where`, `numpy.copyto`, `numpy.astype`
+    function: Any  # a ufunc, or `numpy.where`, `numpy.copyto`, `numpy.ndarray.astype`
     number: int  # the loop of the ufunc, or bytes, or the types of a conversion
     operands: tuple[int, ...]
     result: int
@@ -120,8 +121,10 @@ def loop_of(ufunc: np.ufunc, kinds: tuple[Any, ...]) -> tuple[tuple[DType, ...],
     dtypes = ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout))
     text = "".join(dtype.char for dtype in dtypes)
     name = f"{text[: ufunc.nin]}->{text[ufunc.nin :]}"
-    plain = all(dtype.kind in "biufc" and dtype.isnative for dtype in dtypes)
-    raises = ufunc is np.power and dtypes[0].kind in "iu"  # in the middle of a block
+    plain = all(map(is_number, dtypes))
+    # Errors of Python, in the middle of a block; those of other libraries may raise any.
+    raises = ufunc is np.power and dtypes[0].kind in "iu"
+    raises |= vars(np).get(ufunc.__name__) is not ufunc
     if (
         raises
         or not plain
@@ -133,10 +136,15 @@ def loop_of(ufunc: np.ufunc, kinds: tuple[Any, ...]) -> tuple[tuple[DType, ...],
     return dtypes, ufunc.types.index(name)
 
 
+def is_number(dtype: DType) -> bool:
+    """Whether row programs have a type: numbers of native byte order that NumPy itself has."""
+    return dtype.kind in _KINDS and dtype.isnative and dtype.num <= _HALF
+
+
 def is_exact(given: DType, dtype: DType) -> bool:
     """Whether row programs convert a type to another one; floats to integers, NumPy does."""
     known = given in _TYPES and dtype in _TYPES
-    return given == dtype or (known and dtype.kind in _EXACT[given.kind])
+    return (given == dtype and is_number(dtype)) or (known and dtype.kind in _EXACT[given.kind])
 
 
 class RowBuilder:
@@ -171,9 +179,13 @@ class RowBuilder:
 
     def constant(self, value: Any, dtype: DType) -> int:
         """Add a value that is the same in all calls."""
+        if not is_number(dtype):
+            raise NoRowProgramError(f"constant of {dtype}")
         try:
-            array = np.asarray(value, dtype)
-        except OverflowError as error:  # NumPy compares integers that do not fit
+            with np.errstate(all="raise"):  # NumPy warns in each call
+                array = np.asarray(value, dtype)
+        # NumPy compares integers that do not fit.
+        except (OverflowError, FloatingPointError) as error:
             raise NoRowProgramError(str(error)) from error
         key = array.tobytes(), dtype, array.shape
         if key not in self._known:
@@ -193,14 +205,14 @@ class RowBuilder:
     def cast(self, value: int, dtype: DType) -> int:
         """Add a conversion; raise `NoRowProgramError` if only NumPy knows how."""
         given = self.dtypes[value]
-        if given == dtype:
+        if given == dtype and is_number(dtype):
             return value
         key = value, dtype
         if key not in self._known:
             if not is_exact(given, dtype):
                 raise NoRowProgramError(f"conversion of {given} to {dtype}")
             types = 16 * _TYPES[given] + _TYPES[dtype]
-            self._known[key] = self._add("cast", np.astype, types, (value,), dtype)
+            self._known[key] = self._add("cast", np.ndarray.astype, types, (value,), dtype)
         return self._known[key]
 
     def temporary(self, like: Array) -> int:
@@ -283,6 +295,9 @@ class RowProgram:
         saved = self._save(arrays) if self._in_place else ()
         temporaries = tuple([spec.new() for spec in self._temporaries])
         raised = self._run(arrays + self._constants + temporaries)
+        if raised is NotImplemented:  # elements are not aligned
+            self._run_by_numpy(arrays)
+            return
         if raised:
             self._report(raised, saved)
         for target, number in self._detours:
@@ -419,7 +434,7 @@ class RowProgram:
         }
         for step in builder.instructions:
             operands = [values[value] for value in step.operands]
-            if step.function is np.astype:
+            if step.function is np.ndarray.astype:
                 values[step.result] = operands[0].astype(builder.dtypes[step.result])
             else:
                 values[step.result] = step.function(*operands)

@@ -24,7 +24,7 @@ from pencils.comm.row_program import (
 )
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, DataWrapper, in_order
-from pencils.graph.number import Number
+from pencils.graph.number import Number, evaluation
 from pencils.graph.rules import DType, Function, Shape
 
 Block = np.ndarray[Any, Any]
@@ -89,7 +89,8 @@ class BlockProgram(NamedTuple):
     given: int  # arrays that each call passes
     nvalues: int
     fixed: Sequence[tuple[int, Block]]  # slots of arrays that are part of the graph,
-    numbers: Sequence[tuple[int, Number, DType]]  # and of numbers
+    numbers: Sequence[tuple[int, DType]]  # and of numbers, with their types,
+    evaluate: Callable[[Sequence[Any]], Sequence[Any]]  # which this computes of arguments
     steps: Sequence[_Step]
     results: Sequence[Memory]
     texts: Sequence[str]  # what each step does, for users
@@ -99,8 +100,9 @@ class BlockProgram(NamedTuple):
         values: list[Any] = [*arrays, *[None] * (self.nvalues - self.given)]
         for slot, array in self.fixed:
             values[slot] = array
-        for slot, number, dtype in self.numbers:
-            values[slot] = np.asarray(number.evaluate(arguments), dtype)
+        if self.numbers:
+            for (slot, dtype), value in zip(self.numbers, self.evaluate(arguments), strict=True):
+                values[slot] = np.asarray(value, dtype)
         for step in self.steps:
             step(values, arguments)
         return [memory.derive(values[memory.slot]) for memory in self.results]
@@ -119,7 +121,8 @@ def make_program(
         len(arrays),
         len(maker.examples),
         maker.fixed,
-        maker.numbers,
+        [(slot, dtype) for slot, _, dtype in maker.numbers],
+        evaluation([number for _, number, _ in maker.numbers]) if maker.numbers else tuple,
         maker.steps,
         [memory.forgetting() for memory in results],
         maker.texts,
@@ -209,6 +212,10 @@ class _Maker:
             default=0,
         )
         late = dict.fromkeys(early, last)
+        for output in outputs:
+            is_row = self._operations.get(output.node) is not None
+            if output.target is not None and is_row and not self._is_stored_at_once(output):
+                late[output.node] = last - 1  # another program stores it
         for node in reversed(self._nodes):
             for other in node.inputs if node in late else ():
                 if other in late:
@@ -218,7 +225,7 @@ class _Maker:
     def _is_stored_at_once(self, output: Output) -> bool:
         """Whether the program that computes a node can write it to its target."""
         is_row = self._operations.get(output.node) is not None
-        return is_row and _shape_of(output) == output.node.shape
+        return is_row and _is_row(output) and _shape_of(output) == output.node.shape
 
     def _joined(self, one: Array, other: Array) -> bool:
         """Whether both nodes can be instructions of one program."""
@@ -234,20 +241,77 @@ class _Maker:
         for node, level in self._levels.items():
             is_row = self._operations[node] is not None
             groups.setdefault((level, node.shape if is_row else None), []).append(node)
-        for output in stores:  # the last programs write
-            groups.setdefault((self._last, _shape_of(output)), [])
-        last = {(self._last, _shape_of(output)) for output in stores}
-        # What is stored may have been read by all others.
-        for level, shape in sorted(
-            groups, key=lambda key: (key in last, key[0], key[1] is not None)
-        ):
-            nodes = groups[level, shape]
+        last: dict[Shape, list[Array]] = {}  # the last programs write
+        for output in filter(_is_row, stores):
+            key = self._last, _shape_of(output)
+            last[key[1]] = groups.pop(key, last.get(key[1], []))
+        for level, shape in sorted(groups, key=lambda key: (key[0], key[1] is not None)):
             if shape is None:
-                for node in nodes:
+                for node in groups[level, shape]:
                     self._call(node)  # type: ignore[arg-type]
-                continue
-            here = [one for one in stores if level == self._last and _shape_of(one) == shape]
-            self._compute(shape, nodes, [node for node in nodes if node in needed], here)
+            else:
+                self._compute(shape, groups[level, shape], needed)
+        self._make_stores(stores, last, needed)
+
+    def _make_stores(
+        self, stores: Sequence[Output], last: Mapping[Shape, Sequence[Array]], needed: set[Array]
+    ) -> None:
+        """Make the last programs, after all reads of those before; let NumPy store what is left.
+
+        What a program after it reads, or NumPy, is not written before.
+        """
+        others = [one for one in stores if not _is_row(one)]
+        copies = [
+            self._copy(one)
+            if self._is_copied(one) or (len(stores) > 1 and one.node not in self._levels)
+            else None
+            for one in others
+        ]
+        groups = [
+            (shape, nodes, [one for one in stores if _is_row(one) and _shape_of(one) == shape])
+            for shape, nodes in last.items()
+        ]
+        late: list[tuple[Memory | None, Output]] = []
+        for number, (shape, nodes, here) in enumerate(groups, 1):
+            read = [one for _, after, _ in groups[number:] for node in after for one in node.inputs]
+            read += [one.node for _, _, after in groups[number:] for one in after]
+            views = [self._memory[one].view for one in read if one in self._memory]
+            waiting = [one for one in here if _is_written(one, views)]
+            blocks = self._compute(shape, nodes, needed, here, waiting)
+            late += zip(blocks, waiting, strict=True)
+        late += zip(copies, others, strict=True)
+        for source, output in late:
+            if output.target is not None:
+                self._store(source or self._memory[output.node], output.target)
+
+    def _copy(self, output: Output) -> Memory:
+        """Let NumPy copy a value."""
+        source = self._memory[output.node]
+        spec, slot = Spec.like(source.view), len(self.examples)
+        copy = Memory(slot, spec.new())
+        self.examples.append(copy.view)
+        if self._is_copied(output):
+            self._copies[output.node] = copy
+        source = source.forgetting()
+
+        def run(values: list[Any], _arguments: object) -> None:
+            values[slot] = spec.new()
+            np.copyto(values[slot], source.derive(values[source.slot]))
+
+        self.steps.append(run)
+        self.texts.append(f"NumPy: copy of {output.node.shape}")
+        return copy
+
+    def _store(self, source: Memory, target: Memory) -> None:
+        """Let NumPy store a value, converted as it assigns values."""
+        self.texts.append(f"NumPy: copyto of {target.view.shape}")
+        source, target = source.forgetting(), target.forgetting()
+
+        def run(values: list[Any], _arguments: object) -> None:
+            value = source.derive(values[source.slot])
+            np.copyto(target.derive(values[target.slot]), value, casting="unsafe")
+
+        self.steps.append(run)
 
     def _is_copied(self, output: Output) -> bool:
         return output.copied and output.target is None and output.node in self._memory
@@ -273,7 +337,8 @@ class _Maker:
         ]
         func = partial(node.func, **node.options) if node.options else node.func
         slot, example = len(self.examples), self._example(node)
-        if is_view(node):
+        views = is_view(node)
+        if views:
             memory = self._memory[node.args[0]]
             example = np.asarray(func(memory.view, *node.args[1:]))
         self.examples.append(example)
@@ -281,8 +346,9 @@ class _Maker:
         spec, strides = Spec.like(example), example.strides
 
         def call(values: list[Any], arguments: Sequence[Any]) -> None:
-            result = np.asarray(func(*[_value(arg, values, arguments) for arg in args]))
-            if result.strides != strides:
+            given = [_value(arg, values, arguments) for arg in args]
+            result = np.asarray(func(*given))
+            if result.strides != strides or not (views or _is_new(result, given)):
                 result, made = spec.new(), result
                 np.copyto(result, made)
             values[slot] = result
@@ -299,9 +365,15 @@ class _Maker:
         return Spec.like(like, node.dtype).new()
 
     def _compute(
-        self, shape: Shape, nodes: Sequence[Array], kept: Sequence[Array], stores: Sequence[Output]
-    ) -> None:
-        """Make one row program of nodes, those first that others need."""
+        self,
+        shape: Shape,
+        nodes: Sequence[Array],
+        needed: set[Array],
+        stores: Sequence[Output] = (),
+        waiting: Sequence[Output] = (),
+    ) -> list[Memory]:
+        """Make one row program of nodes; return blocks of the stores that wait for others."""
+        kept = [node for node in nodes if node in needed]
         builder = _Rows(shape, self._memory, self.examples, self._fix)
         for node in nodes:
             builder.add(node, self._operations[node])
@@ -313,14 +385,18 @@ class _Maker:
             self._memory[node] = Memory(len(self.examples), block)
             self.examples.append(block)
             builder.store(builder.values[node], self._memory[node])
-        new = [self._memory[node] for node in kept]
+        new, late = [self._memory[node] for node in kept], []
         for output in stores:
             target = output.target
-            if target is None:
-                target = Memory(len(self.examples), Spec.like(self._memory[output.node].view).new())
-                self._copies[output.node] = target
+            if target is None or any(one is output for one in waiting):
+                like = self._memory[output.node].view if target is None else target.view
+                target = Memory(len(self.examples), Spec.like(like).new())
                 self.examples.append(target.view)
                 new.append(target)
+                if output.target is None:
+                    self._copies[output.node] = target
+                else:
+                    late.append(target)
             builder.store(builder.operand(output.node, output.node.dtype), target)
         program = RowProgram(builder.rows)
         self.texts.append(f"one pass over {shape}: {program}")
@@ -333,11 +409,33 @@ class _Maker:
             program.run(tuple([values[slot] for slot in slots]))
 
         self.steps.append(compute)
+        return late
 
 
 def _shape_of(output: Output) -> Shape:
     """Shape of the program that stores an output."""
     return output.node.shape if output.target is None else output.target.view.shape
+
+
+def _is_row(output: Output) -> bool:
+    """Whether a row program can store an output; NumPy stores others."""
+    dtype = output.node.dtype
+    return is_exact(dtype, dtype if output.target is None else output.target.view.dtype)
+
+
+def _is_written(output: Output, views: Sequence[Block]) -> bool:
+    """Whether an output is stored where one of these views is."""
+    target = output.target
+    return target is not None and any(np.may_share_memory(target.view, view) for view in views)
+
+
+def _is_new(result: Block, given: Sequence[Any]) -> bool:
+    """Whether the result of a function has memory of its own."""
+    return not any(
+        result is one or (result.base is not None and np.may_share_memory(result, one))
+        for one in given
+        if isinstance(one, np.ndarray)
+    )
 
 
 def _value(arg: Any, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
@@ -464,4 +562,6 @@ def _checked(operation: _Operation) -> _Operation:
             raise NoRowProgramError(f"conversion of {operand.dtype} to {dtype}")
         if not isinstance(operand, Array | np.ndarray | Number):
             RowBuilder(()).constant(operand, dtype)
+            if operation.function is np.where:  # which casts arrays: small numbers may underflow
+                RowBuilder(()).constant(np.asarray(operand), dtype)
     return operation

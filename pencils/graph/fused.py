@@ -12,7 +12,7 @@ import numpy as np
 
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import address
-from pencils.graph.number import NUMBERS, ValueNeededError
+from pencils.graph.number import NUMBERS, Number, ValueNeededError
 from pencils.graph.replay import Replay, is_sequence, rebuilt
 from pencils.graph.trace import Traced, is_tracing
 
@@ -125,6 +125,8 @@ def _signature(value: Any, leaves: list[Any], owners: list[object]) -> Any:
         look, owner = value.look
         owners.append(owner)
         return look
+    if kind is Number:  # of another function that is traced now
+        bool(value)
     if kind in _NUMBERS or (isinstance(value, NUMBERS) and kind is not bool):
         leaves.append(value)
         return kind
@@ -180,9 +182,9 @@ def fused(function: Callable[..., Any]) -> Fused:
     Notes
     -----
     Numbers are parameters: other values need no new trace, unless the function asks for the value
-    itself, as in ``if dt > 1`` or ``math.sqrt(dt)``. Fields, arrays and numbers of enclosing scopes,
-    and of other objects that are passed, are constants, which must not change: pass what changes as
-    an argument. Python's own side effects happen at the first call only. A computed field that is
+    itself, as in ``if dt > 1`` or ``math.sqrt(dt)``. Fields, arrays and numbers of enclosing
+    scopes, and of other objects that are passed, are constants, which must not change: pass what
+    changes as an argument. Python's own side effects happen at the first call only. A computed field that is
     shifted is stored with a halo as wide as that of an argument, and its ghosts are exchanged; its
     boundary points are 0.
 

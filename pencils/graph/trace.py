@@ -184,6 +184,7 @@ class Trace:
                 f"{method}() in a fused function takes a whole field, which is an argument or a "
                 "copy: call it before taking components, sections or shifted views"
             )
+        _need_values(arguments, options)
         sharing = [one for one in self.blocks if one.shares(block.field.padded)]
         stored = any(block.shares(one.target.view) for one in self.stages[-1].stores)
         if stored or any(one.read_in == len(self.stages) - 1 for one in (block, *sharing)):
@@ -277,6 +278,13 @@ def viewed(node: Array) -> Array:
     return node
 
 
+def _need_values(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Ask for the values of numbers within lists: only numbers themselves are found in calls."""
+    for one in (*arguments, *options.values()):
+        if not isinstance(one, Number):
+            repr(one)
+
+
 def _as_node(value: Any, like: Array) -> Array:
     """Return a number, or a part of global data, as a node."""
     if isinstance(value, Number):
@@ -321,6 +329,7 @@ class Reduced:
     def __init__(self, value: Traced, method: str, *arguments: Any, **options: Any) -> None:
         if any(isinstance(one, Field) for one in (*arguments, *options.values())):
             raise TypeError(f"{method}() in a fused function takes no other field, like where=")
+        _need_values(arguments, options)
         self.value, self.method, self.arguments, self.options = value, method, arguments, options
         self.node = value.local  # as it is now
 

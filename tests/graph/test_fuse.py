@@ -232,3 +232,209 @@ def test_threads_execute_one_program_at_once():
         thread.join()
     for one, other in zip(u, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def misaligned(array):
+    """Copy an array to memory where its elements are not aligned."""
+    memory = np.frombuffer(bytearray(b"x" + array.tobytes("K")), np.uint8, offset=1)
+    strides = array.strides
+    found = np.ndarray(array.shape, array.dtype, memory, 0, strides)
+    np.copyto(found, array)
+    assert not found.flags.aligned
+    return found
+
+
+OTHERS = {
+    "datetime": np.arange(20).astype("M8[s]").reshape(4, 5),
+    "timedelta": np.arange(20).astype("m8[ms]").reshape(4, 5),
+    "bytes": np.arange(100, 120).astype("S3").reshape(4, 5),
+    "text": np.arange(100, 120).astype("U5").reshape(4, 5),
+    "structured": np.array(
+        [(i, 0.5 * i) for i in range(20)], np.dtype([("a", "i1"), ("b", "f8")])
+    ).reshape(4, 5),
+    "swapped": np.arange(20).astype(np.dtype("f8").newbyteorder()).reshape(4, 5),
+    "swapped integers": np.arange(20).astype(np.dtype("i4").newbyteorder()).reshape(4, 5),
+}
+
+
+@implementations
+@pytest.mark.parametrize("given", OTHERS.values(), ids=OTHERS)
+def test_other_types_than_native_numbers_are_stored(name, given):
+    values, chosen = given.copy(), np.arange(20).reshape(4, 5) % 3 == 0
+    other = given[::-1].copy()
+    nodes = [
+        make_placeholder(str(i), u.shape, u.dtype) for i, u in enumerate((values, other, chosen))
+    ]
+    u, v, c = nodes
+    arrays = [values, other, chosen, np.zeros((4, 5))]
+
+    def inside(slot, *key):
+        return Memory(slot, arrays[slot][key], ((operator.getitem, (key,), {}),))
+
+    below, above = (slice(1, None),), (slice(None, -1),)
+    outputs = [
+        Output(np.where(c, u, v), inside(0)),  # of what the next ones write
+        Output(u[above], inside(1, *below)),
+        Output(v[:1], inside(1, *above)),  # broadcast
+        Output(c * 2.5, inside(3)),
+        Output(u[::2], copied=True),
+        Output(np.flip(v)),
+    ]
+    expected = [np.where(chosen, given, given[::-1]), given[::-1].copy(), chosen * 2.5]
+    expected[1][1:] = given[:-1]
+    expected[1][:-1] = given[::-1][:1]
+    with pack.using(name):
+        program, _ = make_program(outputs, arrays, {node: i for i, node in enumerate(nodes)})
+        used = [array.copy() for array in arrays]
+        returned = program.run(used)
+    for found, wanted in zip([used[0], used[1], used[3]], expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(returned[0], given[::2])
+    np.testing.assert_array_equal(returned[1], np.flip(used[1]))
+    for alone in (lambda x: x[::-1], lambda x: x[:1], lambda x: x):  # in place
+        with pack.using(name):
+            program = program_of(alone, values.copy())
+            program.run(used := [values.copy()])
+        np.testing.assert_array_equal(used[0], np.broadcast_to(alone(values), (4, 5)))
+
+
+@implementations
+def test_two_fields_of_another_type_are_exchanged(name):
+    u, v = OTHERS["bytes"], OTHERS["bytes"][::-1].copy()
+    nodes = [make_placeholder(str(i), x.shape, x.dtype) for i, x in enumerate((u, v))]
+    outputs = [Output(nodes[1], Memory(0, u)), Output(nodes[0], Memory(1, v))]
+    with pack.using(name):
+        program, _ = make_program(outputs, [u, v], {node: i for i, node in enumerate(nodes)})
+        program.run(used := [u.copy(), v.copy()])
+    np.testing.assert_array_equal(used, [v, u])
+
+
+@implementations
+@pytest.mark.parametrize("given", ["datetime", "swapped"])
+def test_other_types_are_computed_by_numpy(name, given):
+    values = OTHERS[given]
+    expected = (values - values[::-1]) * 3
+    x = make_placeholder("x", values.shape, values.dtype)
+    with pack.using(name):
+        program, _ = make_program(
+            [Output((x - x[::-1]) * 3), Output(x > x[::-1])], [values.copy()], {x: 0}
+        )
+        found, larger = program.run([values])
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(larger, values > values[::-1])
+
+
+@implementations
+@pytest.mark.parametrize("dtype", ["f8", "i2", "c16", "g", "c8"])
+def test_elements_may_be_misaligned_when_programs_are_made_or_run(name, dtype):
+    values = np.arange(1, 7001).reshape(70, 100).astype(dtype)
+    odd, out = misaligned(values), np.zeros((70, 100), dtype)
+    with pack.using(name):
+        for made in (values.copy(), odd.copy(order="K"), odd):
+            for target in (out, misaligned(out)):
+                program = program_of(lambda _, x: x * x + x[:, ::-1], target, made, target=0)
+                for given, to in [(values, out), (odd, out), (values, misaligned(out))]:
+                    program.run([to, given])
+                    np.testing.assert_array_equal(to, values * values + values[:, ::-1])
+        program = program_of(lambda x: 2 * x[::-1], misaligned(values))
+        program.run([odd])
+        np.testing.assert_array_equal(odd, 2 * values[::-1])
+
+
+@implementations
+def test_fields_of_records_may_be_misaligned(name):
+    records = np.zeros(50, np.dtype([("a", "i1"), ("b", "f8")]))
+    records["b"] = np.arange(50)
+    out = np.zeros(50)
+    with pack.using(name):
+        program = program_of(lambda _, x: np.sqrt(x) + 1, out, records["b"])
+        program.run([out, records["b"]])
+    np.testing.assert_array_equal(out, np.sqrt(np.arange(50)) + 1)
+
+
+@implementations
+@pytest.mark.parametrize("dtype", ["f4", "e", "c8"])
+def test_constants_that_overflow_warn_in_each_call(name, dtype):
+    u = np.linspace(0.5, 1, 12).reshape(3, 4).astype(dtype)
+    for make in (
+        lambda x: x * 1e300,
+        lambda x: x + 1e300,
+        lambda x: np.where(np.equal(x, 0.5), x, -1e300),
+        lambda x: np.where(np.equal(x, 0.5), x, 1e-300),
+        lambda x: x * 1e-300,
+        lambda x: x * np.inf,
+    ):
+        x = make_placeholder("x", u.shape, u.dtype)
+        for mode in ("warn", "raise", "ignore"):
+            with pack.using(name), warnings.catch_warnings():
+                warnings.simplefilter("error")
+                program, _ = make_program([Output(make(x))], [u.copy()], {x: 0})
+                expected = observed(lambda make=make: [make(u)], mode)
+                for _ in range(2):
+                    assert observed(lambda run=program.run: run([u]), mode) == expected
+
+
+def test_ufuncs_of_other_libraries_are_left_to_numpy():
+    special = pytest.importorskip("scipy.special")
+    u = np.linspace(0, 1, 12).reshape(3, 4)
+    program = program_of(lambda x: special.erf(x) + x, u.copy())
+    assert any("NumPy: erf" in text for text in program.texts)
+    program.run(used := [u.copy()])
+    np.testing.assert_array_equal(used[0], special.erf(u) + u)
+
+
+@pytest.mark.skipif(pack.compiled() is None, reason="for compiled programs")
+def test_compiled_programs_refuse_elements_they_do_not_have():
+    make, view = pack.compiled().RowProgram, (0, -1, 8, 0, (8, 8))
+    u = np.zeros((2, 2))
+    for wrong in ((1, 3, (0, 0)), (0, 7, (0, 0, 0, 0)), (1, 0, (0, 0)), (1, -8, (0, 0))):
+        with pytest.raises(ValueError, match="so many bytes"):
+            make((2, 2), (u,), (view,), (wrong,), (), 2, 2, 2, 0, 0)
+    for array in (u.view("V8"), u.view("S8"), u.astype(np.dtype("f8").newbyteorder())):
+        with pytest.raises(ValueError, match="native byte order"):
+            make((2, 2), (array,), (view,), ((1, 8, (0, 0)),), (), 2, 2, 2, 0, 0)
+
+
+@implementations
+@pytest.mark.parametrize("first", [0, 1])
+def test_programs_of_several_shapes_read_before_they_store(name, first):
+    u, w, v = np.arange(20.0).reshape(4, 5), np.ones((2, 5)), np.zeros((4, 5))
+    x, y = (make_placeholder(str(i), each.shape, each.dtype) for i, each in enumerate((u, w)))
+    outputs = [
+        Output(x * np.pad(y, ((0, 2), (0, 0))), Memory(0, u)),
+        Output(x[1:3] + y, Memory(1, w)),
+    ]
+    outputs += [Output(outputs[0].node, Memory(2, v)), Output(x.T, copied=True)]
+    with pack.using(name):
+        ordered = outputs if first == 0 else outputs[::-1]
+        program, _ = make_program(ordered, [u, w, v], {x: 0, y: 1})
+        returned = program.run(used := [u.copy(), w.copy(), v.copy()])
+    np.testing.assert_array_equal(used[0], u * np.pad(w, ((0, 2), (0, 0))))
+    np.testing.assert_array_equal(used[1], u[1:3] + w)
+    np.testing.assert_array_equal(used[2], used[0])
+    np.testing.assert_array_equal(returned[0], u.T)
+
+
+@implementations
+@pytest.mark.parametrize("order", [1, -1])
+def test_values_are_stored_in_their_shape_and_broadcast(name, order):
+    u, v, w = np.arange(5.0).reshape(1, 5), np.zeros((4, 5)), np.zeros((1, 5))
+    x = make_placeholder("x", u.shape, u.dtype)
+    outputs = [Output(x + 1, Memory(1, v)), Output(x * 2, Memory(2, w)), Output(x - 3)][::order]
+    with pack.using(name):
+        program, _ = make_program(outputs, [u, v, w], {x: 0})
+        returned = program.run(used := [u, v.copy(), w.copy()])
+    np.testing.assert_array_equal(used[1], np.broadcast_to(u + 1, (4, 5)))
+    np.testing.assert_array_equal(used[2], u * 2)
+    np.testing.assert_array_equal(returned[0], u - 3)
+
+
+@implementations
+def test_functions_that_return_their_argument_are_copied(name):
+    u = np.arange(20.0)
+    with pack.using(name):
+        for make in (lambda x: np.ravel(x)[::-1] * 2, lambda x: np.real(x)[::-1] * 2):
+            program = program_of(make, u.copy())
+            program.run(used := [u.copy()])
+            np.testing.assert_array_equal(used[0], 2 * u[::-1])

@@ -452,7 +452,7 @@ def described(value):
 
 
 def test_methods_keys_and_own_arguments(comm):
-    u, v = two_fields(comm)
+    u, _ = two_fields(comm)
 
     class Step:
         factor = 3

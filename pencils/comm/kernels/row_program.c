@@ -188,8 +188,11 @@ void row_program_run(const RowProgram *program, char *scratch, char *const *arra
 
 typedef struct { uint64_t parts[2]; } Two;
 typedef struct { uint64_t parts[4]; } Four;
+typedef struct { uint32_t parts[3]; } Three; /* long double of some processors of 32 bits, */
+typedef struct { uint32_t parts[6]; } Six;   /* and its complex numbers */
 
-#define SIZES(DO) DO(uint8_t) DO(uint16_t) DO(uint32_t) DO(uint64_t) DO(Two) DO(Four)
+#define SIZES(DO) \
+    DO(uint8_t) DO(uint16_t) DO(uint32_t) DO(uint64_t) DO(Two) DO(Four) DO(Three) DO(Six)
 
 #define AT(type, i) (*(const type *)(places[i] + k * steps[i]))
 
@@ -220,8 +223,17 @@ typedef struct { uint64_t parts[4]; } Four;
     }
 SIZES(DEFINE_WHERE)
 
+#define CASE_SIZE(type) case sizeof(type):
 #define CASE_WHERE(type) case sizeof(type): where_##type(places, *count, steps); break;
 #define CASE_COPY(type) case sizeof(type): copy_##type(places, *count, steps); break;
+
+int row_has_size(size_t bytes)
+{
+    switch (bytes) {
+        SIZES(CASE_SIZE) return 1;
+    }
+    return 0;
+}
 
 void row_where(char **places, const ptrdiff_t *count, const ptrdiff_t *steps, void *data)
 {

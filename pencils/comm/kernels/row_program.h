@@ -48,9 +48,11 @@ size_t row_program_scratch(const RowProgram *program);
 void row_program_run(const RowProgram *program, char *scratch, char *const *arrays, int *flags);
 
 /* Loops that NumPy has no ufunc for: choices and copies, for which `data` is the number of bytes of
-   an element, and conversions. Those are of bool, int8, uint8, ... uint64, float, double, long double
-   and the complex types of these three, numbered in this order; NULL if C converts otherwise. */
+   an element, one that `row_has_size` knows, and conversions. Those are of bool, int8, uint8, ...
+   uint64, float, double, long double and the complex types of these three, numbered in this order;
+   NULL if C converts otherwise. */
 RowLoop row_where, row_copy;
+int row_has_size(size_t bytes);
 
 /* Sums of up to 8 operands, some times a number, one after the other: `data` is the number of terms,
    plus 16 times a bit for each that is subtracted, 4096 times one for each that has a weight, and

@@ -17,7 +17,7 @@ typedef struct {
 
 /* An array that each call passes: how it looks, whether it is written. */
 typedef struct {
-    int ndim, written, type;
+    int ndim, written, type, odd; /* whether strides are no multiples of the alignment */
     Py_ssize_t item, alignment, shape[ROW_DIMS], strides[ROW_DIMS];
 } Known;
 
@@ -33,10 +33,34 @@ typedef struct {
 
 /* ---- arrays ---- */
 
+/* Letters of a type of native byte order; NumPy has a sign before them if elements are not aligned. */
+static const char *letters_of(const Py_buffer *view)
+{
+    const char *format = view->format;
+    return format[0] && strchr("@=^", format[0]) ? format + 1 : format;
+}
+
+static int is_number(const char *format)
+{
+    int complex = format[0] == 'Z';
+    const char *known = complex ? "fdg" : "?bBhHiIlLqQefdg", *letter = format + complex;
+    return letter[0] && strchr(known, letter[0]) && !letter[1];
+}
+
+#define ALIGNMENT(type) offsetof(struct { char before; type one; }, one)
+
+static Py_ssize_t alignment_of(const Py_buffer *view)
+{
+    Py_ssize_t part = letters_of(view)[0] == 'Z' ? view->itemsize / 2 : view->itemsize;
+    if (part < (Py_ssize_t)sizeof(double))
+        return part;
+    return (Py_ssize_t)(part == sizeof(double) ? ALIGNMENT(double) : ALIGNMENT(long double));
+}
+
 /* Number a type as NumPy compares them: C has several integers of one size. */
 static int type_of(const Py_buffer *view)
 {
-    const char *format = view->format;
+    const char *format = letters_of(view);
     int letter = format[0] == 'Z' ? 'Z' << 8 | format[1] : format[0];
     if (format[0] && strchr("bhilq", format[0]))
         letter = 'i';
@@ -51,14 +75,17 @@ static int learn(Known *known, PyObject *array)
     if (PyObject_GetBuffer(array, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT) < 0)
         return -1;
     int status = view.ndim <= ROW_DIMS ? 0 : fail("an array has too many axes");
+    if (status == 0 && !is_number(letters_of(&view)))
+        status = fail("an array has elements that are no numbers of native byte order");
     if (status == 0) {
         known->ndim = view.ndim;
         known->type = type_of(&view);
         known->item = view.itemsize;
-        known->alignment = view.format[0] == 'Z' ? view.itemsize / 2 : view.itemsize;
+        known->alignment = alignment_of(&view);
         for (int d = 0; d < view.ndim; d++) {
             known->shape[d] = view.shape[d];
             known->strides[d] = view.strides[d];
+            known->odd |= view.shape[d] > 1 && view.strides[d] % known->alignment;
         }
     }
     PyBuffer_Release(&view);
@@ -73,7 +100,12 @@ static int is_known(const Known *known, const Py_buffer *view)
         if (view->shape[d] != known->shape[d]
             || (view->shape[d] > 1 && view->strides[d] != known->strides[d]))
             return 0;
-    return (uintptr_t)view->buf % (size_t)known->alignment == 0;
+    return 1;
+}
+
+static int is_aligned(const Known *known, const Py_buffer *view)
+{
+    return !known->odd && (uintptr_t)view->buf % (size_t)known->alignment == 0;
 }
 
 /* ---- making a program ---- */
@@ -138,6 +170,8 @@ static int read_function(RowInstruction *instruction, PyObject *function, int nu
     }
     instruction->data = (void *)(uintptr_t)number;
     instruction->loop = kind == WHERE ? row_where : row_copy;
+    if ((kind == WHERE || kind == COPY) && !row_has_size((size_t)number))
+        return fail("an instruction copies elements of so many bytes");
     if (kind == SUM)
         instruction->loop = row_sum;
     if (kind == CAST)
@@ -258,9 +292,11 @@ PyObject *row_program(PyObject *Py_UNUSED(module), PyObject *arguments)
 
 /* ---- executing it ---- */
 
-/* Ask arrays for their memory; returns how many were held. */
-static Py_ssize_t open_arrays(const RowObject *self, PyObject *arrays, Py_buffer *views, char **bases)
+/* Ask arrays for their memory; returns how many were held, and tells whether all are aligned. */
+static Py_ssize_t open_arrays(const RowObject *self, PyObject *arrays, Py_buffer *views, char **bases,
+                              int *aligned)
 {
+    *aligned = 1;
     for (Py_ssize_t i = 0; i < self->narrays; i++) {
         int flags = (self->arrays[i].written ? PyBUF_STRIDED : PyBUF_STRIDED_RO) | PyBUF_FORMAT;
         if (PyObject_GetBuffer(PyTuple_GetItem(arrays, i), &views[i], flags) < 0)
@@ -270,6 +306,7 @@ static Py_ssize_t open_arrays(const RowObject *self, PyObject *arrays, Py_buffer
             PyErr_Format(PyExc_ValueError, "array %zd differs from that of the program", i);
             return i + 1;
         }
+        *aligned &= is_aligned(&self->arrays[i], &views[i]);
     }
     return self->narrays;
 }
@@ -312,8 +349,11 @@ static PyObject *rows_run(PyObject *object, PyObject *arrays)
         return PyErr_NoMemory();
     int *flags = (int *)(scratch + self->bytes);
     memset(flags, 0, nflags);
-    Py_ssize_t held = open_arrays(self, arrays, views, bases);
-    if (!PyErr_Occurred()) {
+    int aligned;
+    Py_ssize_t held = open_arrays(self, arrays, views, bases, &aligned);
+    if (!PyErr_Occurred() && !aligned) /* loops need it: NumPy copies what is not */
+        result = Py_NewRef(Py_NotImplemented);
+    else if (!PyErr_Occurred()) {
         PyThreadState *state = unlock(self->elements >= WORTH_UNLOCKING);
         row_program_run(&self->program, scratch, bases, flags);
         lock(state);
@@ -346,7 +386,8 @@ static void rows_dealloc(PyObject *object)
 static PyMethodDef rows_methods[] = {
     {"run", rows_run, METH_O,
      "run(arrays): execute for all points; returns None, or a list of instructions that raised "
-     "floating-point exceptions, with these."},
+     "floating-point exceptions, with these. It does nothing but return NotImplemented if elements "
+     "are not aligned."},
     {NULL, NULL, 0, NULL},
 };
 
