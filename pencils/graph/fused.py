@@ -184,9 +184,9 @@ def fused(function: Callable[..., Any]) -> Fused:
     Numbers are parameters: other values need no new trace, unless the function asks for the value
     itself, as in ``if dt > 1`` or ``math.sqrt(dt)``. Fields, arrays and numbers of enclosing
     scopes, and of other objects that are passed, are constants, which must not change: pass what
-    changes as an argument. Python's own side effects happen at the first call only. A computed field that is
-    shifted is stored with a halo as wide as that of an argument, and its ghosts are exchanged; its
-    boundary points are 0.
+    changes as an argument. Python's own side effects happen at the first call only. A computed
+    field that is shifted is stored with a halo as wide as that of an argument, and its ghosts are
+    exchanged; its boundary points are 0.
 
     Four things differ from plain lines. Complex products in place, ``u *= v``, may differ in the
     last bit: NumPy rounds them in another way than ``u * v``. Of two NaNs, another one may be
