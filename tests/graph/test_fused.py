@@ -313,7 +313,7 @@ def test_bad_arguments_raise(comm):
 
 @several
 def test_an_error_on_one_rank_raises_on_all(comm):
-    u, v = two_fields(comm)
+    u, v = two_fields(comm, (2 * comm.size, 10))  # each rank has points
     fused = pencils.fused(step)
     fused(u, v, 0.1)
     one_is_wrong(comm, TypeError, "", call=lambda dt: fused(u, v, dt), bad=["x"], good=0.1)
