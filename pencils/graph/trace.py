@@ -2,7 +2,8 @@
 
 A stage has events, which are halo exchanges and fills of boundaries, and then stores. Everything
 that a stage reads, it reads after its events and before its stores. So a line begins a new stage
-where it reads what was stored before, or exchanges ghosts that were read before.
+where it reads what was stored before. Events begin one unless they follow each other: which of them
+are one exchange depends on the lines alone, not on the blocks of a rank, some of which are empty.
 """
 
 from __future__ import annotations
@@ -49,7 +50,6 @@ class Block:
         self.field = field
         self.made = made
         self.node: Placeholder  # the values now
-        self.read_in = -1  # the last stage that reads them
         self.touched = False  # whether something was written to its memory
 
     def shares(self, view: Any) -> bool:
@@ -101,6 +101,7 @@ class Trace:
         self.arrays: dict[Array, Any] = {}  # arguments that are replicated data
         self._homes: dict[Array, Block] = {}  # of placeholders
         self._kept: dict[Array, Block] = {}  # of values that were shifted
+        self._among_events = True  # whether nothing was read or stored since the last event
 
     def add(self, field: PencilArray, *, made: bool = False) -> Traced:
         """Trace a field with memory of its own."""
@@ -139,6 +140,7 @@ class Trace:
 
     def read(self, node: Array) -> Array:
         """Return the node of the values that a view has now, or of a value itself."""
+        self._among_events = False
         block = self.home(node)
         if block is None:
             return node
@@ -148,7 +150,6 @@ class Trace:
                 return value
         if any(np.may_share_memory(store.target.view, view) for store in self.stages[-1].stores):
             self.begin_stage()
-        block.read_in = len(self.stages) - 1
         return self.current(node)
 
     def store(self, node: Array, value: Any) -> None:
@@ -158,6 +159,7 @@ class Trace:
                 "this field is a computed value of a fused function, which has no memory to "
                 "write to; write v = u.copy() first, and assign to v[...]"
             )
+        self._among_events = False
         target = self.view(node)
         if not target.view.flags.writeable:
             raise ArgumentError("the field is read-only; pass one that may be written")
@@ -186,9 +188,9 @@ class Trace:
             )
         _need_values(arguments, options)
         sharing = [one for one in self.blocks if one.shares(block.field.padded)]
-        stored = any(block.shares(one.target.view) for one in self.stages[-1].stores)
-        if stored or any(one.read_in == len(self.stages) - 1 for one in (block, *sharing)):
+        if not self._among_events:
             self.begin_stage()
+        self._among_events = True
         self.stages[-1].events.append(Event(block, method, arguments, options))
         for one in {block, *sharing}:
             one.touched = True
@@ -266,7 +268,6 @@ class Trace:
     def _renew(self, block: Block, stage: int) -> None:
         padded = block.field.padded
         block.node = Placeholder(f"block {block.slot}", padded.shape, padded.dtype)
-        block.read_in = -1
         self._homes[block.node] = block
         self.born[block.node] = stage
 
