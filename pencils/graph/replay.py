@@ -95,7 +95,7 @@ class Replay:
 
         If one fails, this rank meets the others where they communicate next, so that all raise.
         """
-        step, done = Step(_nothing), 0
+        done = 0
         call = Call(leaves, [leaves[place] for place in self._fields])
         try:
             call.fields += [make() for make in self._makers]
@@ -105,13 +105,11 @@ class Replay:
                 done += 1
                 step.run(call)
         except BaseException as error:
-            if step.topology is None:  # else all ranks have agreed on the error
+            # All ranks have agreed on an error of a step in which they communicate.
+            if not done or self._steps[done - 1].topology is None:
                 tell_others(self._steps[done:], error)
             raise
         return self._returned(call)
-
-
-def _nothing(_call: Call) -> None: ...
 
 
 def tell_others(steps: Iterable[Step], error: BaseException) -> None:
@@ -209,7 +207,7 @@ class _Results:
             plain = home is not None and not home.touched and self._trace.is_whole(result.value)
             slot = home.slot if home is not None and plain else self._new(result.value, result.node)
             text = f"{result.method} of a result"
-            run = partial(_reduce, slot, result.without_value())
+            run = partial(_reduce, (slot, *result.without_value()))
             topology = result.value.pencil.topology
             self.reductions.append(Step(run, topology, result.method, text))
 
@@ -243,11 +241,8 @@ class _Results:
         return slot
 
 
-def _reduce(slot: int, reduction: tuple[str, tuple[Any, ...], dict[str, Any]], call: Call) -> None:
-    method, arguments, options = reduction
-    given = [known(one, call.leaves) for one in arguments]
-    named = {name: known(one, call.leaves) for name, one in options.items()}
-    call.reduced.append(getattr(call.fields[slot], method)(*given, **named))
+def _reduce(reduction: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: Call) -> None:
+    call.reduced.append(_execute(reduction, call))
 
 
 def _event_steps(events: Sequence[Event]) -> Iterator[Step]:
@@ -287,11 +282,12 @@ def _exchange(slots: Sequence[int], options: dict[str, Any], call: Call) -> None
     exchange_halos([call.fields[slot] for slot in slots], **options)
 
 
-def _execute(event: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: Call) -> None:
+def _execute(event: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: Call) -> Any:
+    """Call a method of the field of a block, with the values of numbers."""
     slot, method, arguments, options = event
     given = [known(one, call.leaves) for one in arguments]
     named = {name: known(one, call.leaves) for name, one in options.items()}
-    getattr(call.fields[slot], method)(*given, **named)
+    return getattr(call.fields[slot], method)(*given, **named)
 
 
 def _compute(program: BlockProgram, call: Call) -> None:

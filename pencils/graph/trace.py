@@ -477,8 +477,8 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         """Make a field like this one."""
         kind = self.dtype if dtype is None else as_dtype(dtype)
         frame = self.frame
-        halo = frame.halo if frame.trimmed else None
-        frame = frame_of(self.pencil, frame.singletons, halo) if frame.trimmed else frame
+        if frame.trimmed:
+            frame = frame_of(self.pencil, frame.singletons, frame.halo)
         shape = frame.shape_of(self.components, kind)
         field = PencilArray.in_frame(self.pencil, frame, frame.make(shape, kind, zero=True))
         del zero  # what nobody sets is 0 here
@@ -608,7 +608,7 @@ _FUSED = {
     *("pencil", "frame", "extent", "halo_room", "trimmed", "local", "padded", "local_shape"),
     *("local_slices", "global_box", "real", "imag", "component", "unstack", "conj", "conjugate"),
     *("clip", "round", "shift", "astype", "copy", "blank", "exchange_halo", "fill_boundary"),
-    *("part_of_components", "map_block", "mark_written", "from_block", "in_frame", "allocated"),
+    *("map_block", "mark_written", "from_block", "in_frame", "allocated"),
     *("node", "base", "lent", "shifts", "kept", "kind"),
 }
 for _name in {*REDUCTIONS.values(), "norm"} & set(dir(PencilArray)):
