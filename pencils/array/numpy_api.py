@@ -255,21 +255,28 @@ def _zeros_like(a: Field, dtype: DTypeLike | None = None) -> Field:
     return a.blank(dtype, zero=True)
 
 
-_FUNCTIONS: dict[Function, Function] = QUERIES | {
-    np.vdot: vdot,
-    np.allclose: allclose,
-    np.array_equal: array_equal,
+# Functions that are attributes or methods of a field, also of one that is traced.
+AS_METHODS: dict[Function, Function] = {
     np.real: lambda val: val.real,
     np.imag: lambda val: val.imag,
     np.copy: lambda a: a.copy(),
     np.empty_like: lambda prototype, dtype=None: prototype.blank(dtype),
     np.zeros_like: _zeros_like,
-    np.ones_like: lambda a, dtype=None: _full_like(a, 1, dtype),
-    np.full_like: _full_like,
-    np.where: _where,
-    np.nan_to_num: _nan_to_num,
     np.result_type: lambda *operands: np.result_type(
         *(x.dtype if isinstance(x, Field) else x for x in operands)
     ),
-    np.copyto: _copyto,
 }
+_FUNCTIONS: dict[Function, Function] = (
+    QUERIES
+    | AS_METHODS
+    | {
+        np.vdot: vdot,
+        np.allclose: allclose,
+        np.array_equal: array_equal,
+        np.ones_like: lambda a, dtype=None: _full_like(a, 1, dtype),
+        np.full_like: _full_like,
+        np.where: _where,
+        np.nan_to_num: _nan_to_num,
+        np.copyto: _copyto,
+    }
+)

@@ -164,8 +164,9 @@ def fused(function: Callable[..., Any]) -> Fused:
     function : callable
         Takes fields, numbers, replicated NumPy arrays, and tuples, lists and dicts of these. Other
         objects are constants; another object is another kind of arguments. Returns fields, numbers,
-        reductions of fields, None, and tuples, lists and dicts of these. It may use operators, NumPy's functions of elements, `numpy.where`, shifts, sections,
-        components, assignments to arguments, `copy`, `exchange_halo` and `fill_boundary`.
+        reductions of fields, None, and tuples, lists and dicts of these. It may use operators,
+        NumPy's functions of elements, `numpy.where`, shifts, sections, components, assignments to
+        arguments, `copy`, `exchange_halo` and `fill_boundary`.
 
     Returns
     -------

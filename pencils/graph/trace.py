@@ -23,7 +23,7 @@ from numpy.typing import DTypeLike
 from pencils.array import indexing, stencils
 from pencils.array.allocation import BlockLayout, as_dtype, frame_of
 from pencils.array.base import Field
-from pencils.array.numpy_api import QUERIES, REDUCTIONS
+from pencils.array.numpy_api import AS_METHODS, QUERIES, REDUCTIONS
 from pencils.array.operands import (
     check_fits,
     common_pencil,
@@ -393,8 +393,8 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
             return QUERIES[func](*args, **kwargs)
         if func in REDUCTIONS:
             return Reduced(args[0], REDUCTIONS[func], *args[1:], **kwargs)
-        if func in _METHODS:
-            return _METHODS[func](*args, **kwargs)
+        if func in AS_METHODS:
+            return AS_METHODS[func](*args, **kwargs)
         if rules.RULES.get(func) is not rules.elementwise:
             raise TypeError(_cannot(f"numpy.{func.__name__}"))
         out = kwargs.pop("out", None)
@@ -573,18 +573,6 @@ def _cannot(name: str) -> str:
         f"{name} cannot be fused: only functions of elements can, and reductions of results; call "
         "it outside of the function"
     )
-
-
-_METHODS: dict[Any, Callable[..., Any]] = {
-    np.real: lambda val: val.real,
-    np.imag: lambda val: val.imag,
-    np.copy: lambda a: a.copy(),
-    np.empty_like: lambda prototype, dtype=None: prototype.blank(dtype),
-    np.zeros_like: lambda a, dtype=None: a.blank(dtype, zero=True),
-    np.result_type: lambda *args: np.result_type(
-        *(one.dtype if isinstance(one, Field) else one for one in args)
-    ),
-}
 
 
 def _reduced(value: Traced, method: str, *arguments: Any, **options: Any) -> Reduced:
