@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -27,10 +27,11 @@ from pencils.comm.pack import compiled
 Array = NDArray[Any]
 DType = np.dtype[Any]
 Shape = tuple[int, ...]
+Box = Sequence[tuple[int, int]]  # the first index along each axis, and the one past the last
 
 TILE_BYTES = 32 * 1024  # of all registers: half of a first-level cache, or all of it
 _LINE = 64  # elements: shorter parts of a row cost more calls than they save misses
-_MOST_ARRAYS, _MOST_AXES, _MOST_OPERANDS = 120, 16, 8  # of the compiled programs
+_MOST_ARRAYS, _MOST_AXES, _MOST_OPERANDS = 120, 16, 64  # of the compiled programs
 
 # Functions that are no ufuncs, as the compiled kernels call them.
 _CODES: dict[Any, int] = {np.where: 0, np.copyto: 1, np.ndarray.astype: 2, np.sum: 3}
@@ -148,10 +149,14 @@ def is_exact(given: DType, dtype: DType) -> bool:
 
 
 class RowBuilder:
-    """Collects the instructions of a program for blocks of one shape; values have numbers."""
+    """Collects the instructions of a program for blocks of one shape; values have numbers.
 
-    def __init__(self, shape: Shape) -> None:
+    Boxes may cut the block along the axes `cut` only.
+    """
+
+    def __init__(self, shape: Shape, cut: Iterable[int] = ()) -> None:
         self.shape = shape
+        self.cut = frozenset(cut)
         self.dtypes: list[DType] = []
         self.leaves: dict[int, Leaf] = {}
         self.arrays: list[Array] = []
@@ -266,7 +271,8 @@ class RowProgram:
 
     def __init__(self, builder: RowBuilder) -> None:
         self._builder = builder
-        self._axes = _Axes(builder.shape, [leaf.view for leaf in builder.leaves.values()])
+        views = [leaf.view for leaf in builder.leaves.values()]
+        self._axes = _Axes(builder.shape, views, builder.cut)
         self._detours: list[tuple[int, int]] = []  # targets, and numbers of temporaries
         self._in_place: list[int] = []  # targets that are operands, too
         exact, late = self._with_stores()
@@ -281,8 +287,13 @@ class RowProgram:
         self._temporaries = [Spec.like(array) for array in builder.temporaries]
         builder.forget()
 
-    def run(self, arrays: tuple[Array, ...]) -> None:
-        """Execute for all points.
+    @property
+    def in_parts(self) -> bool:
+        """Whether no part of the block reads what another one writes."""
+        return not self._detours
+
+    def run(self, arrays: tuple[Array, ...], box: Box | None = None) -> None:
+        """Execute for all points, or for those of a box of the block.
 
         Raises
         ------
@@ -290,18 +301,20 @@ class RowProgram:
             If `numpy.errstate` asks for it; arrays that are read and written are unchanged then.
         """
         if self._run is None:
-            self._run_by_numpy(arrays)
+            self._run_by_numpy(arrays, box)
             return
         saved = self._save(arrays) if self._in_place else ()
         temporaries = tuple([spec.new() for spec in self._temporaries])
-        raised = self._run(arrays + self._constants + temporaries)
+        every = arrays + self._constants + temporaries
+        raised = self._run(every) if box is None else self._run(every, self._axes.box(box))
         if raised is NotImplemented:  # elements are not aligned
-            self._run_by_numpy(arrays)
+            self._run_by_numpy(arrays, box)
             return
-        if raised:
+        if raised is not None:
             self._report(raised, saved)
         for target, number in self._detours:
-            np.copyto(self._target(target, arrays), temporaries[number])
+            key = _key_of(box)
+            np.copyto(self._target(target, arrays)[key], temporaries[number][key])
 
     def _target(self, value: int, arrays: tuple[Array, ...]) -> Array:
         leaf = self._builder.leaves[value]
@@ -423,12 +436,12 @@ class RowProgram:
                 view[...] = values
             raise
 
-    def _run_by_numpy(self, arrays: tuple[Array, ...]) -> None:
+    def _run_by_numpy(self, arrays: tuple[Array, ...], box: Box | None) -> None:
         """Execute one instruction after the other."""
-        builder = self._builder
+        builder, key = self._builder, _key_of(box)
         every = (*arrays, *builder.constants)
         values: dict[int, Array] = {
-            value: np.broadcast_to(leaf.derive(every[builder.number_of(leaf)]), builder.shape)
+            value: np.broadcast_to(leaf.derive(every[builder.number_of(leaf)]), builder.shape)[key]
             for value, leaf in builder.leaves.items()
             if leaf.array <= _OWN
         }
@@ -442,20 +455,29 @@ class RowProgram:
         if len(results) > 1:
             results = [result.copy() if result.base is not None else result for result in results]
         for result, (_, target) in zip(results, builder.stores, strict=True):
-            np.copyto(self._target(target, arrays), result)
+            np.copyto(self._target(target, arrays)[key], result)
+
+
+def _key_of(box: Box | None) -> tuple[Any, ...]:
+    """Return the key of the points of a box."""
+    return (...,) if box is None else tuple(slice(*pair) for pair in box)
 
 
 class _Axes:
-    """Axes of a block in the order of memory, the fastest last; those that fit are merged."""
+    """Axes of a block in the order of memory, the fastest last; those that fit are merged.
 
-    def __init__(self, shape: Shape, views: Sequence[Array]) -> None:
+    Axes that boxes `cut` are not.
+    """
+
+    def __init__(self, shape: Shape, views: Sequence[Array], cut: Container[int]) -> None:
         self._whole = shape
         strides = [np.broadcast_to(view, shape).strides for view in views]
         order = [axis for axis, points in enumerate(shape) if points != 1]
         order.sort(key=lambda axis: -sum(abs(each[axis]) for each in strides))
         self._groups: list[list[int]] = [[axis] for axis in order[:1]]
         for slow, fast in pairwise(order):
-            if all(each[slow] == each[fast] * shape[fast] for each in strides):
+            fits = all(each[slow] == each[fast] * shape[fast] for each in strides)
+            if fits and slow not in cut and fast not in cut:
                 self._groups[-1].append(fast)
             else:
                 self._groups.append([fast])
@@ -464,6 +486,18 @@ class _Axes:
         self.shape = (1,) * missing + tuple(
             prod(shape[axis] for axis in group) for group in self._groups
         )
+
+    def box(self, box: Box) -> tuple[int, ...]:
+        """Return the indices of a box along the axes, two for each."""
+        if any(first >= past for first, past in box):
+            return (0, 0) * len(self.shape)
+        found = [0, 1] * len(self._lead)
+        for group in self._groups:
+            whole = all(tuple(box[axis]) == (0, self._whole[axis]) for axis in group)
+            if not whole and len(group) > 1:
+                raise ValueError(f"the block is not cut along the axes {group}")
+            found += (0, prod(self._whole[axis] for axis in group)) if whole else box[group[0]]
+        return tuple(found)
 
     def strides(self, view: Array) -> tuple[int, ...]:
         """Bytes between elements of a view along each axis."""

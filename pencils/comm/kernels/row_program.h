@@ -8,9 +8,11 @@
 
 #include <stddef.h>
 
-enum { ROW_DIMS = 16, ROW_TERMS = 8, ROW_OPERANDS = 2 * ROW_TERMS + 1 };
+enum { ROW_DIMS = 16, ROW_TERMS = 8, ROW_OPERANDS = 64 };
 
-/* An inner loop of NumPy: `dimensions[0]` elements of all operands, the results being last ones. */
+/* An inner loop of NumPy: `dimensions[0]` elements of all operands, the result being the last one.
+   Other loops take `dimensions[1]` rows: the steps within rows are followed by those from row to
+   row, as in generalized ufuncs. */
 typedef void RowLoop(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, void *data);
 
 /* An operand: a register, or a view of an array that is passed to each call. */
@@ -23,6 +25,7 @@ typedef struct {
 typedef struct {
     RowLoop *loop;
     void *data;
+    int rows;  /* whether the loop takes rows */
     int count; /* operands, the result included */
     int slots[ROW_OPERANDS];
 } RowInstruction;
@@ -43,11 +46,12 @@ typedef struct {
 /* Bytes of scratch memory of one execution. */
 size_t row_program_scratch(const RowProgram *program);
 
-/* Execute for all points; `flags` gets the floating-point exceptions that each instruction has
-   raised, 0 at first. */
-void row_program_run(const RowProgram *program, char *scratch, char *const *arrays, int *flags);
+/* Execute for the points of a box, from the first index along each axis to the one past the last;
+   `flags` gets the floating-point exceptions that each instruction has raised, 0 at first. */
+void row_program_run(const RowProgram *program, const ptrdiff_t (*box)[2], char *scratch,
+                     char *const *arrays, int *flags);
 
-/* Loops that NumPy has no ufunc for: choices and copies, for which `data` is the number of bytes of
+/* Loops of rows that NumPy has no ufunc for: choices and copies, for which `data` is the number of bytes of
    an element, one that `row_has_size` knows, and conversions. Those are of bool, int8, uint8, ...
    uint64, float, double, long double and the complex types of these three, numbered in this order;
    NULL if C converts otherwise. */

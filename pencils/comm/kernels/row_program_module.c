@@ -160,6 +160,7 @@ static int read_function(RowInstruction *instruction, PyObject *function, int nu
         return 0;
     }
     long kind = PyLong_AsLong(function);
+    instruction->rows = 1;
     *wanted = kind == WHERE ? 4 : 2;
     if (kind == SUM) { /* terms, weights and the result */
         *wanted = (number & 15) + 1;
@@ -329,16 +330,36 @@ static PyObject *report(const int *flags, int count)
     return found ? found : Py_NewRef(Py_None);
 }
 
-static PyObject *rows_run(PyObject *object, PyObject *arrays)
+/* Read a box of the block, two indices for each axis; all of the block if there is none. */
+static int read_box(const RowProgram *program, PyObject *given, ptrdiff_t (*box)[2])
+{
+    if (given && (!PyTuple_Check(given) || PyTuple_Size(given) != 2 * program->ndim))
+        return fail("a box has two indices for each axis");
+    for (int d = 0; d < program->ndim; d++) {
+        box[d][0] = given ? PyLong_AsSsize_t(PyTuple_GetItem(given, 2 * d)) : 0;
+        box[d][1] = given ? PyLong_AsSsize_t(PyTuple_GetItem(given, 2 * d + 1)) : program->shape[d];
+        if (PyErr_Occurred())
+            return -1;
+        if (box[d][0] < 0 || box[d][1] > program->shape[d])
+            return fail("the box leaves the block");
+    }
+    return 0;
+}
+
+static PyObject *rows_run(PyObject *object, PyObject *const *arguments, Py_ssize_t given)
 {
     RowObject *self = (RowObject *)object;
+    PyObject *arrays = given ? arguments[0] : NULL;
+    ptrdiff_t box[ROW_DIMS][2];
     Py_buffer views[MOST_ARRAYS];
     char *bases[MOST_ARRAYS];
     PyObject *result = NULL;
-    if (!PyTuple_Check(arrays) || PyTuple_Size(arrays) != self->narrays) {
-        PyErr_SetString(PyExc_TypeError, "run takes a tuple of all arrays");
+    if (given < 1 || given > 2 || !PyTuple_Check(arrays) || PyTuple_Size(arrays) != self->narrays) {
+        PyErr_SetString(PyExc_TypeError, "run takes a tuple of all arrays, and a box");
         return NULL;
     }
+    if (read_box(&self->program, given == 2 ? arguments[1] : NULL, box) < 0)
+        return NULL;
     int count = self->program.ninstructions + self->program.nexact;
     size_t nflags = (size_t)count * sizeof(int);
     char *scratch = self->scratch;
@@ -355,7 +376,7 @@ static PyObject *rows_run(PyObject *object, PyObject *arrays)
         result = Py_NewRef(Py_NotImplemented);
     else if (!PyErr_Occurred()) {
         PyThreadState *state = unlock(self->elements >= WORTH_UNLOCKING);
-        row_program_run(&self->program, scratch, bases, flags);
+        row_program_run(&self->program, box, scratch, bases, flags);
         lock(state);
         if (!PyErr_Occurred()) /* loops of other libraries may raise */
             result = report(flags, count);
@@ -384,8 +405,8 @@ static void rows_dealloc(PyObject *object)
 }
 
 static PyMethodDef rows_methods[] = {
-    {"run", rows_run, METH_O,
-     "run(arrays): execute for all points; returns None, or a list of instructions that raised "
+    {"run", (PyCFunction)(void (*)(void))rows_run, METH_FASTCALL,
+     "run(arrays, box): execute for all points, or those of a box; returns None, or a list of instructions that raised "
      "floating-point exceptions, with these. It does nothing but return NotImplemented if elements "
      "are not aligned."},
     {NULL, NULL, 0, NULL},
