@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from pencils.comm import pack
-from pencils.comm.row_program import RowBuilder, RowProgram, loop_of
+from pencils.comm.row_builder import RowBuilder, loop_of
+from pencils.comm.row_program import RowProgram
 
 implementations = pytest.mark.parametrize("name", dict.fromkeys([pack.available()[0], "numpy"]))
 

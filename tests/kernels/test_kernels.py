@@ -34,7 +34,7 @@ def run(*command, cwd=None):
 
 def build(program, *options):
     """Compile the harness; warnings are errors, as the sources are meant for any compiler."""
-    run(CC, *STRICT, *options, HERE / "harness.c", *KERNELS, "-o", program, "-pthread")
+    run(CC, *STRICT, *options, HERE / "harness.c", *KERNELS, "-o", program, "-pthread", "-lm")
     return program
 
 
@@ -64,7 +64,7 @@ def test_line_and_row_programs_are_executed(tmp_path, options):
     run(CC, *STRICT, *CHECKED, *sources, *objects, "-o", program)
     run(program, 4000)
     rows = tmp_path / "row_program"
-    run(CC, *STRICT, *CHECKED, *ROW_PROGRAM, *objects, "-o", rows)
+    run(CC, *STRICT, *CHECKED, *ROW_PROGRAM, *objects, "-o", rows, "-lm")
     for level in run(rows).split():
         run(rows, level, 2000)
 
@@ -99,6 +99,6 @@ def test_valgrind_has_no_complaints(tmp_path):
     for sources in ([HERE / "harness.c"], ROW_PROGRAM):
         program = tmp_path / sources[0].stem
         objects = tmp_path.glob("*.o")
-        run(CC, *STRICT, "-O2", "-g", *sources, *objects, "-o", program, "-pthread")
+        run(CC, *STRICT, "-O2", "-g", *sources, *objects, "-o", program, "-pthread", "-lm")
         for level in run(*valgrind, program).split():  # what valgrind knows of this processor
             run(*valgrind, program, level, 10)
