@@ -30,7 +30,7 @@ from pencils.graph.rules import DType, Function, Shape
 Block = np.ndarray[Any, Any]
 
 _NUMBERS = (int, float, complex)
-_PARTS = {np.real, np.imag}  # of complex numbers
+_PARTS = (np.real, np.imag)  # of complex numbers
 _POWERS: dict[float, np.ufunc] = {2: np.square, 0.5: np.sqrt, 1: np.positive, -1: np.reciprocal}
 
 
@@ -501,6 +501,11 @@ class _Rows:
         return self.rows.leaf(
             self.slots.index(memory.slot), memory.view, memory.forgetting().derive
         )
+
+
+def is_fused(node: Call) -> bool:
+    """Whether a node is computed in one pass with others: an instruction, or a view."""
+    return is_view(node) or _as_operation(node) is not None
 
 
 def is_view(node: Call) -> bool:
