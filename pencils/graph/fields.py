@@ -27,7 +27,7 @@ from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.graph.array import Array, Call
 from pencils.graph.messages import make_distributed_recv, staple_distributed_send
 from pencils.graph.program import Frame
-from pencils.graph.rules import Shape
+from pencils.graph.rules import Shape, joined, keys_of_joined
 from pencils.indexer.arguments import as_coords
 from pencils.indexer.gather_scatter import GatherScatter
 from pencils.indexer.requests import points_on
@@ -114,14 +114,16 @@ def halo_exchange(
     zero: list[Key] = []
     if own.volume + _volume(chain(*recvs.values())) < padded.volume:
         zero = [ghosts.slices(padded.start) for ghosts in padded.without(own)]
-    frame = Frame(
+    blocks, keys = _joined_blocks(x, len(components))
+    frame: Any = Frame(
         tuple([shape[axis] for axis in axes]),
         tuple(np.argsort(axes)),
-        (..., *own.slices(padded.start)),
+        [(*key, ..., *own.slices(padded.start)) for key in keys],
         [(..., *key) for key in zero],
     )
+    node = Call(frame, blocks, {}, shape, x.dtype)
     route = pencil.rank, _ranks_on(comm, pencil), tag
-    return _redistributed(_call(frame, shape, x), (sends, recvs), shape, pencil, route, inside=True)
+    return _redistributed(node, (sends, recvs), shape, pencil, route, inside=True)
 
 
 def transpose(
@@ -345,6 +347,15 @@ def _exchanged(
         if peer != rank:
             found = staple_distributed_send(message, ranks[peer], tag, found)
     return found
+
+
+def _joined_blocks(x: Array, lead: int) -> tuple[tuple[Array, ...], list[tuple[Any, ...]]]:
+    """Return the blocks whose components a block consists of, and their keys."""
+    if not isinstance(x, Call) or x.func is not joined or x.options.keys() != {"func", "axis"}:
+        return (x,), [()]
+    if x.options["axis"] >= lead or not all(isinstance(block, Array) for block in x.args):
+        return (x,), [()]
+    return x.args, list(keys_of_joined(x.args, **x.options))
 
 
 def _volume(keys: Iterable[Key]) -> int:

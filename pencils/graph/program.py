@@ -19,7 +19,6 @@ import numpy as np
 from pencils.array.operands import check_type
 from pencils.comm import pool
 from pencils.comm.mailbox import largest_tag
-from pencils.comm.pack import copy
 from pencils.comm.topology import attribute
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
@@ -62,11 +61,11 @@ class SlotMessage(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """Surrounds a block by zeros, in memory for more points; one pass may compute it there."""
+    """Surrounds blocks by zeros, in memory for more points; one pass may compute them there."""
 
     shape: Shape  # in the order of memory
     axes: tuple[int, ...]  # that bring it to the logical order
-    own: tuple[Any, ...]  # key of the block
+    own: Sequence[tuple[Any, ...]]  # keys of the blocks
     zero: Sequence[tuple[Any, ...]]  # keys of what is set to zero
 
     def new(self, dtype: DType) -> Any:
@@ -76,10 +75,11 @@ class Frame(NamedTuple):
             block[key] = 0
         return block
 
-    def __call__(self, block: Any) -> Any:
-        """Put a block there."""
-        new = self.new(block.dtype)
-        copy(new[self.own], block)
+    def __call__(self, *blocks: Any) -> Any:
+        """Put blocks there."""
+        new = self.new(np.result_type(*blocks))
+        for key, block in zip(self.own, blocks, strict=True):
+            new[key] = block
         return new
 
 
@@ -315,7 +315,12 @@ def _one_pass(
     programs = Bounded()
     places = {node: number for number, node in enumerate(given)}
     frames = {node: node.func for node in group if isinstance(node.func, Frame)}
-    framed = {node.args[0]: node for node in frames}
+    parts = [
+        (block, node, key)
+        for node, frame in frames.items()
+        for block, key in zip(node.args, frame.own, strict=True)
+    ]
+    framed = {block: (node, key) for block, node, key in parts if block.dtype == node.dtype}
     others = [node for node in kept if node not in framed and node not in frames]
 
     def compute(*values: Any) -> Sequence[Any]:
@@ -329,16 +334,16 @@ def _one_pass(
             return [known[node] for node in kept]
         key = tuple([x.strides for x in arrays])
         found: dict[Array, Any] = {node: frame.new(node.dtype) for node, frame in frames.items()}
-        arrays += [found[node][frame.own] for node, frame in frames.items()]
+        arrays += [found[node][key] for _, node, key in parts]
         if key not in programs:
             outputs = [
-                Output(node.args[0], Memory(slot, arrays[slot]))
-                for slot, node in enumerate(frames, len(given))
+                Output(block, Memory(slot, arrays[slot]))
+                for slot, (block, _, _) in enumerate(parts, len(given))
             ]
             outputs += [Output(node) for node in others]
             programs.add(key, make_program(outputs, arrays, places)[0])
         found |= zip(others, programs[key].run(arrays), strict=True)
-        found |= {inner: found[node][frames[node].own] for inner, node in framed.items()}
+        found |= {block: found[node][key] for block, (node, key) in framed.items()}
         return [found[node] for node in kept]
 
     names = dict.fromkeys(name_of(node.func) for node in group if not is_view(node))

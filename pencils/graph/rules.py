@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import lru_cache, partial
 from types import NoneType
@@ -167,11 +167,21 @@ def _join(func: Function, args: Arguments, options: Options) -> Operation:
             f"numpy.{name_of(func)}: shapes {shapes} must be equal{but}; reshape the arrays"
         ) from error
     options = {"func": func, "axis": axis, **given}
-    return _joined, tuple(arrays), options, result.shape[:-1], result.dtype
+    return joined, tuple(arrays), options, result.shape[:-1], result.dtype
 
 
-def _joined(*arrays: Any, func: Function, **options: Any) -> Any:
+def joined(*arrays: Any, func: Function, **options: Any) -> Any:
+    """Join arrays."""
     return func(arrays, **options)
+
+
+def keys_of_joined(arrays: Sequence[Node], func: Function, axis: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys of arrays in what is joined of them."""
+    stop = 0
+    for array in arrays:
+        start, stop = stop, stop + (1 if func is np.stack else array.shape[axis])
+        key: Any = start if func is np.stack else slice(start, stop)
+        yield (*(slice(None),) * axis, key)
 
 
 def _vstack(_func: Function, args: Arguments, options: Options) -> Operation:

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from graphs import compute, execute, receive, run, send
+from graphs import compute, receive, run, send
 from mpi4py import MPI
 from mpi_helpers import everywhere, same
 from test_graph_random import OPERATIONS
@@ -120,20 +120,34 @@ def test_a_step_of_a_field_is_one_pass(comm):
 
 
 def test_several_halos_of_one_value_and_halos_of_inputs(comm):
-    pen = pencils.Pencil((2 * comm.size, 3), comm, decomp=0)
+    pen = pencils.Pencil((2 * comm.size, 3), comm, decomp=0, order=(1, 0))
     x = graph.make_placeholder("x", pen.local_shape, "f4")
     twice = 2 * x
-    nodes = {"a": (twice, 1), "b": (twice, 2), "c": (x, 1), "d": (twice.astype("f2"), 1)}
-    outputs = {name: graph.halo_exchange(node, pen, halo) for name, (node, halo) in nodes.items()}
-    outputs |= {"twice": twice, "rest": twice + outputs["a"][1:-1, 1:-1]}
+    blocks = {
+        "a": (lambda x: 2 * x, twice, 1),
+        "b": (lambda x: 2 * x, twice, 2),
+        "c": (lambda x: x, x, 1),
+        "d": (lambda x: (2 * x).astype("f2"), twice.astype("f2"), 1),
+        "e": (lambda x: np.stack([2 * x, x]), np.stack([twice, x]), 1),
+        "f": (
+            lambda x: np.concatenate([[x], [x.astype(float), -x]]),
+            np.concatenate([x[None], np.stack([x.astype(float), -x])]),
+            1,
+        ),
+    }
+    halos = {name: graph.halo_exchange(node, pen, halo) for name, (_, node, halo) in blocks.items()}
+    outputs = halos | {"twice": twice, "rest": twice + halos["a"][1:-1, 1:-1]}
+    partition = graph.find_distributed_partition(comm, outputs)
     mine = np.random.default_rng(0).random(pen.shape, np.float32)[pen.local_slices]
-    found = execute(comm, outputs, x=mine)
-    for name, (node, halo) in nodes.items():
-        u = pencils.zeros(pen, halo=halo, dtype=node.dtype)
-        u.local[...] = mine * np.float32(1 if node is x else 2)
+    found = run(comm, partition, x=mine)
+    for name, (right, node, halo) in blocks.items():
+        u = pencils.zeros(pen, halo=halo, dtype=node.dtype, components=node.shape[:-2])
+        u.local[...] = right(mine)
         u.exchange_halo()
         assert everywhere(comm, same(found[name], u.padded))
     assert everywhere(comm, same(found["twice"], 2 * mine) and same(found["rest"], 4 * mine))
+    # Only within "f" is another block joined first.
+    assert everywhere(comm, names_of_steps(comm, partition).count("stack") == 1)
 
 
 # What is passed to one pass.
