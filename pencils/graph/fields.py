@@ -26,7 +26,7 @@ from pencils.comm.topology import topology_of, translate, user_comm
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.graph.array import Array, Call
 from pencils.graph.messages import make_distributed_recv, staple_distributed_send
-from pencils.graph.program import Frame
+from pencils.graph.program import Padding
 from pencils.graph.rules import Shape, joined, keys_of_joined
 from pencils.indexer.arguments import as_coords
 from pencils.indexer.gather_scatter import GatherScatter
@@ -115,13 +115,13 @@ def halo_exchange(
     if own.volume + _volume(chain(*recvs.values())) < padded.volume:
         zero = [ghosts.slices(padded.start) for ghosts in padded.without(own)]
     blocks, keys = _joined_blocks(x, len(components))
-    frame: Any = Frame(
+    padding: Any = Padding(
         tuple([shape[axis] for axis in axes]),
         tuple(np.argsort(axes)),
         [(*key, ..., *own.slices(padded.start)) for key in keys],
         [(..., *key) for key in zero],
     )
-    node = Call(frame, blocks, {}, shape, x.dtype)
+    node = Call(padding, blocks, {}, shape, x.dtype)
     route = pencil.rank, _ranks_on(comm, pencil), tag
     return _redistributed(node, (sends, recvs), shape, pencil, route, inside=True)
 
@@ -312,7 +312,7 @@ def _redistributed(
 
     def assemble(block: Any, *messages: Any) -> Any:
         """Put parts of a block, and messages, where they belong."""
-        new: Any = block
+        new: Any = block if block.flags.writeable else block.copy("K")
         if not inside:
             memory = pool.empty(tuple([shape[axis] for axis in axes]), block.dtype)
             new = memory.transpose(np.argsort(axes))

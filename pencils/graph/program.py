@@ -40,7 +40,7 @@ Step = tuple[Function, tuple[int, ...], int]  # values[out] = func(*(values[i] f
 
 
 _LEAST = pool.LEAST  # bytes that one pass computes: NumPy is faster for fewer
-_MOST_NODES = 64  # of one pass
+_MOST_NODES = 256  # of one pass
 _FEW = 4  # operations that are not worth memory for their result
 
 
@@ -60,8 +60,8 @@ class SlotMessage(NamedTuple):
         return prod(self.shape) * self.dtype.itemsize
 
 
-class Frame(NamedTuple):
-    """Surrounds blocks by zeros, in memory for more points; one pass may compute them there."""
+class Padding(NamedTuple):
+    """Puts blocks where a halo surrounds them; one pass may compute them there."""
 
     shape: Shape  # in the order of memory
     axes: tuple[int, ...]  # that bring it to the logical order
@@ -289,7 +289,8 @@ def _inputs_of(group: Sequence[Call]) -> list[Array]:
 
 
 def _is_fused(node: Array) -> bool:
-    return not isinstance(node, Call) or isinstance(node.func, Frame) or is_fused(node)
+    """Whether one pass can compute a node with others."""
+    return not isinstance(node, Call) or isinstance(node.func, Padding) or is_fused(node)
 
 
 def _add_group(
@@ -302,7 +303,7 @@ def _add_group(
             args = (slots[x] if isinstance(x, Array) else program.constant(x) for x in node.args)
             slots[node] = program.step(func, args)
         return
-    given = [node for node in _inputs_of(group) if not isinstance(node, DataWrapper)]
+    given = _inputs_of(group)
     results = program.step(_one_pass(group, given, kept), [slots[node] for node in given])
     for number, node in enumerate(kept):
         slots[node] = program.step(itemgetter(number), [results])
@@ -314,14 +315,14 @@ def _one_pass(
     """Return a function that computes nodes by a program for each order of memory it is given."""
     programs = Bounded()
     places = {node: number for number, node in enumerate(given)}
-    frames = {node: node.func for node in group if isinstance(node.func, Frame)}
+    paddings = {node: node.func for node in group if isinstance(node.func, Padding)}
     parts = [
         (block, node, key)
-        for node, frame in frames.items()
-        for block, key in zip(node.args, frame.own, strict=True)
+        for node, padding in paddings.items()
+        for block, key in zip(node.args, padding.own, strict=True)
     ]
-    framed = {block: (node, key) for block, node, key in parts if block.dtype == node.dtype}
-    others = [node for node in kept if node not in framed and node not in frames]
+    padded = {block: (node, key) for block, node, key in parts if block.dtype == node.dtype}
+    others = [node for node in kept if node not in padded and node not in paddings]
 
     def compute(*values: Any) -> Sequence[Any]:
         arrays = [np.asarray(x) if isinstance(x, np.generic) else x for x in values]
@@ -333,7 +334,7 @@ def _one_pass(
             evaluate([x for node in group for x in (*node.inputs, node)], known)
             return [known[node] for node in kept]
         key = tuple([x.strides for x in arrays])
-        found: dict[Array, Any] = {node: frame.new(node.dtype) for node, frame in frames.items()}
+        found: dict[Array, Any] = {node: each.new(node.dtype) for node, each in paddings.items()}
         arrays += [found[node][key] for _, node, key in parts]
         if key not in programs:
             outputs = [
@@ -343,11 +344,11 @@ def _one_pass(
             outputs += [Output(node) for node in others]
             programs.add(key, make_program(outputs, arrays, places)[0])
         found |= zip(others, programs[key].run(arrays), strict=True)
-        found |= {block: found[node][key] for block, (node, key) in framed.items()}
+        found |= {block: found[node][key] for block, (node, key) in padded.items()}
         return [found[node] for node in kept]
 
-    names = dict.fromkeys(name_of(node.func) for node in group if not is_view(node))
-    compute.__name__ = ", ".join(names)
+    named = [node for node in group if not is_view(node) and node not in paddings]
+    compute.__name__ = ", ".join(dict.fromkeys(name_of(node.func) for node in named))
     return compute
 
 

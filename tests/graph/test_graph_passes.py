@@ -150,6 +150,27 @@ def test_several_halos_of_one_value_and_halos_of_inputs(comm):
     assert everywhere(comm, names_of_steps(comm, partition).count("stack") == 1)
 
 
+def test_results_of_programs_that_cannot_be_written(comm):
+    pen = pencils.Pencil((2 * comm.size, 3), comm, decomp=0, periodic=True)
+    x = graph.make_placeholder("x", pen.local_shape)
+    outputs = {"y": graph.halo_exchange(2 * x, pen, 1)}
+    partition = graph.find_distributed_partition(comm, outputs)
+
+    def read_only(program):
+        def call(queue, **inputs):
+            _, results = program(queue, **inputs)
+            results = {name: np.array(value) for name, value in results.items()}
+            for value in results.values():
+                value.flags.writeable = False
+            return None, results
+
+        return call
+
+    made = {pid: read_only(each) for pid, each in generate_code_for_partition(partition).items()}
+    found = run(comm, partition, made, x=np.ones(pen.local_shape))
+    assert everywhere(comm, (found["y"] == 2).all())
+
+
 # What is passed to one pass.
 
 
