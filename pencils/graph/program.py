@@ -336,14 +336,16 @@ def _one_pass(
         key = tuple([x.strides for x in arrays])
         found: dict[Array, Any] = {node: each.new(node.dtype) for node, each in paddings.items()}
         arrays += [found[node][key] for _, node, key in parts]
-        if key not in programs:
+        program = programs.get(key)
+        if program is None:
             outputs = [
                 Output(block, Memory(slot, arrays[slot]))
                 for slot, (block, _, _) in enumerate(parts, len(given))
             ]
             outputs += [Output(node) for node in others]
-            programs.add(key, make_program(outputs, arrays, places)[0])
-        found |= zip(others, programs[key].run(arrays), strict=True)
+            program, _ = make_program(outputs, arrays, places)
+            programs.add(key, program)
+        found |= zip(others, program.run(arrays), strict=True)
         found |= {block: found[node][key] for block, (node, key) in padded.items()}
         return [found[node] for node in kept]
 
