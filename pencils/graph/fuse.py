@@ -478,7 +478,7 @@ class _Rows:
             return self.rows.cast(self.values[value], dtype)
         if isinstance(value, Array):
             return self.rows.cast(self._leaf(self._memory[value]), dtype)
-        if isinstance(value, np.ndarray) and value.ndim:
+        if isinstance(value, np.ndarray):  # whose values may change
             return self.rows.cast(self._leaf(Memory(self._fix(value), value)), dtype)
         if isinstance(value, Number):
             slot = self._fix(value, dtype)

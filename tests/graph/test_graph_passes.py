@@ -218,15 +218,16 @@ def test_functions_of_the_user_may_return_anything(made):
 
 
 def test_arrays_of_a_graph_may_change():
-    weights, number = np.arange(3.0), np.array(2.0)
+    weights, number, single = np.arange(3.0), np.array(2.0), np.array(2.0, "f4")
     x = graph.make_placeholder("x", (3,))
-    node = x * weights + number * graph.make_data_wrapper(weights)
+    node = x * weights + number * graph.make_data_wrapper(weights) + 2.0 * x + single * x
     partition = graph.find_distributed_partition(MPI.COMM_SELF, {"y": node})
     for n in range(3):
         weights += n
         number += n
+        single += n
         found = run(MPI.COMM_SELF, partition, x=np.ones(3))
-        assert same(found["y"], weights + number * weights)
+        assert same(found["y"], weights + number * weights + 2 + single)
 
 
 # Errors.
