@@ -26,8 +26,7 @@ from pencils.comm.topology import topology_of, translate, user_comm
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.graph.array import Array, Call
 from pencils.graph.messages import make_distributed_recv, staple_distributed_send
-from pencils.graph.program import Padding
-from pencils.graph.rules import Shape, joined, keys_of_joined
+from pencils.graph.rules import Padding, Shape, joined, keys_of_joined
 from pencils.indexer.arguments import as_coords
 from pencils.indexer.gather_scatter import GatherScatter
 from pencils.indexer.requests import points_on
@@ -111,15 +110,13 @@ def halo_exchange(
             recvs[ghosts.source].append(ghosts.box.slices(padded.start))
     shape = components + padded.shape
     axes = memory_axes(pencil.order, len(components))
-    zero: list[Key] = []
-    if own.volume + _volume(chain(*recvs.values())) < padded.volume:
-        zero = [ghosts.slices(padded.start) for ghosts in padded.without(own)]
+    filled = own.volume + _volume(chain(*recvs.values())) == padded.volume
     blocks, keys = _joined_blocks(x, len(components))
     padding: Any = Padding(
         tuple([shape[axis] for axis in axes]),
         tuple(np.argsort(axes)),
         [(*key, ..., *own.slices(padded.start)) for key in keys],
-        [(..., *key) for key in zero],
+        [] if filled else [(..., *box.slices(padded.start)) for box in padded.without(own)],
     )
     node = Call(padding, blocks, {}, shape, x.dtype)
     route = pencil.rank, _ranks_on(comm, pencil), tag

@@ -503,8 +503,10 @@ class _Rows:
         )
 
 
-def is_fused(node: Call) -> bool:
-    """Whether a node is computed in one pass with others: an instruction, or a view."""
+def is_fused(node: Array) -> bool:
+    """Whether one pass can compute a node with others, which it need not be."""
+    if not isinstance(node, Call) or isinstance(node.func, rules.Padding):
+        return True
     return is_view(node) or _as_operation(node) is not None
 
 

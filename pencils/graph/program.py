@@ -31,7 +31,7 @@ from pencils.graph.partition import (
     check_names,
     in_turn,
 )
-from pencils.graph.rules import DType, Function, Shape, name_of
+from pencils.graph.rules import DType, Function, Padding, Shape, name_of
 from pencils.pencil import Bounded
 
 PartProgram = Callable[..., tuple[Any, Mapping[str, Any]]]
@@ -58,29 +58,6 @@ class SlotMessage(NamedTuple):
     def nbytes(self) -> int:
         """Bytes of the value."""
         return prod(self.shape) * self.dtype.itemsize
-
-
-class Padding(NamedTuple):
-    """Puts blocks where a halo surrounds them; one pass may compute them there."""
-
-    shape: Shape  # in the order of memory
-    axes: tuple[int, ...]  # that bring it to the logical order
-    own: Sequence[tuple[Any, ...]]  # keys of the blocks
-    zero: Sequence[tuple[Any, ...]]  # keys of what is set to zero
-
-    def new(self, dtype: DType) -> Any:
-        """Make the memory."""
-        block = pool.empty(self.shape, dtype).transpose(self.axes)
-        for key in self.zero:
-            block[key] = 0
-        return block
-
-    def __call__(self, *blocks: Any) -> Any:
-        """Put blocks there."""
-        new = self.new(np.result_type(*blocks))
-        for key, block in zip(self.own, blocks, strict=True):
-            new[key] = block
-        return new
 
 
 class GraphProgram:
@@ -253,7 +230,7 @@ def _places_of(
         before = [places[other] for other in node.inputs]
         waits = isinstance(node, Placeholder) and node.name in part.name_to_recv_node
         level = max((level for *_, level in before), default=0)
-        level += level % 2 == _is_fused(node)
+        level += level % 2 == is_fused(node)
         places[node] = node not in urgent, waits or any(late for _, late, _ in before), level
     return places
 
@@ -288,16 +265,11 @@ def _inputs_of(group: Sequence[Call]) -> list[Array]:
     return list(dict.fromkeys(x for node in group for x in node.inputs if x not in known))
 
 
-def _is_fused(node: Array) -> bool:
-    """Whether one pass can compute a node with others."""
-    return not isinstance(node, Call) or isinstance(node.func, Padding) or is_fused(node)
-
-
 def _add_group(
     program: GraphProgram, group: Sequence[Call], kept: Sequence[Call], slots: dict[Array, int]
 ) -> None:
     """Add a step that computes nodes in one pass, or one of each; `kept` are needed later."""
-    if sum(node.nbytes for node in group if _is_fused(node) and not is_view(node)) < _LEAST:
+    if sum(node.nbytes for node in group if is_fused(node) and not is_view(node)) < _LEAST:
         for node in group:
             func = partial(node.func, **node.options) if node.options else node.func
             args = (slots[x] if isinstance(x, Array) else program.constant(x) for x in node.args)
