@@ -283,15 +283,14 @@ def stencils(n, axis):
     table.case(FLOOR, floor(u), per=())
     faces = [tuple(sign * row) for row in np.eye(3, dtype=int) for sign in (1, -1)]
 
-    def laplacian():
+    def laplacian(u):
         u.exchange_halo(corners=False)
         return sum(u.shift(face) for face in faces) - 6 * u
 
-    table.case("u.shift() of seven points", laplacian)
-    stencil = getattr(pencils, "stencil", None)
-    if stencil is not None:
-        weights = {(0, 0, 0): -6.0} | dict.fromkeys(faces, 1.0)
-        table.case("pencils.stencil", partial(stencil, u, weights), goal=2)
+    table.case("u.shift() of seven points", partial(laplacian, u))
+    fused = getattr(pencils, "fused", None)
+    if fused is not None:
+        table.case("the same, fused", partial(fused(laplacian), u), goal=2)
     return table
 
 

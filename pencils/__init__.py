@@ -18,7 +18,6 @@ _LAZY = {
         "empty empty_like from_function full full_like ones ones_like zeros zeros_like"
     ),
     "pencils.array.pencil_array": "PencilArray",
-    "pencils.array.stencils": "stencil",
     "pencils.comm.pool": "memory",
     "pencils.comm.progress": "ProgressThread progress",
     "pencils.distribute.gather": "gather",

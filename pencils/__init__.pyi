@@ -24,7 +24,6 @@ from pencils.array.creation import ones_like as ones_like
 from pencils.array.creation import zeros as zeros
 from pencils.array.creation import zeros_like as zeros_like
 from pencils.array.pencil_array import PencilArray as PencilArray
-from pencils.array.stencils import stencil as stencil
 from pencils.comm.pool import memory as memory
 from pencils.comm.progress import ProgressThread as ProgressThread
 from pencils.comm.progress import progress as progress

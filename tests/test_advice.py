@@ -157,7 +157,6 @@ SPACE = {
         "numpy.add.at(U, index, size * values)"
     ),
     "u.real": "U.real",
-    "u.shift(offsets) * weight": "numpy.roll(U, -1, 0) * weight",
     "u.sum(axis=(0, 1))": "U.sum(axis=(0, 1), keepdims=True)",
     "u.sum(where=mask)": "U.sum(where=M)",
     "u.take_points(index)": "U[index]",

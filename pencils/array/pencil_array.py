@@ -13,8 +13,8 @@ from pencils.array import (
     numpy_api,
     provided,
     reductions,
+    shifts,
     signatures,
-    stencils,
     verbs,
 )
 from pencils.array.allocation import (
@@ -127,7 +127,7 @@ class PencilArray(Operators, Generic[Element]):
         self._pencil, self._frame, self._kind, self._padded = pencil, frame, None, data
         self._local = data if frame.inside is None else data[frame.inside]
 
-    shift = stencils.shift
+    shift = shifts.shift
 
     @property
     def interior(self) -> Key:

@@ -235,36 +235,6 @@ def _times(row: Array, weight: float) -> Array:
 _MOST_TERMS = _MOST_COLUMNS = 8
 
 
-def weighted_sum(target: Array, sources: Sequence[Array], weights: Sequence[complex]) -> None:
-    """Set an array to the sum of other arrays, each times its weight, as NumPy multiplies them.
-
-    They are float or complex, of one shape and type, else a `ValueError` is raised, with any
-    strides; contiguous last axes are fastest. The target shares no memory with the sources, which
-    is not checked.
-
-    Examples
-    --------
-    >>> u = np.array([1.0, 4.0, 9.0, 16.0])
-    >>> slopes = np.empty(2)
-    >>> weighted_sum(slopes, [u[2:], u[:-2]], [0.5, -0.5])
-    >>> slopes
-    array([4., 6.])
-    """
-    kernels = compiled()
-    real = all(type(weight) is not complex or not weight.imag for weight in weights)
-    pairs = len(sources) == len(weights) > 0
-    if kernels is not None and pairs and real and target.dtype.isnative and target.ndim:
-        numbers = [float(weight.real) for weight in weights]
-        if kernels.weighted_sum(target, *sources, *numbers):
-            return
-    # The sources are rows of lines that have as many points, and the target is one more.
-    count = len(sources)
-    terms = [Term(row, weight) for row, weight in zip(range(count), weights, strict=True)]
-    program = LineProgram(count + 1, [Step(count, terms, as_complex=True)])
-    rows = [Rows(row, source[np.newaxis]) for row, source in enumerate(sources)]
-    prepare_lines(program, rows, [Rows(count, target[np.newaxis])], 0)()
-
-
 class Column(NamedTuple):
     """Elements of all rows, at `number`, that are sums of other ones.
 

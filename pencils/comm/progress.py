@@ -106,7 +106,7 @@ def slabs(array: Array) -> Iterator[tuple[Any, ...]]:
 def progress() -> None:
     """Let MPI move the data of exchanges under way, such as ``plan.start(u)``; local.
 
-    Operators and functions of fields, stencils, transforms and graphs do so by themselves. Call it
+    Operators and functions of fields, transforms and graphs do so by themselves. Call it
     in long computations with NumPy arrays, like ``u.local``, each millisecond or so. It takes a
     microsecond, or nothing if no exchange is under way.
 

@@ -16,11 +16,12 @@ from pencils.comm.mailbox import Mailbox, Receive
 from pencils.comm.mpi import is_simulated
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
-from pencils.graph.array import Array, Call, DataWrapper, Placeholder
+from pencils.graph.array import Array, Placeholder
 from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition, ExecutionError
 from pencils.graph.program import (
     GraphProgram,
     PartProgram,
+    evaluate,
     program_of_nodes,
     program_of_parts,
     programs,
@@ -44,11 +45,12 @@ def execute_distributed_partition(
 ) -> dict[str, Any]:
     """Compute the outputs of a graph. *Collective*: every rank executes its partition.
 
-    Without programs, NumPy computes node by node: values that other ranks wait for come first, and
-    nodes are computed while messages are under way. Values are freed after their last use, and
-    memory for messages is allocated shortly before they are due. Messages use a private
-    communicator. A partition may be executed any number of times. Many MPI libraries move data only
-    when they are called, which is between two nodes: several short nodes hide more than a long one.
+    Without programs, elementwise operations between messages are computed in one pass over memory,
+    with the bits of NumPy, which computes the others: values that other ranks wait for come first,
+    and those that need no message of their part are computed while messages are under way. Values
+    are freed after their last use, and memory for messages is allocated shortly before they are
+    due. Messages use a private communicator. A partition may be executed any number of times. Many
+    MPI libraries move data only when they are called, which is between two passes or functions.
 
     If one rank fails, all ranks that wait for its messages raise `ExecutionError`; the partition
     can be executed again. The first time, all ranks agree that their partitions can be executed;
@@ -136,15 +138,10 @@ def generate_code_for_partition(
             _queue: Any, /, *, allocator: Any = None, **inputs: Any
         ) -> tuple[None, dict[str, Any]]:
             del allocator
-            values: dict[Array, Any] = {}
-            for node in nodes:
-                if isinstance(node, Placeholder):
-                    values[node] = inputs[node.name]
-                elif isinstance(node, DataWrapper):
-                    values[node] = node.data
-                elif isinstance(node, Call):
-                    args = [values[arg] if isinstance(arg, Array) else arg for arg in node.args]
-                    values[node] = node.func(*args, **node.options)
+            values: dict[Array, Any] = {
+                node: inputs[node.name] for node in nodes if isinstance(node, Placeholder)
+            }
+            evaluate(nodes, values)
             return None, {name: values[node] for name, node in outputs.items()}
 
         return compute

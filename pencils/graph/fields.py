@@ -26,7 +26,7 @@ from pencils.comm.topology import topology_of, translate, user_comm
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.graph.array import Array, Call
 from pencils.graph.messages import make_distributed_recv, staple_distributed_send
-from pencils.graph.rules import Shape
+from pencils.graph.rules import Padding, Shape, joined, keys_of_joined
 from pencils.indexer.arguments import as_coords
 from pencils.indexer.gather_scatter import GatherScatter
 from pencils.indexer.requests import points_on
@@ -102,17 +102,25 @@ def halo_exchange(
     padded = own.grow(widths)
     wide = [dim for dim, width in enumerate(widths) if any(width)]
     sends, recvs = Keys(list), Keys(list)
-    sends[pencil.rank].append(own.slices(own.start))
-    recvs[pencil.rank].append(own.slices(padded.start))
     for faces in direct(wide) if corners else star(wide):
         leaving, arriving = exchange(layout, widths, pencil.rank, faces)
         for ghosts in leaving:
-            sends[ghosts.dest].append(ghosts.box.shift(ghosts.wrap).slices(own.start))
+            sends[ghosts.dest].append(ghosts.box.shift(ghosts.wrap).slices(padded.start))
         for ghosts in arriving:
             recvs[ghosts.source].append(ghosts.box.slices(padded.start))
     shape = components + padded.shape
+    axes = memory_axes(pencil.order, len(components))
+    filled = own.volume + _volume(chain(*recvs.values())) == padded.volume
+    blocks, keys = _joined_blocks(x, len(components))
+    padding: Any = Padding(
+        tuple([shape[axis] for axis in axes]),
+        tuple(np.argsort(axes)),
+        [(*key, ..., *own.slices(padded.start)) for key in keys],
+        [] if filled else [(..., *box.slices(padded.start)) for box in padded.without(own)],
+    )
+    node = Call(padding, blocks, {}, shape, x.dtype)
     route = pencil.rank, _ranks_on(comm, pencil), tag
-    return _redistributed(x, (sends, recvs), shape, pencil, route)
+    return _redistributed(node, (sends, recvs), shape, pencil, route, inside=True)
 
 
 def transpose(
@@ -272,14 +280,18 @@ def take(
 
 
 def _redistributed(
-    x: Array, traffic: tuple[Keys, Keys], shape: Shape, pencil: Pencil, route: Route
+    x: Array,
+    traffic: tuple[Keys, Keys],
+    shape: Shape,
+    pencil: Pencil,
+    route: Route,
+    *,
+    inside: bool = False,
 ) -> Array:
-    """Send parts of the own block, and assemble those that arrive to a new block on `pencil`."""
+    """Send parts of a block, and assemble those that arrive to a new one on `pencil`, or inside."""
     (sends, recvs), rank, lead = traffic, route[0], len(shape) - pencil.ndim
     axes = memory_axes(pencil.order, lead)
     kept = list(zip(sends.pop(rank, []), recvs.pop(rank, []), strict=True))
-    filled = _volume([*(to for _, to in kept), *chain(*recvs.values())])
-    make = pool.empty if filled == prod(shape[lead:]) else pool.zeros
 
     def size_of(keys: Sequence[Key]) -> Shape:
         return (prod(shape[:lead]) * _volume(keys),)
@@ -296,10 +308,11 @@ def _redistributed(
         return packed
 
     def assemble(block: Any, *messages: Any) -> Any:
-        """Make a new block of parts of the old one and of messages."""
-        new: Any = make(tuple([shape[axis] for axis in axes]), block.dtype).transpose(
-            np.argsort(axes)
-        )
+        """Put parts of a block, and messages, where they belong."""
+        new: Any = block if block.flags.writeable else block.copy("K")
+        if not inside:
+            memory = pool.empty(tuple([shape[axis] for axis in axes]), block.dtype)
+            new = memory.transpose(np.argsort(axes))
         for here, there in kept:
             copy(new[(Ellipsis, *there)], block[(Ellipsis, *here)])
         for keys, message in zip(recvs.values(), messages, strict=True):
@@ -331,6 +344,15 @@ def _exchanged(
         if peer != rank:
             found = staple_distributed_send(message, ranks[peer], tag, found)
     return found
+
+
+def _joined_blocks(x: Array, lead: int) -> tuple[tuple[Array, ...], list[tuple[Any, ...]]]:
+    """Return the blocks whose components a block consists of, and their keys."""
+    if not isinstance(x, Call) or x.func is not joined or x.options.keys() != {"func", "axis"}:
+        return (x,), [()]
+    if x.options["axis"] >= lead or not all(isinstance(block, Array) for block in x.args):
+        return (x,), [()]
+    return x.args, list(keys_of_joined(x.args, **x.options))
 
 
 def _volume(keys: Iterable[Key]) -> int:

@@ -24,7 +24,7 @@ from pencils.graph.rules import DType, Function, Shape
 Block = np.ndarray[Any, Any]
 
 _NUMBERS = (int, float, complex)
-_PARTS = {np.real, np.imag}  # of complex numbers
+_PARTS = (np.real, np.imag)  # of complex numbers
 _POWERS: dict[float, np.ufunc] = {2: np.square, 0.5: np.sqrt, 1: np.positive, -1: np.reciprocal}
 
 
@@ -469,7 +469,7 @@ class _Rows:
             return self.rows.cast(self.values[value], dtype)
         if isinstance(value, Array):
             return self.rows.cast(self._leaf(self._memory[value]), dtype)
-        if isinstance(value, np.ndarray) and value.ndim:
+        if isinstance(value, np.ndarray):  # whose values may change
             return self.rows.cast(self._leaf(Memory(self._fix(value), value)), dtype)
         if isinstance(value, Number):
             slot = self._fix(value, dtype)
@@ -492,6 +492,13 @@ class _Rows:
         return self.rows.leaf(
             self.slots.index(memory.slot), memory.view, memory.forgetting().derive
         )
+
+
+def is_fused(node: Array) -> bool:
+    """Whether one pass can compute a node with others, which it need not be."""
+    if not isinstance(node, Call) or isinstance(node.func, rules.Padding):
+        return True
+    return is_view(node) or _as_operation(node) is not None
 
 
 def is_view(node: Call) -> bool:

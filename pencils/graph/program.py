@@ -1,12 +1,14 @@
 """Partitions prepared for execution: numbered values, the steps that compute them, and messages.
 
-A step is a node, or a part if the user passes a program for each part.
+A step is a node, or several ones that one pass over memory computes, or a part if the user passes a
+program for each part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from math import prod
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -14,13 +16,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pencils.array.elementwise import fill
 from pencils.array.operands import check_type
 from pencils.comm import pool
 from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import attribute
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
+from pencils.graph.fuse import Memory, Output, is_fused, is_view, make_program
 from pencils.graph.messages import CommunicationOpIdentifier
 from pencils.graph.partition import (
     DistributedGraphPart,
@@ -29,10 +31,17 @@ from pencils.graph.partition import (
     check_names,
     in_turn,
 )
-from pencils.graph.rules import DType, Function, Shape
+from pencils.graph.rules import DType, Function, Padding, Shape, name_of
+from pencils.pencil import Bounded
 
 PartProgram = Callable[..., tuple[Any, Mapping[str, Any]]]
+Place = tuple[bool, bool, int]  # of a node: it is not sent, it waits for messages, its level
 Step = tuple[Function, tuple[int, ...], int]  # values[out] = func(*(values[i] for i in args))
+
+
+_LEAST = pool.LEAST  # bytes that one pass computes: NumPy is faster for fewer
+_MOST_NODES = 256  # of one pass
+_FEW = 4  # operations that are not worth memory for their result
 
 
 class SlotMessage(NamedTuple):
@@ -166,49 +175,165 @@ class GraphProgram:
 
 
 def program_of_nodes(partition: DistributedGraphPartition, rank: int) -> GraphProgram:
-    """Make a step of every node, in the order of the parts; nodes of sends come first."""
+    """Make the steps of all nodes: of single ones, and of those that one pass computes."""
     data: dict[Array, int] = {}
 
     def add_nodes(program: GraphProgram, part: DistributedGraphPart) -> None:
         slots: dict[Array, int] = {}
-        for node in partition.nodes_of(part):
+        nodes = partition.nodes_of(part)
+        outputs = {name: partition.name_to_output[name] for name in part.output_names}
+        needed = set(outputs.values())
+        for node in nodes:
             if isinstance(node, Placeholder):
                 slots[node] = program.slot_of(part, node.name)
             elif isinstance(node, DataWrapper):
                 slots[node] = data[node] if node in data else program.constant(node.data)
                 data[node] = slots[node]
-            elif isinstance(node, Call):
-                slots[node] = _add_call(program, node, slots)
-            else:
+            elif not isinstance(node, Call):
                 raise ArgumentError(
                     f"{node!r} must not be inside a part: messages come before and after it"
                 )
-        for name in part.output_names:
-            program.slots[name] = slots[partition.name_to_output[name]]
+        groups = list(_groups_of(nodes, part, outputs))
+        for group in groups:
+            needed.update(_inputs_of(group))
+        for group in groups:
+            _add_group(program, group, [node for node in group if node in needed], slots)
+        program.slots |= {name: slots[node] for name, node in outputs.items()}
 
     return GraphProgram(partition, rank, add_nodes)
 
 
-def _add_call(program: GraphProgram, node: Call, slots: Mapping[Array, int]) -> int:
-    func: Function = partial(node.func, **node.options) if node.options else node.func
-    if (
-        isinstance(func, np.ufunc)
-        and (func.nout, func.signature) == (1, None)
-        and node.nbytes >= pool.LEAST
-        and node.dtype.kind in "biufc"
-        and all(x.shape in {(), node.shape} for x in node.inputs)
-    ):
-        func = partial(_filled, func=func, shape=node.shape, dtype=node.dtype)
-    args = (slots[x] if isinstance(x, Array) else program.constant(x) for x in node.args)
-    return program.step(func, args)
+def _groups_of(
+    nodes: Sequence[Array], part: DistributedGraphPart, outputs: Mapping[str, Array]
+) -> Iterator[list[Call]]:
+    """Yield the nodes of a part in the order of their places, those together that are one pass."""
+    places = _places_of(nodes, part, {outputs[name] for name in part.name_to_send_nodes})
+    _postpone(nodes, places, set(outputs.values()))
+    calls = sorted((node for node in nodes if isinstance(node, Call)), key=places.__getitem__)
+    for (*_, level), found in groupby(calls, places.__getitem__):
+        group, most = list(found), 1 if level % 2 else _MOST_NODES
+        yield from (group[start : start + most] for start in range(0, len(group), most))
 
 
-def _filled(*operands: Any, func: np.ufunc, shape: Shape, dtype: DType) -> Any:
-    """Apply a ufunc in memory of the pool, in parts while messages are under way."""
-    arrays = [x for x in operands if isinstance(x, np.ndarray) and x.ndim]
-    if not all(type(x) is np.ndarray and x.flags.c_contiguous for x in arrays):
-        return func(*operands)  # NumPy keeps the memory order
-    return fill(func, operands, pool.empty(shape, dtype))
+def _places_of(
+    nodes: Sequence[Array], part: DistributedGraphPart, sent: Collection[Array]
+) -> dict[Array, Place]:
+    """Find out whether no send needs a node, and whether it waits for messages; and its level.
+
+    Levels of elementwise operations and views are even; those of other functions are between them.
+    """
+    urgent = set(sent)
+    for node in reversed(nodes):
+        urgent.update(node.inputs if node in urgent else ())
+    places: dict[Array, Place] = {}
+    for node in nodes:
+        before = [places[other] for other in node.inputs]
+        waits = isinstance(node, Placeholder) and node.name in part.name_to_recv_node
+        level = max((level for *_, level in before), default=0)
+        level += level % 2 == is_fused(node)
+        places[node] = node not in urgent, waits or any(late for _, late, _ in before), level
+    return places
+
+
+def _postpone(
+    nodes: Sequence[Array], places: dict[Array, Place], outputs: Collection[Array]
+) -> None:
+    """Let few operations wait with those that use their results; more are computed meanwhile."""
+    costs: dict[Array, int] = {}
+    users: dict[Array, list[Array]] = {node: [] for node in nodes}
+    for node in nodes:
+        costs[node] = sum(costs[x] for x in node.inputs if _is_early(places[x]))
+        costs[node] += isinstance(node, Call) and not is_view(node)
+        for other in node.inputs:
+            users[other].append(node)
+    for node in reversed(nodes):
+        later = [places[user] for user in users[node]]
+        cheap = _is_early(places[node]) and costs[node] <= _FEW and node not in outputs
+        if later and cheap and all(waits and level % 2 == 0 for _, waits, level in later):
+            places[node] = min(later)
+
+
+def _is_early(place: Place) -> bool:
+    """Whether elementwise operations wait for no message."""
+    _, waits, level = place
+    return not waits and level % 2 == 0
+
+
+def _inputs_of(group: Sequence[Call]) -> list[Array]:
+    """List the nodes that a group takes from outside."""
+    known = set(group)
+    return list(dict.fromkeys(x for node in group for x in node.inputs if x not in known))
+
+
+def _add_group(
+    program: GraphProgram, group: Sequence[Call], kept: Sequence[Call], slots: dict[Array, int]
+) -> None:
+    """Add a step that computes nodes in one pass, or one of each; `kept` are needed later."""
+    if sum(node.nbytes for node in group if is_fused(node) and not is_view(node)) < _LEAST:
+        for node in group:
+            func = partial(node.func, **node.options) if node.options else node.func
+            args = (slots[x] if isinstance(x, Array) else program.constant(x) for x in node.args)
+            slots[node] = program.step(func, args)
+        return
+    given = _inputs_of(group)
+    results = program.step(_one_pass(group, given, kept), [slots[node] for node in given])
+    for number, node in enumerate(kept):
+        slots[node] = program.step(itemgetter(number), [results])
+
+
+def _one_pass(
+    group: Sequence[Call], given: Sequence[Array], kept: Sequence[Array]
+) -> Callable[..., Sequence[Any]]:
+    """Return a function that computes nodes by a program for each order of memory it is given."""
+    programs = Bounded()
+    places = {node: number for number, node in enumerate(given)}
+    paddings = {node: node.func for node in group if isinstance(node.func, Padding)}
+    parts = [
+        (block, node, key)
+        for node, padding in paddings.items()
+        for block, key in zip(node.args, padding.own, strict=True)
+    ]
+    padded = {block: (node, key) for block, node, key in parts if block.dtype == node.dtype}
+    others = [node for node in kept if node not in padded and node not in paddings]
+
+    def compute(*values: Any) -> Sequence[Any]:
+        arrays = [np.asarray(x) if isinstance(x, np.generic) else x for x in values]
+        if not all(
+            type(x) is np.ndarray and (x.shape, x.dtype) == (node.shape, node.dtype)
+            for x, node in zip(arrays, given, strict=True)
+        ):  # calls of the user may return anything
+            known = dict(zip(given, values, strict=True))
+            evaluate([x for node in group for x in (*node.inputs, node)], known)
+            return [known[node] for node in kept]
+        key = tuple([x.strides for x in arrays])
+        found: dict[Array, Any] = {node: each.new(node.dtype) for node, each in paddings.items()}
+        arrays += [found[node][key] for _, node, key in parts]
+        program = programs.get(key)
+        if program is None:
+            outputs = [
+                Output(block, Memory(slot, arrays[slot]))
+                for slot, (block, _, _) in enumerate(parts, len(given))
+            ]
+            outputs += [Output(node) for node in others]
+            program, _ = make_program(outputs, arrays, places)
+            programs.add(key, program)
+        found |= zip(others, program.run(arrays), strict=True)
+        found |= {block: found[node][key] for block, (node, key) in padded.items()}
+        return [found[node] for node in kept]
+
+    named = [node for node in group if not is_view(node) and node not in paddings]
+    compute.__name__ = ", ".join(dict.fromkeys(name_of(node.func) for node in named))
+    return compute
+
+
+def evaluate(nodes: Iterable[Array], values: dict[Array, Any]) -> None:
+    """Compute nodes one after the other, each from values that are known."""
+    for node in nodes:
+        if isinstance(node, DataWrapper):
+            values[node] = node.data
+        elif isinstance(node, Call) and node not in values:
+            args = [values[arg] if isinstance(arg, Array) else arg for arg in node.args]
+            values[node] = node.func(*args, **node.options)
 
 
 def program_of_parts(

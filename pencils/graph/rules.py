@@ -10,17 +10,18 @@ from __future__ import annotations
 import inspect
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import lru_cache, partial
 from types import NoneType
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from pencils.array.global_reduction import UFUNCS
 from pencils.array.numpy_api import ELEMENTWISE, REDUCTIONS
+from pencils.comm import pool
 from pencils.errors import ArgumentError
 
 Shape = tuple[int, ...]
@@ -167,11 +168,21 @@ def _join(func: Function, args: Arguments, options: Options) -> Operation:
             f"numpy.{name_of(func)}: shapes {shapes} must be equal{but}; reshape the arrays"
         ) from error
     options = {"func": func, "axis": axis, **given}
-    return _joined, tuple(arrays), options, result.shape[:-1], result.dtype
+    return joined, tuple(arrays), options, result.shape[:-1], result.dtype
 
 
-def _joined(*arrays: Any, func: Function, **options: Any) -> Any:
+def joined(*arrays: Any, func: Function, **options: Any) -> Any:
+    """Join arrays."""
     return func(arrays, **options)
+
+
+def keys_of_joined(arrays: Sequence[Node], func: Function, axis: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys of arrays in what is joined of them."""
+    stop = 0
+    for array in arrays:
+        start, stop = stop, stop + (1 if func is np.stack else array.shape[axis])
+        key: Any = start if func is np.stack else slice(start, stop)
+        yield (*(slice(None),) * axis, key)
 
 
 def _vstack(_func: Function, args: Arguments, options: Options) -> Operation:
@@ -227,6 +238,29 @@ def conversion(x: Any, dtype: DType) -> Operation:
 def convert(x: Any, dtype: DType) -> Any:
     """Convert an array to another element type."""
     return np.asarray(x).astype(dtype, copy=False)
+
+
+class Padding(NamedTuple):
+    """Puts blocks where a halo surrounds them; one pass may compute them there."""
+
+    shape: Shape  # in the order of memory
+    axes: tuple[int, ...]  # that bring it to the logical order
+    own: Sequence[tuple[Any, ...]]  # keys of the blocks
+    zero: Sequence[tuple[Any, ...]]  # keys of what is set to zero
+
+    def new(self, dtype: DType) -> Any:
+        """Make the memory."""
+        block = pool.empty(self.shape, dtype).transpose(self.axes)
+        for key in self.zero:
+            block[key] = 0
+        return block
+
+    def __call__(self, *blocks: Any) -> Any:
+        """Put blocks there."""
+        new = self.new(np.result_type(*blocks))
+        for key, block in zip(self.own, blocks, strict=True):
+            new[key] = block
+        return new
 
 
 # The table.

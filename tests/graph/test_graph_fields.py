@@ -57,7 +57,7 @@ def test_tags_agree_after_an_error_on_one_rank(comm, piece):
         build(x, pen, more)
     outputs = {"y": build(x, pen, more)}
     found = execute(comm, outputs, x=np.ones(pen.local_shape))
-    assert everywhere(comm, (found["y"] == 1).all())
+    assert everywhere(comm, (found["y"] == 1).all() or not x.size)
 
 
 def test_halos_wider_than_blocks_and_empty_blocks(comm):

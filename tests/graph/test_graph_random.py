@@ -7,9 +7,18 @@ from mpi_helpers import everywhere
 
 import pencils
 from pencils import graph
+from pencils.graph import program
 from pencils.graph.execute import generate_code_for_partition
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+@pytest.fixture(params=["alone", "in one pass"], autouse=True)
+def _passes(request, monkeypatch):
+    """Compute small nodes alone, as always, or elementwise ones in one pass."""
+    if request.param == "in one pass":
+        monkeypatch.setattr(program, "_LEAST", 1)
+
 
 OPERATIONS = [
     np.add,

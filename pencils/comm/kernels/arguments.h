@@ -16,7 +16,7 @@ extern Py_ssize_t stream_from; /* targets of so many bytes are written past the 
 
 typedef PyObject *Function(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 Function rows_move, rows_locate, rows_fetch, rows_sort; /* rows_module.c */
-Function running_sums, weighted_sum, weighted_rows;     /* running.c, weighted.c */
+Function running_sums, weighted_rows;                   /* running.c, weighted.c */
 Function pool_block;                                    /* pool.c, as what follows */
 PyObject *pool_keep(PyObject *module, PyObject *bytes);
 PyObject *pool_counts(PyObject *module, PyObject *nothing);

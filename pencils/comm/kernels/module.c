@@ -255,9 +255,6 @@ static PyMethodDef functions[] = {
      "after the plane before them, and set the plane after them; the planes may be None. Other "
      "calls write so many bytes besides, which decides whether these are written past the cache. "
      "The arrays have to fit each other, and to be contiguous along their lines."},
-    {"weighted_sum", FAST(weighted_sum),
-     "weighted_sum(target, *sources, *weights): set the target to the sum of the sources times their "
-     "weights, and return True; or return False if rows are not contiguous, or types differ."},
     {"weighted_rows", FAST(weighted_rows),
      "weighted_rows(target, source, terms, columns): set each element of contiguous rows to the sum "
      "of neighbours, terms being (factor, offset, weight, ...); but some columns, each (number, "

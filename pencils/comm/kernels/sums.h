@@ -52,8 +52,7 @@ typedef void Adder(const Sums *sums, char *const *bases, ptrdiff_t width);
 /* One sum of rows with real weights; complex rows are real ones of twice as many numbers. The bytes
    from `ahead` on are fetched meanwhile, and the target, no row of the sum, is written past the
    cache if `stream` is set. With `as_complex`, the sum is one of complex numbers, as NumPy takes
-   products: where one part of a row is infinite or NaN, 0 times this makes NaN of the other part.
-   If it is 2, the first row is a sum that is continued, which no weight multiplies. */
+   products: where one part of a row is infinite or NaN, 0 times this makes NaN of the other part. */
 typedef struct {
     char *target;
     const char *const *rows;

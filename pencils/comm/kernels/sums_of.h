@@ -70,14 +70,12 @@ SUM_INLINE NAMED(Vector) NAMED(vector_sum)(const NAMED(Terms) *found, ptrdiff_t 
 }
 
 /* What makes a sum of real numbers one of complex ones, as NumPy takes products: where one part of a
-   row is infinite or NaN, 0 times this makes NaN of the other part. If `as_complex` is 2, the first
-   row is a sum that is continued, which no weight multiplies. */
-SUM_INLINE REAL NAMED(other_number)(const NAMED(Terms) *found, ptrdiff_t at, int count,
-                                    int as_complex)
+   row is infinite or NaN, 0 times this makes NaN of the other part. */
+SUM_INLINE REAL NAMED(other_number)(const NAMED(Terms) *found, ptrdiff_t at, int count)
 {
     ptrdiff_t one = sizeof(REAL), is_imag = at / one % 2;
     REAL other = (REAL)-0.0;
-    for (int i = as_complex - 1; i < count; i++)
+    for (int i = 0; i < count; i++)
         other += (is_imag ? (REAL)0 : (REAL)-0.0)
                  * NAMED(number_at)(found->rows[i], at + (is_imag ? -one : one));
     return other;
@@ -85,18 +83,16 @@ SUM_INLINE REAL NAMED(other_number)(const NAMED(Terms) *found, ptrdiff_t at, int
 
 #if HAVE_VECTORS
 SUM_INLINE NAMED(Vector) NAMED(other_vector)(const NAMED(Terms) *found, NAMED(Vector) zeros,
-                                             ptrdiff_t at, int count, int as_complex)
+                                             ptrdiff_t at, int count)
 {
-    NAMED(Vector) other = zeros;
-    if (as_complex == 1)
-        other *= NAMED(vector_at)(found->rows[0], at);
+    NAMED(Vector) other = zeros * NAMED(vector_at)(found->rows[0], at);
     UNROLL for (int i = 1; i < count; i++)
         other += zeros * NAMED(vector_at)(found->rows[i], at);
     return __builtin_shufflevector(other, other, PAIRED(OTHER));
 }
 #else
-#define other_vector_float(found, zeros, at, count, as_complex) zeros
-#define other_vector_double(found, zeros, at, count, as_complex) zeros
+#define other_vector_float(found, zeros, at, count) zeros
+#define other_vector_double(found, zeros, at, count) zeros
 #endif
 
 SUM_INLINE void NAMED(add_numbers)(char *to, const NAMED(Terms) *found, ptrdiff_t at,
@@ -109,7 +105,7 @@ SUM_INLINE void NAMED(add_numbers)(char *to, const NAMED(Terms) *found, ptrdiff_
             sum = i ? NUMBER_MULTIPLY_ADD(found->real[i], row, sum) : found->real[0] * row;
         }
         if (as_complex)
-            sum += NAMED(other_number)(found, at, count, as_complex);
+            sum += NAMED(other_number)(found, at, count);
         *(REAL *)(to + at) = sum;
     }
 }
@@ -124,7 +120,7 @@ SUM_INLINE void NAMED(add_numbers)(char *to, const NAMED(Terms) *found, ptrdiff_
             fetch_ahead(ahead, at);                                                           \
         NAMED(Vector) sum = NAMED(vector_sum)(found, at, count, factors);                     \
         if (as_complex)                                                                       \
-            sum += NAMED(other_vector)(found, zeros, at, count, as_complex);                  \
+            sum += NAMED(other_vector)(found, zeros, at, count);                              \
         store;                                                                                \
     }
 

@@ -1,5 +1,5 @@
-/* Weighted sums of arrays, each element of the target being written once: of several arrays, row by
-   row; or of neighbours in contiguous rows, with other sums in few columns. */
+/* Weighted sums of neighbours in contiguous rows, with other sums in few columns; each element of the
+   target is written once: weighted_rows(target, source, terms, columns). */
 #include "arguments.h"
 
 #include <stdlib.h>
@@ -7,12 +7,9 @@
 #include "machine.h"
 
 enum {
-    MOST_SOURCES = 256,
     MOST_COLUMNS = 8,
     PIECE = 4096, /* bytes that are added at once, and stay in the first-level cache */
-    FAR = 4096,   /* bytes to fetch before they are needed */
-    NEAR = 2048,  /* the same beside a buffer */
-    WORTH_UNLOCKING = 32768
+    NEAR = 2048   /* bytes to fetch before they are needed */
 };
 
 static ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
@@ -51,105 +48,6 @@ static int suits(const Py_buffer *target, const Py_buffer *view)
             return 0;
     return view->shape[last] < 2 || view->strides[last] == view->itemsize;
 }
-
-/* ---- weighted_sum(target, *sources, *weights) ---- */
-
-/* Arrays of one shape whose last axis is contiguous; the first one is the target. */
-typedef struct {
-    Form form;
-    int count; /* of sources */
-    int lead;  /* the source that is farthest in memory */
-    Py_buffer views[1 + MOST_SOURCES];
-    double weights[MOST_SOURCES];
-} Arrays;
-
-/* Add up a row, in one sum or in pieces: parts of the sum are terms of the next sums. */
-static void add_row(const Arrays *arrays, char *target, const char *const *rows)
-{
-    const Form *form = &arrays->form;
-    const char *ahead = rows[arrays->lead] + FAR;
-    _Alignas(64) char parts[PIECE];
-    const char *terms[MOST_TERMS] = {parts};
-    double weights[MOST_TERMS] = {1};
-    if (arrays->count <= MOST_TERMS) {
-        level.weigh(&(Weighted){target, rows, arrays->weights, arrays->count, form->bytes, ahead,
-                                form->stream, form->parts == 2},
-                    form->is_double);
-        return;
-    }
-    for (ptrdiff_t at = 0; at < form->bytes; at += PIECE) {
-        ptrdiff_t bytes = least(PIECE, form->bytes - at);
-        for (int done = 0; done < arrays->count;) {
-            int first = done == 0, n = !first;
-            for (; n < MOST_TERMS && done < arrays->count; n++, done++) {
-                terms[n] = rows[done] + at;
-                weights[n] = arrays->weights[done];
-            }
-            int last = done == arrays->count;
-            level.weigh(&(Weighted){last ? target + at : parts, terms, weights, n, bytes,
-                                    ahead + at, last && form->stream,
-                                    form->parts == 2 ? 2 - first : 0},
-                        form->is_double);
-            terms[0] = parts;
-            weights[0] = 1;
-        }
-    }
-}
-
-static void add_arrays(const Arrays *arrays)
-{
-    const Py_buffer *views = arrays->views;
-    ptrdiff_t index[MOST_AXES] = {0};
-    char *rows[1 + MOST_SOURCES];
-    if (views[0].len == 0)
-        return;
-    for (int i = 0; i <= arrays->count; i++)
-        rows[i] = views[i].buf;
-    do
-        add_row(arrays, rows[0], (const char *const *)rows + 1);
-    while (next_index(index, views[0].shape, arrays->form.last, rows, views, 1 + arrays->count));
-    if (arrays->form.stream)
-        streams_finish();
-}
-
-PyObject *weighted_sum(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
-{
-    int sources = (int)((count - 1) / 2), suitable = 1, held = 0;
-    if (count < 3 || count % 2 == 0) {
-        PyErr_SetString(PyExc_TypeError, "weighted_sum takes a target, sources, and their weights");
-        return NULL;
-    }
-    if (sources > MOST_SOURCES)
-        Py_RETURN_FALSE;
-    Arrays *arrays = PyMem_Calloc(1, sizeof(Arrays));
-    if (!arrays)
-        return PyErr_NoMemory();
-    arrays->count = sources;
-    for (int i = 0; i < sources && !PyErr_Occurred(); i++)
-        arrays->weights[i] = PyFloat_AsDouble(arguments[1 + sources + i]);
-    for (; held <= sources && !PyErr_Occurred(); held++) {
-        Py_buffer *view = &arrays->views[held];
-        int flags = PyBUF_FORMAT | (held ? PyBUF_STRIDED_RO : PyBUF_STRIDED);
-        if (PyObject_GetBuffer(arguments[held], view, flags) < 0)
-            break;
-        suitable = suitable && (held || read_form(&arrays->form, view))
-                   && suits(&arrays->views[0], view);
-        if (held > 1 && (char *)view->buf > (char *)arrays->views[1 + arrays->lead].buf)
-            arrays->lead = held - 1;
-    }
-    int complete = !PyErr_Occurred();
-    if (complete && suitable) {
-        PyThreadState *state = unlock(arrays->views[0].len >= WORTH_UNLOCKING);
-        add_arrays(arrays);
-        lock(state);
-    }
-    while (held > 0)
-        PyBuffer_Release(&arrays->views[--held]);
-    PyMem_Free(arrays);
-    return complete ? PyBool_FromLong(suitable) : NULL;
-}
-
-/* ---- weighted_rows(target, source, terms, columns) ---- */
 
 /* A column, which becomes the sum of other columns times their weights. */
 typedef struct {

@@ -1,26 +1,20 @@
-"""Stencils: fields shifted by a few points, sums of them, and the points that need no ghosts."""
+"""Fields moved by a few points: views for stencils."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-import numpy as np
-
-from pencils.array.allocation import Array, Key
-from pencils.array.base import Field, checks
-from pencils.array.operands import FieldSpec, check_field, check_out, check_type, key_of
-from pencils.comm.line_program import weighted_sum
+from pencils.array.allocation import Key
+from pencils.array.base import Field
+from pencils.array.operands import check_type, key_of
 from pencils.comm.mpi import PerProcess
-from pencils.comm.progress import slabs, under_way
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
 
 F = TypeVar("F", bound=Field)
-
-Number: TypeAlias = "complex | np.number[Any]"
 
 _INT = {int}
 _KEPT = 64  # pairs of pencils: those of one program that fields are shifted between
@@ -136,119 +130,3 @@ def _find_surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> t
 
 
 _surplus = PerProcess(lambda: lru_cache(_KEPT)(_find_surplus))  # keeps pencils alive
-
-
-def stencil(
-    u: F,
-    weights: Mapping[tuple[int, ...], Number],
-    *,
-    onto: Pencil | None = None,
-    out: F | None = None,
-) -> F:
-    """Add up a field at points around each point, with weights; never communicates.
-
-    It is the sum of ``weight * u.shift(offsets)``, computed in one pass: each value is read from
-    memory and written once, where sums of shifted fields read and write all intermediate results.
-
-    Parameters
-    ----------
-    u : PencilArray
-        The field. Its halo reaches as far as the offsets, and its ghosts must be up to date.
-    weights : dict of number
-        By offsets: one for each space dimension, as for `PencilArray.shift`.
-    onto : Pencil, optional
-        Pencil of the result, one that shares its blocks with that of `u`, as for `shift`.
-    out : PencilArray, optional
-        Field to fill, with the components and singletons of `u`, which shares no memory with it.
-        Its type is one to which NumPy casts results by the rule "same_kind". Default: a new field
-        without halo.
-
-    Returns
-    -------
-    PencilArray
-        `out`. Boundary points, outside the domain, count as what the halo holds.
-
-    Raises
-    ------
-    ArgumentError
-        If the halo is too narrow, or `out` shares memory with `u`.
-    PencilMismatchError, TypeError
-        If an argument does not fit.
-
-    Examples
-    --------
-    >>> import pencils
-    >>> pen = pencils.Pencil((8, 6), periodic=True)
-    >>> u = pencils.from_function(pen, lambda i, j: 1.0 * i * i + j, halo=1)
-    >>> u.exchange_halo()
-    >>> star = {(0, 0): -4, (1, 0): 1, (-1, 0): 1, (0, 1): 1, (0, -1): 1}
-    >>> pencils.stencil(u, star)[1:-1, 1:-1].max()
-    np.float64(2.0)
-    """
-    check_field("u", u)
-    factors = _as_weights(weights)
-    views = [shift(u, offsets, onto) for offsets in weights]
-    pencil = u.pencil if onto is None else onto
-    # `weighted_sum` keeps the type of such elements.
-    suited = u.dtype.char in "fdFD" and u.dtype.isnative
-    suited = suited and np.result_type(u.dtype, *factors) == u.dtype
-    if out is None:
-        kind = u.dtype
-        if not suited:
-            with np.errstate(all="ignore"):
-                kind = _plain_sum([np.zeros(1, u.dtype)] * len(factors), factors).dtype
-        out = u.allocated(pencil, kind, u.components, u.singletons)
-    else:
-        check_field("out", out)
-        check_out(out, pencil, FieldSpec(out.dtype, u.components, u.singletons))
-        if np.may_share_memory(out.local, u.padded):
-            raise ArgumentError(
-                "out shares memory with u, whose points are still read when others are written; "
-                "pass another field as out"
-            )
-    axes = out.frame.axes(len(out.components))[0]
-    target, *sources = (each.local.transpose(axes) for each in (out, *views))
-    if suited and out.dtype == u.dtype:
-        if not under_way.on:
-            weighted_sum(target, sources, factors)
-        else:
-            for key in slabs(target):
-                weighted_sum(target[key], [source[key] for source in sources], factors)
-    else:
-        np.copyto(target, _plain_sum(sources, factors), casting="same_kind")
-    if checks.on:
-        out.mark_written()
-    return out
-
-
-def _as_weights(weights: Any) -> list[Any]:
-    """Check weights, and return them without their offsets."""
-    if not isinstance(weights, Mapping) or not weights:
-        raise TypeError(
-            f"weights must be a dict of numbers by offsets, like {{(0, 1): 0.5, (0, -1): -0.5}}, "
-            f"not {weights!r}"
-        )
-    for offsets, weight in weights.items():
-        if not _is_number(weight):
-            raise TypeError(
-                f"the weight of {offsets!r} must be a number, not {type(weight).__name__}; for "
-                "weights that vary, multiply fields: u.shift(offsets) * weight"
-            )
-    return list(weights.values())
-
-
-def _is_number(weight: Any) -> bool:
-    if isinstance(weight, Field):
-        return False
-    if type(weight) in {int, float, complex}:
-        return True
-    array = np.asarray(weight)
-    return array.ndim == 0 and array.dtype.kind in "biufc"
-
-
-def _plain_sum(sources: Sequence[Array], factors: Sequence[Any]) -> Array:
-    """Add up arrays of any type by NumPy."""
-    total: Array = sources[0] * factors[0]
-    for source, factor in zip(sources[1:], factors[1:], strict=True):
-        total = total + source * factor
-    return total
