@@ -31,7 +31,7 @@ Box = Sequence[tuple[int, int]]  # the first index along each axis, and the one 
 
 TILE_BYTES = 32 * 1024  # of all registers: half of a first-level cache, or all of it
 _LINE = 64  # elements: shorter parts of a row cost more calls than they save misses
-_MOST_ARRAYS, _MOST_AXES, _MOST_OPERANDS = 120, 16, 64  # of the compiled programs
+_MOST_ARRAYS, _MOST_AXES, MOST_OPERANDS = 120, 16, 64  # of the compiled programs
 
 # Functions that are no ufuncs, as the compiled kernels call them.
 _CODES: dict[Any, int] = {np.where: 0, np.copyto: 1, np.ndarray.astype: 2, np.sum: 3}
@@ -106,10 +106,17 @@ class Instruction(NamedTuple):
     """``values[result] = function(*values[operands])`` for all points."""
 
     name: str
-    function: Any  # a ufunc, or `numpy.where`, `numpy.copyto`, `numpy.ndarray.astype`
-    number: int  # the loop of the ufunc, or bytes, or the types of a conversion
+    function: Any  # a ufunc, `numpy.where`, `numpy.copyto`, `numpy.ndarray.astype`, an address
+    number: int  # the loop of the ufunc, or bytes, or the types of a conversion, or results
     operands: tuple[int, ...]
     result: int
+    others: tuple[int, ...] = ()  # results before it
+
+
+# Joins instructions, but so many last ones; it may ask for bytes between elements of leaves in rows.
+Join = Callable[
+    [Sequence[Instruction], int, "RowBuilder", Callable[[int], int]], list[Instruction] | None
+]
 
 
 @lru_cache(maxsize=4096)
@@ -130,7 +137,7 @@ def loop_of(ufunc: np.ufunc, kinds: tuple[Any, ...]) -> tuple[tuple[DType, ...],
         raises
         or not plain
         or ufunc.nout != 1
-        or ufunc.nargs > _MOST_OPERANDS
+        or ufunc.nargs > MOST_OPERANDS
         or name not in ufunc.types
     ):
         raise NoRowProgramError(f"{ufunc.__name__} {name}")
@@ -267,10 +274,13 @@ class RowProgram:
     Stores are of three kinds. If no operand shares memory with the target, the instruction that
     computes the value writes it there. If operands are the same points, a tile is written when it
     is computed. Otherwise values are written to a temporary block, which is copied in the end.
+
+    `join` makes loops of instructions; if there is none, or it makes none, sums are joined.
     """
 
-    def __init__(self, builder: RowBuilder) -> None:
-        self._builder = builder
+    def __init__(self, builder: RowBuilder, join: Join | None = None) -> None:
+        self._builder, self._join = builder, join
+        self.loops = 0  # that were compiled
         views = [leaf.view for leaf in builder.leaves.values()]
         self._axes = _Axes(builder.shape, views, builder.cut)
         self._detours: list[tuple[int, int]] = []  # targets, and numbers of temporaries
@@ -283,7 +293,7 @@ class RowProgram:
         kernels = compiled()
         self._run = None
         if kernels is not None and count <= _MOST_ARRAYS and len(self._axes.shape) <= _MOST_AXES:
-            self._run = kernels.RowProgram(*self._compiled(exact), late).run
+            self._run = kernels.RowProgram(*self._compiled(exact, late), late).run
         self._temporaries = [Spec.like(array) for array in builder.temporaries]
         builder.forget()
 
@@ -321,7 +331,7 @@ class RowProgram:
         return leaf.derive(arrays[leaf.array])
 
     def _with_stores(self) -> tuple[list[Instruction], int]:
-        """List all instructions; the last ones, so many, write where operands may be read."""
+        """List all instructions; the last ones, so many, write where operands are read."""
         builder = self._builder
         steps, late = builder.instructions.copy(), []
         made = {step.result: number for number, step in enumerate(steps)}
@@ -347,12 +357,14 @@ class RowProgram:
                 builder.dtypes.append(builder.dtypes[value])
                 steps.append(builder.copy(value, len(builder.dtypes) - 1))
                 late[number] = steps[-1].result, target
-        return steps + [builder.copy(*pair) for pair in late], len(late)
+        late.sort(key=lambda pair: pair[1] in self._in_place)
+        return steps + [builder.copy(*pair) for pair in late], len(self._in_place)
 
     def __repr__(self) -> str:
         read, written = self.traffic
         count = len(self._builder.instructions)
-        return f"{count} instructions, {read} bytes read and {written} written for each point"
+        loops = f", {self.loops} compiled loops" if self.loops else ""
+        return f"{count} instructions{loops}, {read} bytes read and {written} written for each point"
 
     def _traffic(self) -> tuple[int, int]:
         """Bytes that are read and written for each point, each array once."""
@@ -368,21 +380,28 @@ class RowProgram:
 
         return count(read), count(targets)
 
-    def _compiled(self, exact: list[Instruction]) -> tuple[Any, ...]:
+    def _step(self, leaf: int) -> int:
+        """Bytes from one element of a leaf to the next one in a row."""
+        return self._axes.strides(self._builder.leaves[leaf].view)[-1]
+
+    def _compiled(self, exact: list[Instruction], late: int) -> tuple[Any, ...]:
         """Arguments of the compiled program, whose slots are leaves and registers.
 
-        It has sums of products, and the exact instructions for tiles with exceptions.
+        It has loops or sums, and the exact instructions for tiles with exceptions.
         """
         builder, axes = self._builder, self._axes
         arrays = (*builder.arrays, *builder.constants, *builder.temporaries)
         slots: list[tuple[int, int, int, int, tuple[int, ...]]] = []
         registers: list[int] = []
-        fast = _with_sums(exact, builder)
+        loops = None if self._join is None else self._join(exact, late, builder, self._step)
+        self.loops = sum(step.name == "loop" for step in loops or ())
+        fast = loops or _with_sums(exact, builder)
         instructions = self._encoded(fast, slots, registers, arrays)
         nbytes = sum(registers)
-        if len(fast) < len(exact):
+        if fast != exact:
             instructions += self._encoded(exact, slots, registers, arrays)
-        tile = _tile(axes.shape, nbytes, [strides for *_, strides in slots if strides])
+        pitched = [] if loops else [strides for *_, strides in slots if strides]
+        tile = _tile(axes.shape, nbytes, pitched)
         count = len(instructions) - len(fast)
         return axes.shape, arrays, tuple(slots), tuple(instructions), tuple(registers), *tile, count
 
@@ -398,7 +417,8 @@ class RowProgram:
         added, places = _registers(steps, builder)
         registers += added
         numbers: dict[int, int] = {}
-        for value in dict.fromkeys(one for step in steps for one in (*step.operands, step.result)):
+        every = [(*step.operands, *step.others, step.result) for step in steps]
+        for value in dict.fromkeys(one for values in every for one in values):
             numbers[value] = len(slots)
             item = builder.dtypes[value].itemsize
             if value in places:
@@ -412,9 +432,9 @@ class RowProgram:
             (
                 _CODES.get(step.function, step.function),
                 step.number,
-                tuple(numbers[value] for value in (*step.operands, step.result)),
+                tuple(numbers[value] for value in values),
             )
-            for step in steps
+            for step, values in zip(steps, every, strict=True)
         ]
 
     def _save(self, arrays: tuple[Array, ...]) -> list[tuple[Array, Array]]:
@@ -610,13 +630,16 @@ def _registers(
     places: dict[int, int] = {}
     free: dict[int, list[int]] = {}
     for number, step in enumerate(steps):
-        if step.result not in builder.leaves:
-            item = builder.dtypes[step.result].itemsize
+        results = (*step.others, step.result)
+        for result in results:
+            if result in builder.leaves:
+                continue
+            item = builder.dtypes[result].itemsize
             if not free.get(item):
                 free.setdefault(item, []).append(len(registers))
                 registers.append(item)
-            places[step.result] = free[item].pop()
-        for value in {*step.operands, step.result} & places.keys():
+            places[result] = free[item].pop()
+        for value in {*step.operands, *results} & places.keys():
             if last.get(value, number) == number:
                 free[registers[places[value]]].append(places[value])
     return registers, places

@@ -53,8 +53,9 @@ class Replay:
         given: tuple[Any, ...],
         leaves: Sequence[Any],
         fixed: frozenset[int],
+        compiler: str | None,
     ) -> None:
-        trace = Trace()
+        trace = Trace(compiler)
         self._fields = [place for place, leaf in enumerate(leaves) if isinstance(leaf, PencilArray)]
         self._arrays: list[int] = []
 
@@ -364,7 +365,8 @@ class Schedule:
             outputs += [Output(node, copied=True) for node in kept]
             if not outputs:
                 continue
-            program, examples = make_program(outputs, arrays, self._slots | self._living(number))
+            slots = self._slots | self._living(number)
+            program, examples = make_program(outputs, arrays, slots, trace.compiler)
             for node, example in zip(kept, examples, strict=True):
                 self._slots[node] = len(arrays)
                 arrays.append(example)

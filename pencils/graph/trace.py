@@ -93,7 +93,8 @@ class Stage(NamedTuple):
 class Trace:
     """The stages of a function, while it is called with traced fields."""
 
-    def __init__(self) -> None:
+    def __init__(self, compiler: str | None = None) -> None:
+        self.compiler = compiler
         self.blocks: list[Block] = []
         self.stages = [Stage([], [])]
         self.born: dict[Array, int] = {}  # the first stage in which a placeholder has its values,

@@ -146,10 +146,14 @@ static int read_slots(RowObject *self, PyObject *slots)
     return 0;
 }
 
-enum { WHERE, COPY, CAST, SUM }; /* functions that are no ufuncs; the number is that of bytes, or types */
+/* Functions that are no ufuncs; the number is that of bytes, or types. Larger ones are addresses of
+   loops of rows, and the number is that of their results. */
+enum { WHERE, COPY, CAST, SUM };
 
-static int read_function(RowInstruction *instruction, PyObject *function, int number, int *wanted)
+static int read_function(RowInstruction *instruction, PyObject *function, int number, int *wanted,
+                         int *results)
 {
+    *results = 1;
     if (!PyLong_Check(function)) {
         const UFunc *ufunc = (const UFunc *)function;
         if (number < 0 || number >= ufunc->ntypes)
@@ -159,8 +163,16 @@ static int read_function(RowInstruction *instruction, PyObject *function, int nu
         *wanted = ufunc->nargs;
         return 0;
     }
-    long kind = PyLong_AsLong(function);
+    size_t kind = PyLong_AsSize_t(function);
     instruction->rows = 1;
+    if (kind > SUM) {
+        instruction->loop = (RowLoop *)(uintptr_t)kind;
+        *results = number;
+        *wanted = instruction->count;
+        if (PyErr_Occurred())
+            return -1;
+        return number < 1 || number > *wanted ? fail("a loop has so many results") : 0;
+    }
     *wanted = kind == WHERE ? 4 : 2;
     if (kind == SUM) { /* terms, weights and the result */
         *wanted = (number & 15) + 1;
@@ -186,13 +198,13 @@ static int read_instructions(RowObject *self, PyObject *instructions)
     for (int i = 0; i < program->ninstructions + program->nexact; i++) {
         RowInstruction *instruction = &program->instructions[i];
         PyObject *function, *slots;
-        int number, wanted;
+        int number, wanted, results;
         if (!PyArg_ParseTuple(PyTuple_GetItem(instructions, i), "OiO!", &function, &number,
                               &PyTuple_Type, &slots))
             return -1;
-        if (read_function(instruction, function, number, &wanted) < 0)
-            return -1;
         instruction->count = (int)PyTuple_Size(slots);
+        if (read_function(instruction, function, number, &wanted, &results) < 0)
+            return -1;
         if (instruction->count != wanted || wanted > ROW_OPERANDS)
             return fail("an instruction has too few or too many operands");
         for (int j = 0; j < instruction->count; j++) {
@@ -201,9 +213,11 @@ static int read_instructions(RowObject *self, PyObject *instructions)
                 return PyErr_Occurred() ? -1 : fail("an instruction has no such operand");
             instruction->slots[j] = (int)slot;
         }
-        const RowSlot *result = &program->slots[instruction->slots[wanted - 1]];
-        if (result->reg < 0)
-            self->arrays[result->array].written = 1;
+        for (int j = wanted - results; j < wanted; j++) {
+            const RowSlot *result = &program->slots[instruction->slots[j]];
+            if (result->reg < 0)
+                self->arrays[result->array].written = 1;
+        }
     }
     return 0;
 }

@@ -1,0 +1,249 @@
+"""Row programs in C: instructions that C computes bit by bit like NumPy are joined to few loops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pencils.comm.c_library import addresses_of
+from pencils.comm.row_program import MOST_OPERANDS, Instruction, RowBuilder
+
+DType = np.dtype[Any]
+
+# Types by their letters in NumPy, and the last letters of functions of them in C.
+_TYPES = {
+    "f": "float",
+    "d": "double",
+    "g": "long double",
+    "F": "float _Complex",
+    "D": "double _Complex",
+    "G": "long double _Complex",
+}
+_SUFFIXES = {"f": "f", "g": "l"}
+# Complex products are not among them: NumPy rounds them as the processor's instructions do.
+# Comparisons of NaN raise no exceptions, choices compute both values: as in NumPy.
+_EXPRESSIONS: dict[tuple[Any, str], str] = {
+    (function, kind): text
+    for kinds, texts in [
+        ("iufc", {np.add: "{0} + {1}", np.subtract: "{0} - {1}"}),
+        ("iufc", {np.negative: "-{0}", np.positive: "{0}"}),
+        ("iuf", {np.multiply: "{0} * {1}", np.square: "{0} * {0}", np.conjugate: "{0}"}),
+        ("c", {np.conjugate: "~{0}"}),
+        ("f", {np.divide: "{0} / {1}", np.reciprocal: "1 / {0}"}),
+        ("f", {np.absolute: "__builtin_fabs{f}({0})", np.fabs: "__builtin_fabs{f}({0})"}),
+        ("f", {np.sqrt: "__builtin_sqrt{f}({0})", np.floor: "__builtin_floor{f}({0})"}),
+        ("f", {np.ceil: "__builtin_ceil{f}({0})", np.trunc: "__builtin_trunc{f}({0})"}),
+        ("f", {np.rint: "__builtin_rint{f}({0})", np.signbit: "__builtin_signbit({0}) != 0"}),
+        ("f", {np.copysign: "__builtin_copysign{f}({0}, {1})", np.isnan: "{0} != {0}"}),
+        ("f", {np.isfinite: "__builtin_isfinite({0})", np.isinf: "__builtin_isinf({0}) != 0"}),
+        ("f", {np.less: "__builtin_isless({0}, {1})"}),
+        ("f", {np.less_equal: "__builtin_islessequal({0}, {1})"}),
+        ("f", {np.greater: "__builtin_isgreater({0}, {1})"}),
+        ("f", {np.greater_equal: "__builtin_isgreaterequal({0}, {1})"}),
+        ("biu", {np.less: "{0} < {1}", np.less_equal: "{0} <= {1}"}),
+        ("biu", {np.greater: "{0} > {1}", np.greater_equal: "{0} >= {1}"}),
+        ("biu", {np.bitwise_and: "{0} & {1}", np.bitwise_or: "{0} | {1}"}),
+        ("biu", {np.bitwise_xor: "{0} ^ {1}"}),
+        ("iu", {np.invert: "~{0}", np.absolute: "{0} < 0 ? -{0} : {0}"}),
+        ("biu", {np.maximum: "{0} >= {1} ? {0} : {1}", np.minimum: "{0} <= {1} ? {0} : {1}"}),
+        ("b", {np.invert: "!{0}", np.add: "{0} | {1}", np.multiply: "{0} & {1}"}),
+        ("biufc", {np.equal: "{0} == {1}", np.not_equal: "{0} != {1}"}),
+        ("biufc", {np.logical_and: "({0} != 0) & ({1} != 0)", np.logical_not: "{0} == 0"}),
+        ("biufc", {np.logical_or: "({0} != 0) | ({1} != 0)"}),
+        ("biufc", {np.logical_xor: "({0} != 0) ^ ({1} != 0)"}),
+    ]
+    for kind in kinds
+    for function, text in texts.items()
+}
+
+
+def _complex_choice(kind: str) -> str:
+    parts = [f"where_{kind}({{0}}, __{part}__ {{1}}, __{part}__ {{2}})" for part in ("real", "imag")]
+    return f"__builtin_complex({', '.join(parts)})"
+
+
+_CHOICES = {
+    "f": "where_float({0}, {1}, {2})",
+    "d": "where_double({0}, {1}, {2})",
+    "F": _complex_choice("float"),
+    "D": _complex_choice("double"),
+    "g": None,
+    "G": None,
+}
+# A choice by `?` would let compilers compute one value only, and lose exceptions of the other one.
+_START = """#include <stddef.h>
+#include <stdint.h>
+#define WHERE(type, bits) \\
+    static inline type where_##type(uint8_t chosen, type one, type other) \\
+    { \\
+        union { type value; bits all; } a = {one}, b = {other}, found; \\
+        bits mask = -(bits)(chosen != 0); \\
+        found.all = (a.all & mask) | (b.all & ~mask); \\
+        return found.value; \\
+    }
+WHERE(float, uint32_t)
+WHERE(double, uint64_t)
+"""
+_LOOP = """
+static inline void row{number}(ptrdiff_t n, {parameters})
+{{
+    for (ptrdiff_t i = 0; i < n; i++) {{
+        {lines}
+    }}
+}}
+void loop{number}(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, void *data)
+{{
+    const ptrdiff_t *ups = steps + {count};
+    for (ptrdiff_t k = 0; k < dimensions[1]; k++)
+        row{number}(dimensions[0], {arguments});
+    (void)data;
+}}
+"""
+
+
+class _Loop(NamedTuple):
+    """Instructions of one loop, the values that it reads, and those that others need."""
+
+    steps: Sequence[Instruction]
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+def with_loops(
+    steps: Sequence[Instruction],
+    stay: int,
+    builder: RowBuilder,
+    step_of: Callable[[int], int],
+    *,
+    compiler: str,
+) -> list[Instruction] | None:
+    """Join instructions, but the last ones that `stay`, to loops; None if they are not compiled.
+
+    `step_of` returns the bytes from one element of a leaf to the next one in a row.
+    """
+    parts = _parts(steps[: len(steps) - stay], steps, builder)
+    loops = [part for part in parts if isinstance(part, _Loop)]
+    sources = [_source(number, loop, builder, step_of) for number, loop in enumerate(loops)]
+    names = [f"loop{number}" for number in range(len(loops))]
+    found = addresses_of(_START + "".join(sources), names, compiler) if loops else None
+    if found is None:
+        return None
+    left = iter(found)
+    joined = [
+        Instruction(
+            "loop",
+            next(left),
+            len(part.results),
+            part.operands,
+            part.results[-1],
+            part.results[:-1],
+        )
+        if isinstance(part, _Loop)
+        else part
+        for part in parts
+    ]
+    return joined + [*steps[len(steps) - stay :]]
+
+
+def _parts(
+    steps: Sequence[Instruction], every: Sequence[Instruction], builder: RowBuilder
+) -> list[_Loop | Instruction]:
+    """Order instructions so that those of C follow each other, and join these to loops."""
+    uses = Counter(value for step in every for value in step.operands)
+    levels: dict[int, tuple[int, bool]] = {}  # of values, and whether NumPy computes them
+    ordered: dict[tuple[int, bool], list[Instruction]] = {}
+    for step in steps:
+        numpy = _expression(step, builder) is None
+        before = [levels[value] for value in step.operands if value in levels]
+        level = max((at + (other and not numpy) for at, other in before), default=0)
+        levels[step.result] = level, numpy
+        ordered.setdefault((level, numpy), []).append(step)
+    found: list[_Loop | Instruction] = []
+    for (_, numpy), part in sorted(ordered.items()):
+        if numpy:
+            found += part
+            continue
+        inside: list[Instruction] = []
+        for step in part:
+            loop = _loop([*inside, step], uses, builder)
+            if len(loop.operands) + len(loop.results) > MOST_OPERANDS:
+                found.append(_loop(inside, uses, builder))
+                inside = []
+            inside.append(step)
+        found.append(_loop(inside, uses, builder))
+    return [part.steps[0] if isinstance(part, _Loop) and not part.steps[1:] else part for part in found]
+
+
+def _loop(steps: Sequence[Instruction], uses: Counter[int], builder: RowBuilder) -> _Loop:
+    made = {step.result for step in steps}
+    here = Counter(value for step in steps for value in step.operands)
+    results = [value for value in made if value in builder.leaves or uses[value] > here[value]]
+    return _Loop(steps, tuple(value for value in here if value not in made), tuple(sorted(results)))
+
+
+def _type(dtype: DType) -> str | None:
+    """Name a type in C; there is none for float16."""
+    if dtype.kind in "iu":
+        return f"{'u' * (dtype.kind == 'u')}int{8 * dtype.itemsize}_t"
+    return "uint8_t" if dtype.kind == "b" else _TYPES.get(dtype.char)
+
+
+def _expression(step: Instruction, builder: RowBuilder) -> str | None:
+    """Return an instruction in C, with places for its operands; None if only NumPy has it."""
+    dtypes = [builder.dtypes[value] for value in (*step.operands, step.result)]
+    *given, dtype = dtypes
+    if not all(map(_type, dtypes)):
+        return None
+    if step.function in (np.copyto, np.ndarray.astype):
+        return "{0} != 0" if dtype.kind == "b" else "{0}"
+    if step.function is np.where:
+        return _CHOICES.get(dtype.char, "{0} ? {1} : {2}")
+    return _EXPRESSIONS.get((step.function, given[0].kind)) if len(set(given)) == 1 else None
+
+
+def _source(
+    number: int, loop: _Loop, builder: RowBuilder, step_of: Callable[[int], int]
+) -> str:
+    """Write a loop in C; its results share no memory with what it reads."""
+    names: dict[int, str] = {}
+    parameters, arguments, loads, stores = [], [], [], []
+    for place, value in enumerate((*loop.operands, *loop.results)):
+        dtype, name, pointer = builder.dtypes[value], names.setdefault(value, f"v{place}"), f"p{place}"
+        kind, step = _type(dtype), step_of(value) if value in builder.leaves else dtype.itemsize
+        at, written = f"places[{place}] + k * ups[{place}]", place >= len(loop.operands)
+        sort = "*restrict " if written else "*"
+        if step == dtype.itemsize:
+            element = f"{pointer}[i]"
+            parameters.append(f"{kind} {sort}{pointer}")
+            arguments.append(f"({kind} *)({at})")
+        elif step == 0 and not written:
+            element = pointer
+            parameters.append(f"{kind} {pointer}")
+            arguments.append(f"*({kind} *)({at})")
+        else:
+            element = f"*({kind} *)({pointer} + i * s{place})"
+            parameters.append(f"char {sort}{pointer}, ptrdiff_t s{place}")
+            arguments.append(f"{at}, steps[{place}]")
+        if written:
+            stores.append(f"{element} = {name};")
+        else:
+            loads.append(f"const {kind} {name} = {element};")
+    lines = []
+    for step in loop.steps:
+        dtype = builder.dtypes[step.result]
+        kind, text = _type(dtype), _expression(step, builder)
+        assert text is not None
+        operands = [names[value] for value in step.operands]
+        text = text.format(*operands, f=_SUFFIXES.get(dtype.char, ""))
+        name = names.setdefault(step.result, f"t{len(lines)}")
+        lines.append(f"const {kind} {name} = ({kind})({text});")
+    return _LOOP.format(
+        number=number,
+        parameters=", ".join(parameters),
+        arguments=", ".join(arguments),
+        count=len(arguments),
+        lines="\n        ".join([*loads, *lines, *stores]),
+    )
