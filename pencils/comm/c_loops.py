@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,18 +13,15 @@ from pencils.comm.row_program import MOST_OPERANDS, Instruction, RowBuilder
 
 DType = np.dtype[Any]
 
-# Types by their letters in NumPy, and the last letters of functions of them in C.
+# Types by their letters in NumPy, which computes with others.
 _TYPES = {
     "f": "float",
     "d": "double",
-    "g": "long double",
     "F": "float _Complex",
     "D": "double _Complex",
-    "G": "long double _Complex",
 }
-_SUFFIXES = {"f": "f", "g": "l"}
 # Complex products are not among them: NumPy rounds them as the processor's instructions do.
-# Comparisons of NaN raise no exceptions, choices compute both values: as in NumPy.
+# Comparisons of NaN raise no exceptions, as in NumPy.
 _EXPRESSIONS: dict[tuple[Any, str], str] = {
     (function, kind): text
     for kinds, texts in [
@@ -59,34 +56,12 @@ _EXPRESSIONS: dict[tuple[Any, str], str] = {
     for function, text in texts.items()
 }
 
-
-def _complex_choice(kind: str) -> str:
-    parts = [f"where_{kind}({{0}}, __{part}__ {{1}}, __{part}__ {{2}})" for part in ("real", "imag")]
-    return f"__builtin_complex({', '.join(parts)})"
-
-
-_CHOICES = {
-    "f": "where_float({0}, {1}, {2})",
-    "d": "where_double({0}, {1}, {2})",
-    "F": _complex_choice("float"),
-    "D": _complex_choice("double"),
-    "g": None,
-    "G": None,
+# With results of floats, they may raise exceptions.
+_RAISING = {
+    *(np.add, np.subtract, np.multiply, np.divide, np.square, np.reciprocal, np.sqrt),
+    np.ndarray.astype,
 }
-# A choice by `?` would let compilers compute one value only, and lose exceptions of the other one.
-_START = """#include <stddef.h>
-#include <stdint.h>
-#define WHERE(type, bits) \\
-    static inline type where_##type(uint8_t chosen, type one, type other) \\
-    { \\
-        union { type value; bits all; } a = {one}, b = {other}, found; \\
-        bits mask = -(bits)(chosen != 0); \\
-        found.all = (a.all & mask) | (b.all & ~mask); \\
-        return found.value; \\
-    }
-WHERE(float, uint32_t)
-WHERE(double, uint64_t)
-"""
+_START = "#include <stddef.h>\n#include <stdint.h>\n"
 _LOOP = """
 static inline void row{number}(ptrdiff_t n, {parameters})
 {{
@@ -110,6 +85,10 @@ class _Loop(NamedTuple):
     steps: Sequence[Instruction]
     operands: tuple[int, ...]
     results: tuple[int, ...]
+
+    def fits(self) -> bool:
+        """Whether the compiled kernels take so many operands."""
+        return len(self.operands) + len(self.results) <= MOST_OPERANDS
 
 
 def with_loops(
@@ -153,28 +132,54 @@ def _parts(
 ) -> list[_Loop | Instruction]:
     """Order instructions so that those of C follow each other, and join these to loops."""
     uses = Counter(value for step in every for value in step.operands)
-    levels: dict[int, tuple[int, bool]] = {}  # of values, and whether NumPy computes them
+    known: dict[int, _Level] = {}
     ordered: dict[tuple[int, bool], list[Instruction]] = {}
     for step in steps:
-        numpy = _expression(step, builder) is None
-        before = [levels[value] for value in step.operands if value in levels]
-        level = max((at + (other and not numpy) for at, other in before), default=0)
-        levels[step.result] = level, numpy
-        ordered.setdefault((level, numpy), []).append(step)
-    found: list[_Loop | Instruction] = []
-    for (_, numpy), part in sorted(ordered.items()):
-        if numpy:
-            found += part
-            continue
-        inside: list[Instruction] = []
-        for step in part:
-            loop = _loop([*inside, step], uses, builder)
-            if len(loop.operands) + len(loop.results) > MOST_OPERANDS:
-                found.append(_loop(inside, uses, builder))
-                inside = []
-            inside.append(step)
-        found.append(_loop(inside, uses, builder))
-    return [part.steps[0] if isinstance(part, _Loop) and not part.steps[1:] else part for part in found]
+        found = known[step.result] = _level_of(step, known, builder)
+        ordered.setdefault(found[:2], []).append(step)
+    parts: list[_Loop | Instruction] = []
+    for (_, by_numpy), same in sorted(ordered.items()):
+        parts += same if by_numpy else _loops(same, uses, builder)
+    return parts
+
+
+class _Level(NamedTuple):
+    """When a value is computed: loops of NumPy follow those in C of the same level."""
+
+    level: int
+    by_numpy: bool
+    may_raise: bool  # whether computing it in this loop may raise floating-point exceptions
+
+
+def _level_of(step: Instruction, known: Mapping[int, _Level], builder: RowBuilder) -> _Level:
+    """Find the first level of an instruction.
+
+    Values to choose from that may raise exceptions are computed in a loop before: otherwise
+    compilers compute those that are chosen only.
+    """
+    by_numpy = _expression(step, builder) is None
+    before = {value: known[value] for value in step.operands if value in known}
+    level = 0
+    for value, (at, other, may_raise) in before.items():
+        chosen = step.function is np.where and value in step.operands[1:] and may_raise
+        level = max(level, at + (not by_numpy and (other or chosen)))
+    may_raise = step.function in _RAISING and builder.dtypes[step.result].kind in "fc"
+    may_raise |= any(one.may_raise and one.level == level for one in before.values())
+    return _Level(level, by_numpy, may_raise and not by_numpy)
+
+
+def _loops(
+    steps: Sequence[Instruction], uses: Counter[int], builder: RowBuilder
+) -> Iterator[_Loop | Instruction]:
+    """Join instructions to loops that have few enough operands; a ufunc alone is none."""
+    left = list(steps)
+    while left:
+        count = 1
+        while count < len(left) and _loop(left[: count + 1], uses, builder).fits():
+            count += 1
+        alone = count == 1 and isinstance(left[0].function, np.ufunc)
+        yield left[0] if alone else _loop(left[:count], uses, builder)
+        del left[:count]
 
 
 def _loop(steps: Sequence[Instruction], uses: Counter[int], builder: RowBuilder) -> _Loop:
@@ -185,7 +190,7 @@ def _loop(steps: Sequence[Instruction], uses: Counter[int], builder: RowBuilder)
 
 
 def _type(dtype: DType) -> str | None:
-    """Name a type in C; there is none for float16."""
+    """Name a type in C; None for float16 and long double."""
     if dtype.kind in "iu":
         return f"{'u' * (dtype.kind == 'u')}int{8 * dtype.itemsize}_t"
     return "uint8_t" if dtype.kind == "b" else _TYPES.get(dtype.char)
@@ -200,7 +205,7 @@ def _expression(step: Instruction, builder: RowBuilder) -> str | None:
     if step.function in (np.copyto, np.ndarray.astype):
         return "{0} != 0" if dtype.kind == "b" else "{0}"
     if step.function is np.where:
-        return _CHOICES.get(dtype.char, "{0} ? {1} : {2}")
+        return "{0} ? {1} : {2}"
     return _EXPRESSIONS.get((step.function, given[0].kind)) if len(set(given)) == 1 else None
 
 
@@ -237,7 +242,7 @@ def _source(
         kind, text = _type(dtype), _expression(step, builder)
         assert text is not None
         operands = [names[value] for value in step.operands]
-        text = text.format(*operands, f=_SUFFIXES.get(dtype.char, ""))
+        text = text.format(*operands, f="f" * (dtype.char == "f"))
         name = names.setdefault(step.result, f"t{len(lines)}")
         lines.append(f"const {kind} {name} = ({kind})({text});")
     return _LOOP.format(
