@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.comm.c_library import addresses_of
-from pencils.comm.row_program import MOST_OPERANDS, Instruction, RowBuilder
+from pencils.comm.formulas import Instruction
+from pencils.comm.row_program import MOST_OPERANDS, RowBuilder
 
 DType = np.dtype[Any]
 
@@ -95,17 +96,17 @@ def with_loops(
     steps: Sequence[Instruction],
     stay: int,
     builder: RowBuilder,
-    step_of: Callable[[int], int],
+    stride_of: Callable[[int], int],
     *,
     compiler: str,
 ) -> list[Instruction] | None:
     """Join instructions, but the last ones that `stay`, to loops; None if they are not compiled.
 
-    `step_of` returns the bytes from one element of a leaf to the next one in a row.
+    `stride_of` returns the bytes from one element of a value to the next one in a row.
     """
     parts = _parts(steps[: len(steps) - stay], steps, builder)
     loops = [part for part in parts if isinstance(part, _Loop)]
-    sources = [_source(number, loop, builder, step_of) for number, loop in enumerate(loops)]
+    sources = [_source(number, loop, builder, stride_of) for number, loop in enumerate(loops)]
     names = [f"loop{number}" for number in range(len(loops))]
     found = addresses_of(_START + "".join(sources), names, compiler) if loops else None
     if found is None:
@@ -210,14 +211,14 @@ def _expression(step: Instruction, builder: RowBuilder) -> str | None:
 
 
 def _source(
-    number: int, loop: _Loop, builder: RowBuilder, step_of: Callable[[int], int]
+    number: int, loop: _Loop, builder: RowBuilder, stride_of: Callable[[int], int]
 ) -> str:
     """Write a loop in C; its results share no memory with what it reads."""
     names: dict[int, str] = {}
     parameters, arguments, loads, stores = [], [], [], []
     for place, value in enumerate((*loop.operands, *loop.results)):
         dtype, name, pointer = builder.dtypes[value], names.setdefault(value, f"v{place}"), f"p{place}"
-        kind, step = _type(dtype), step_of(value) if value in builder.leaves else dtype.itemsize
+        kind, step = _type(dtype), stride_of(value)
         at, written = f"places[{place}] + k * ups[{place}]", place >= len(loop.operands)
         sort = "*restrict " if written else "*"
         if step == dtype.itemsize:

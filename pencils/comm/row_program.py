@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import pool
+from pencils.comm.formulas import Instruction, with_formulas
 from pencils.comm.memory import address, same_view
 from pencils.comm.pack import compiled
 
@@ -34,10 +35,7 @@ _LINE = 64  # elements: shorter parts of a row cost more calls than they save mi
 _MOST_ARRAYS, _MOST_AXES, MOST_OPERANDS = 120, 16, 64  # of the compiled programs
 
 # Functions that are no ufuncs, as the compiled kernels call them.
-_CODES: dict[Any, int] = {np.where: 0, np.copyto: 1, np.ndarray.astype: 2, np.sum: 3}
-_SUMMED = {np.dtype("f8"): 0, np.dtype("f4"): 1 << 20}  # types of sums, as the kernels number them
-_SIGNS: dict[Any, int] = {np.add: 0, np.subtract: 1}
-_MOST_TERMS = 8
+_CODES: dict[Any, int] = {np.where: 0, np.copyto: 1, np.ndarray.astype: 2}
 # Types that are converted without NumPy, in the order of the compiled kernels.
 _CONVERTED = (
     "b1",
@@ -102,18 +100,7 @@ class Spec(NamedTuple):
         return pool.empty(self.shape, self.dtype).transpose(self.axes)
 
 
-class Instruction(NamedTuple):
-    """``values[result] = function(*values[operands])`` for all points."""
-
-    name: str
-    function: Any  # a ufunc, `numpy.where`, `numpy.copyto`, `numpy.ndarray.astype`, an address
-    number: int  # the loop of the ufunc, or bytes, or the types of a conversion, or results
-    operands: tuple[int, ...]
-    result: int
-    others: tuple[int, ...] = ()  # results before it
-
-
-# Joins instructions, but so many last ones; it may ask for bytes between elements of leaves in rows.
+# Joins instructions, but so many last ones; it may ask for bytes from element to element.
 Join = Callable[
     [Sequence[Instruction], int, "RowBuilder", Callable[[int], int]], list[Instruction] | None
 ]
@@ -275,7 +262,7 @@ class RowProgram:
     computes the value writes it there. If operands are the same points, a tile is written when it
     is computed. Otherwise values are written to a temporary block, which is copied in the end.
 
-    `join` makes loops of instructions; if there is none, or it makes none, sums are joined.
+    `join` makes loops of instructions; if there is none, or it makes none, formulas are.
     """
 
     def __init__(self, builder: RowBuilder, join: Join | None = None) -> None:
@@ -380,22 +367,18 @@ class RowProgram:
 
         return count(read), count(targets)
 
-    def _step(self, leaf: int) -> int:
-        """Bytes from one element of a leaf to the next one in a row."""
-        return self._axes.strides(self._builder.leaves[leaf].view)[-1]
-
     def _compiled(self, exact: list[Instruction], late: int) -> tuple[Any, ...]:
         """Arguments of the compiled program, whose slots are leaves and registers.
 
-        It has loops or sums, and the exact instructions for tiles with exceptions.
+        It has loops or formulas, and the exact instructions for tiles with exceptions.
         """
         builder, axes = self._builder, self._axes
         arrays = (*builder.arrays, *builder.constants, *builder.temporaries)
         slots: list[tuple[int, int, int, int, tuple[int, ...]]] = []
         registers: list[int] = []
-        loops = None if self._join is None else self._join(exact, late, builder, self._step)
+        loops = None if self._join is None else self._join(exact, late, builder, self._stride)
         self.loops = sum(step.name == "loop" for step in loops or ())
-        fast = loops or _with_sums(exact, builder)
+        fast = loops or with_formulas(exact, builder.dtypes, self._stride)
         instructions = self._encoded(fast, slots, registers, arrays)
         nbytes = sum(registers)
         if fast != exact:
@@ -405,13 +388,22 @@ class RowProgram:
         count = len(instructions) - len(fast)
         return axes.shape, arrays, tuple(slots), tuple(instructions), tuple(registers), *tile, count
 
+    def _stride(self, value: int) -> int:
+        """Bytes from an element of a row to the next."""
+        leaf = self._builder.leaves.get(value)
+        return (
+            self._builder.dtypes[value].itemsize
+            if leaf is None
+            else self._axes.strides(leaf.view)[-1]
+        )
+
     def _encoded(
         self,
         steps: Sequence[Instruction],
         slots: list[tuple[int, int, int, int, tuple[int, ...]]],
         registers: list[int],
         arrays: Sequence[Array],
-    ) -> list[tuple[Any, int, tuple[int, ...]]]:
+    ) -> list[tuple[Any, int | bytes, tuple[int, ...]]]:
         """Return instructions with numbers of slots, which are added, as are registers."""
         builder, first = self._builder, len(registers)
         added, places = _registers(steps, builder)
@@ -542,80 +534,6 @@ def _tile(shape: Shape, nbytes: int, views: Sequence[tuple[int, ...]]) -> tuple[
     )
     pitch = max(pitches, key=lambda pitch: pitches[pitch], default=points)
     return rows, max(1, columns), pitch if columns >= points else columns
-
-
-def _with_sums(steps: Sequence[Instruction], builder: RowBuilder) -> list[Instruction]:
-    """Join additions, and products with numbers, that are used once, to sums of several terms."""
-    sums = _Sums(steps, builder)
-    found = [  # from the last one: a sum drops steps before it
-        sums.of(step) if sums.is_sum(step) else step
-        for step in reversed(steps)
-        if step.result not in sums.joined
-    ]
-    return found[::-1]
-
-
-class _Sums:
-    """Additions and subtractions that are joined; values that only such a sum uses are dropped."""
-
-    def __init__(self, steps: Sequence[Instruction], builder: RowBuilder) -> None:
-        self._builder = builder
-        self._made = {step.result: step for step in steps}
-        self._uses = Counter(value for step in steps for value in step.operands)
-        self.joined: set[int] = set()  # values that are dropped
-
-    def is_sum(self, step: Instruction) -> bool:
-        """Whether a step adds values of a type that sums have."""
-        return step.function in _SIGNS and self._dtype_of(step) in _SUMMED
-
-    def of(self, step: Instruction) -> Instruction:
-        """Return a sum with the terms of a step, and of those that compute its first operands."""
-        dtype, head, inner = self._dtype_of(step), step, []
-        terms: list[tuple[int, int]] = []
-        while len(terms) < _MOST_TERMS - 1:
-            first, other = step.operands
-            terms.append((other, _SIGNS[step.function]))
-            before = self._alone(first, dtype)
-            if before is None or not self.is_sum(before) or len(terms) == _MOST_TERMS - 1:
-                break
-            inner.append(first)
-            step = before
-        terms.append((first, 0))
-        operands, weights, code = [], [], len(terms) | _SUMMED[dtype]
-        for place, (value, negative) in enumerate(reversed(terms)):
-            code |= negative << (4 + place)
-            factor, weight = self._product(value, dtype)
-            operands.append(factor)
-            if weight is not None:
-                inner.append(value)
-                weights.append(weight)
-                code |= 1 << (12 + place)
-        if not inner:
-            return head
-        self.joined.update(inner)
-        return Instruction("sum", np.sum, code, (*operands, *weights), head.result)
-
-    def _dtype_of(self, step: Instruction) -> DType:
-        """Return the type of a step whose operands and result have one, else booleans."""
-        dtypes = {self._builder.dtypes[value] for value in (*step.operands, step.result)}
-        return dtypes.pop() if len(dtypes) == 1 else np.dtype(bool)
-
-    def _alone(self, value: int, dtype: DType) -> Instruction | None:
-        """Return the step of this type that computes a value which is used once."""
-        step = self._made.get(value) if self._uses[value] == 1 else None
-        return step if step is not None and self._dtype_of(step) == dtype else None
-
-    def _product(self, value: int, dtype: DType) -> tuple[int, int | None]:
-        """Return a value and the number it is multiplied with, or the value itself and None."""
-        step = self._alone(value, dtype)
-        if step is None or step.function is not np.multiply:
-            return value, None
-        one, other = step.operands
-        leaves = self._builder.leaves
-        for factor, number in ((one, other), (other, one)):
-            if number in leaves and not leaves[number].view.ndim:
-                return factor, number
-        return value, None
 
 
 def _registers(

@@ -216,8 +216,8 @@ def test_other_arrays_than_those_of_the_program_raise():
     for slots in ([(0, -1, 8, 8, (48, 8))], [(0, -1, 8, -8, (48, 8))], [(0, -1, 8, 0, (56, 8))]):
         with pytest.raises(ValueError, match="leaves its array"):
             make((4, 6), (u,), tuple(slots), (), (), 4, 6, 6, 0, 0)
-    for wrong in ((1, 8, (0,)), (2, 218, (0, 0)), (0, 8, (0, 0)), (1, 8, (0, 1)), (3, 9, (0,))):
-        with pytest.raises(ValueError, match=r"instruction|conversion|terms"):
+    for wrong in ((1, 8, (0,)), (2, 218, (0, 0)), (0, 8, (0, 0)), (1, 8, (0, 1))):
+        with pytest.raises(ValueError, match=r"instruction|conversion"):
             make((2, 2), (v,), (view,), (wrong,), (), 2, 2, 2, 0, 0)
 
 

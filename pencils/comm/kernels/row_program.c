@@ -276,62 +276,6 @@ void row_copy(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps
     }
 }
 
-/* ---- sums: each product and each sum is rounded, as NumPy does it ---- */
-
-#define TERM(k) (weights[k] * at[k][i])
-#define SUM_OF(k, sum) case k: for (ptrdiff_t i = 0; i < n; i++) out[i] = sum; return;
-#define DEFINE_SUM(type) \
-    static void sum_##type(char **places, ptrdiff_t n, const ptrdiff_t *steps, unsigned code) \
-    { \
-        int count = (int)(code & 15), last = count; \
-        const type *at[ROW_TERMS]; \
-        type weights[ROW_TERMS]; \
-        int contiguous = 1; \
-        for (int k = 0; k < count; k++) { \
-            at[k] = (const type *)places[k]; \
-            contiguous &= steps[k] == (ptrdiff_t)sizeof(type); \
-            weights[k] = code >> (12 + k) & 1 ? *(const type *)places[last++] : 1; \
-            if (code >> (4 + k) & 1) \
-                weights[k] = -weights[k]; \
-        } \
-        type *restrict out = (type *)places[last]; \
-        if (contiguous) \
-            switch (count) { \
-                SUM_OF(2, TERM(0) + TERM(1)) \
-                SUM_OF(3, TERM(0) + TERM(1) + TERM(2)) \
-                SUM_OF(4, TERM(0) + TERM(1) + TERM(2) + TERM(3)) \
-                SUM_OF(5, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4)) \
-                SUM_OF(6, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5)) \
-                SUM_OF(7, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5) + TERM(6)) \
-                SUM_OF(8, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5) + TERM(6) \
-                              + TERM(7)) \
-            } \
-        for (ptrdiff_t i = 0; i < n; i++) { \
-            type total = weights[0] * *(const type *)(places[0] + i * steps[0]); \
-            for (int k = 1; k < count; k++) \
-                total += weights[k] * *(const type *)(places[k] + i * steps[k]); \
-            out[i] = total; \
-        } \
-    }
-DEFINE_SUM(double)
-DEFINE_SUM(float)
-
-void row_sum(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, void *data)
-{
-    unsigned code = (unsigned)(uintptr_t)data;
-    int count = (int)(code & 15) + 1;
-    for (int k = 0; k < ROW_TERMS; k++)
-        count += code >> (12 + k) & 1;
-    for (ptrdiff_t row = 0; row < dimensions[1]; row++) {
-        char *at[ROW_OPERANDS];
-        place_row(at, count, places, steps, row);
-        if (code >> 20)
-            sum_float(at, dimensions[0], steps, code);
-        else
-            sum_double(at, dimensions[0], steps, code);
-    }
-}
-
 /* ---- conversions that lose at most digits, as C does them, and NumPy ---- */
 
 typedef uint8_t Bool;

@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-enum { ROW_DIMS = 16, ROW_TERMS = 8, ROW_OPERANDS = 64 };
+enum { ROW_DIMS = 16, ROW_OPERANDS = 64 };
 
 /* An inner loop of NumPy: `dimensions[0]` elements of all operands, the result being the last one.
    Other loops take `dimensions[1]` rows: the steps within rows are followed by those from row to
@@ -57,11 +57,6 @@ void row_program_run(const RowProgram *program, const ptrdiff_t (*box)[2], char 
    NULL if C converts otherwise. */
 RowLoop row_where, row_copy;
 int row_has_size(size_t bytes);
-
-/* Sums of up to 8 operands, some times a number, one after the other: `data` is the number of terms,
-   plus 16 times a bit for each that is subtracted, 4096 times one for each that has a weight, and
-   2^20 for floats instead of doubles. Operands are the terms, their weights, and the result. */
-RowLoop row_sum;
 RowLoop *row_cast(int from, int to);
 
 #endif

@@ -146,14 +146,17 @@ static int read_slots(RowObject *self, PyObject *slots)
     return 0;
 }
 
-/* Functions that are no ufuncs; the number is that of bytes, or types. Larger ones are addresses of
-   loops of rows, and the number is that of their results. */
-enum { WHERE, COPY, CAST, SUM };
+enum { WHERE, COPY, CAST, FORMULA }; /* functions that are no ufuncs; above are addresses */
 
-static int read_function(RowInstruction *instruction, PyObject *function, int number, int *wanted,
+/* Find the loop of a function; its number is that of the loop, of bytes, of types, or of results of
+   a loop at an address; and its bytes are a formula. */
+static int read_function(RowInstruction *instruction, PyObject *function, PyObject *given, int *wanted,
                          int *results)
 {
+    long number = PyLong_Check(given) ? PyLong_AsLong(given) : 0;
     *results = 1;
+    if (PyErr_Occurred())
+        return -1;
     if (!PyLong_Check(function)) {
         const UFunc *ufunc = (const UFunc *)function;
         if (number < 0 || number >= ufunc->ntypes)
@@ -165,31 +168,63 @@ static int read_function(RowInstruction *instruction, PyObject *function, int nu
     }
     size_t kind = PyLong_AsSize_t(function);
     instruction->rows = 1;
-    if (kind > SUM) {
+    if (kind > FORMULA) {
         instruction->loop = (RowLoop *)(uintptr_t)kind;
-        *results = number;
         *wanted = instruction->count;
+        *results = (int)number;
         if (PyErr_Occurred())
             return -1;
-        return number < 1 || number > *wanted ? fail("a loop has so many results") : 0;
+        return number < 1 || number > *wanted ? fail("a loop has no such results") : 0;
+    }
+    if (kind == FORMULA) {
+        Formula *formula = (Formula *)PyBytes_AsString(given);
+        if (!formula)
+            return -1;
+        size_t bytes = (size_t)PyBytes_Size(given);
+        if (bytes < sizeof *formula || bytes != sizeof *formula + formula->steps * sizeof(FormulaStep))
+            return fail("a formula has other steps than it tells");
+        instruction->loop = level.evaluate;
+        instruction->data = formula;
+        *wanted = formula->operands;
+        return 0;
     }
     *wanted = kind == WHERE ? 4 : 2;
-    if (kind == SUM) { /* terms, weights and the result */
-        *wanted = (number & 15) + 1;
-        for (int k = 0; k < ROW_TERMS; k++)
-            *wanted += number >> (12 + k) & 1;
-        if ((number & 15) < 2 || (number & 15) > ROW_TERMS)
-            return fail("a sum has 2 to 8 terms");
-    }
     instruction->data = (void *)(uintptr_t)number;
     instruction->loop = kind == WHERE ? row_where : row_copy;
     if ((kind == WHERE || kind == COPY) && !row_has_size((size_t)number))
         return fail("an instruction copies elements of so many bytes");
-    if (kind == SUM)
-        instruction->loop = row_sum;
     if (kind == CAST)
-        instruction->loop = row_cast(number / 16, number % 16);
+        instruction->loop = row_cast((int)(number / 16), (int)(number % 16));
     return instruction->loop ? 0 : fail("no such conversion");
+}
+
+/* Check that the steps of a formula fit its operands. */
+static int check_formula(const RowProgram *program, const RowInstruction *instruction)
+{
+    const Formula *formula = instruction->data;
+    int item = formula->is_double ? sizeof(double) : sizeof(float), last = program->ndim - 1;
+    int numbers[ROW_OPERANDS + FORMULA_KEPT] = {0};
+    for (int i = 0; i < instruction->count; i++) {
+        const RowSlot *slot = &program->slots[instruction->slots[i]];
+        ptrdiff_t step = slot->reg >= 0 ? item : slot->strides[last];
+        numbers[i] = step == 0;
+        if (slot->item != item || (step != 0 && step != item))
+            return fail("a formula has operands that are not contiguous, or of another type");
+    }
+    int count = instruction->count, most = count + FORMULA_KEPT;
+    if (count == 0 || numbers[count - 1])
+        return fail("a formula has one number as its result");
+    for (int i = 0; i < formula->steps; i++) {
+        FormulaStep step = formula->step[i];
+        int kind = step.operation % FORMULA_NUMBER, number = step.operation >= FORMULA_NUMBER;
+        int keeps = kind == FORMULA_KEEP;
+        if (step.operation >= 2 * FORMULA_NUMBER || kind >= FORMULA_OPERATIONS || step.x >= most
+            || step.y >= most || (keeps && step.x < count))
+            return fail("a formula has a step that there is not");
+        if (numbers[step.y] != number || numbers[step.x])
+            return fail("a formula takes a number as a row, or a row as a number");
+    }
+    return 0;
 }
 
 static int read_instructions(RowObject *self, PyObject *instructions)
@@ -197,9 +232,9 @@ static int read_instructions(RowObject *self, PyObject *instructions)
     RowProgram *program = &self->program;
     for (int i = 0; i < program->ninstructions + program->nexact; i++) {
         RowInstruction *instruction = &program->instructions[i];
-        PyObject *function, *slots;
-        int number, wanted, results;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(instructions, i), "OiO!", &function, &number,
+        PyObject *function, *number, *slots;
+        int wanted, results;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(instructions, i), "OOO!", &function, &number,
                               &PyTuple_Type, &slots))
             return -1;
         instruction->count = (int)PyTuple_Size(slots);
@@ -213,6 +248,8 @@ static int read_instructions(RowObject *self, PyObject *instructions)
                 return PyErr_Occurred() ? -1 : fail("an instruction has no such operand");
             instruction->slots[j] = (int)slot;
         }
+        if (instruction->loop == level.evaluate && check_formula(program, instruction) < 0)
+            return -1;
         for (int j = wanted - results; j < wanted; j++) {
             const RowSlot *result = &program->slots[instruction->slots[j]];
             if (result->reg < 0)
