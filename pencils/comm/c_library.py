@@ -30,7 +30,8 @@ _OPTIONS = (
     "-shared",
     "-w",
 )
-_SECONDS = 60.0  # of a compiler, or of another process that compiles the same
+_SECONDS = 60.0  # of a compiler
+_PATIENCE = 60.0  # seconds until another process that compiles the same is thought to be dead
 _DIGEST = 32  # bytes after a library: a part of one must not be loaded
 
 # What this process has loaded or failed to compile, by source and compiler.
@@ -153,7 +154,7 @@ def _create(lock: Path) -> bool:
 
 def _wait_for_end(lock: Path) -> None:
     """Wait until another process has compiled, for some time: it may have been killed."""
-    end = time.monotonic() + _SECONDS
+    end = time.monotonic() + _PATIENCE
     while lock.exists() and time.monotonic() < end:
         time.sleep(0.01)
 
