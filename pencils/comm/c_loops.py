@@ -23,7 +23,7 @@ _TYPES = {
 }
 # Complex products are not among them: NumPy rounds them as the processor's instructions do.
 # Comparisons of NaN raise no exceptions, as in NumPy.
-_EXPRESSIONS: dict[tuple[Any, str], str] = {
+FUNCTIONS: dict[tuple[Any, str], str] = {
     (function, kind): text
     for kinds, texts in [
         ("iufc", {np.add: "{0} + {1}", np.subtract: "{0} - {1}"}),
@@ -207,17 +207,19 @@ def _expression(step: Instruction, builder: RowBuilder) -> str | None:
         return "{0} != 0" if dtype.kind == "b" else "{0}"
     if step.function is np.where:
         return "{0} ? {1} : {2}"
-    return _EXPRESSIONS.get((step.function, given[0].kind)) if len(set(given)) == 1 else None
+    return FUNCTIONS.get((step.function, given[0].kind)) if len(set(given)) == 1 else None
 
 
-def _source(
-    number: int, loop: _Loop, builder: RowBuilder, stride_of: Callable[[int], int]
-) -> str:
+def _source(number: int, loop: _Loop, builder: RowBuilder, stride_of: Callable[[int], int]) -> str:
     """Write a loop in C; its results share no memory with what it reads."""
     names: dict[int, str] = {}
     parameters, arguments, loads, stores = [], [], [], []
     for place, value in enumerate((*loop.operands, *loop.results)):
-        dtype, name, pointer = builder.dtypes[value], names.setdefault(value, f"v{place}"), f"p{place}"
+        dtype, name, pointer = (
+            builder.dtypes[value],
+            names.setdefault(value, f"v{place}"),
+            f"p{place}",
+        )
         kind, step = _type(dtype), stride_of(value)
         at, written = f"places[{place}] + k * ups[{place}]", place >= len(loop.operands)
         sort = "*restrict " if written else "*"

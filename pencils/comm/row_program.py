@@ -350,8 +350,10 @@ class RowProgram:
     def __repr__(self) -> str:
         read, written = self.traffic
         count = len(self._builder.instructions)
-        loops = f", {self.loops} compiled loops" if self.loops else ""
-        return f"{count} instructions{loops}, {read} bytes read and {written} written for each point"
+        loops = f", {self.loops} compiled loop{'s' * (self.loops > 1)}" if self.loops else ""
+        return (
+            f"{count} instructions{loops}, {read} bytes read and {written} written for each point"
+        )
 
     def _traffic(self) -> tuple[int, int]:
         """Bytes that are read and written for each point, each array once."""

@@ -30,9 +30,7 @@ def counting(tmp_path):
     """A compiler that takes some time, and a function that counts how often it has compiled."""
     log, command = tmp_path / "log", tmp_path / "slow-cc"
     command.write_text(
-        "#!/bin/sh\n"
-        f'case "$*" in *-shared*) echo x >> "{log}"; sleep 0.3;; esac\n'
-        'exec cc "$@"\n'
+        f'#!/bin/sh\ncase "$*" in *-shared*) echo x >> "{log}"; sleep 0.3;; esac\nexec cc "$@"\n'
     )
     command.chmod(0o700)
     return str(command), lambda: len(log.read_text().split()) if log.exists() else 0

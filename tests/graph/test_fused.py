@@ -3,6 +3,7 @@
 import gc
 import math
 import random
+import shutil
 import warnings
 import weakref
 from typing import NamedTuple
@@ -12,6 +13,7 @@ import pytest
 from mpi_helpers import all_raise, everywhere, one_is_wrong, ranks_at_fault
 
 import pencils
+from pencils.comm import pack
 from pencils.errors import ArgumentError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -139,7 +141,7 @@ def observed(function, fields, numbers):
 def test_random_functions_are_their_plain_lines(comm, start):
     for seed in range(start, start + 20):
         program = Program(comm, seed)
-        fused = pencils.fused(program.function)
+        fused = pencils.fused(program.function, compiler=None if seed % 20 else "cc")
         for call, numbers in enumerate([(0.25, 3), (0.25, 3), (0.1, 2)]):
             expected = observed(program.function, program.fields(call), numbers)
             found = observed(fused, program.fields(call), numbers)
@@ -187,6 +189,18 @@ def test_results_go_to_fields_that_are_given(comm, shape):
     expected = step(u, v, 0.1, feed=0.05)
     fused(u, v, 0.1, feed=0.05, out=(v, u))  # swapped
     assert equal(comm, (v, u), expected)
+
+
+def test_loops_are_compiled(comm):
+    u, v = two_fields(comm)
+    expected = step(u, v, 0.1)
+    fused = pencils.fused(compiler="cc")(step)
+    assert equal(comm, fused(u, v, 0.1), expected)
+    if shutil.which("cc") and pack.compiled() and u.local.size:
+        assert "1 compiled loop," in fused.explain()
+    assert equal(comm, pencils.fused(step, compiler="no such command")(u, v, 0.1), expected)
+    with pytest.raises(TypeError, match="name of a command, not 3"):
+        pencils.fused(step, compiler=3)
 
 
 def test_numbers_are_parameters(comm):
