@@ -89,7 +89,8 @@ class _Formula:
         self._places: dict[int, int] = {}  # of operands
         self._steps: list[tuple[int, int | None, int | None]] = []
         self._needs: dict[int, int] = {}
-        self._free = [-1 - place for place in range(8)]  # places of kept values
+        self._kept = 0  # values at most
+        self._free: list[int] = []  # places of those that are not needed any more
         self._compute(last)
 
     def instruction(self, real: int) -> Instruction:
@@ -101,7 +102,7 @@ class _Formula:
                 return result
             return result - given if given < 0 else given
 
-        code = bytes([real, result + 1, len(self._steps), 0])
+        code = bytes([real, result + 1, len(self._steps), self._kept])
         code += bytes(part for kind, x, y in self._steps for part in (kind, place(x), place(y)))
         return Instruction("formula", 3, code, tuple(self._places), self._last.result)
 
@@ -135,11 +136,14 @@ class _Formula:
         else:
             first = self._need(one) >= self._need(other)
             self._value(one if first else other)
-            kept = self._free.pop(0)
+            if not self._free:
+                self._kept += 1
+                self._free.append(-self._kept)
+            kept = self._free.pop()
             self._steps.append((_KEEP, kept, None))
             self._value(other if first else one)
             self._steps.append((backward if first else forward, None, kept))
-            self._free.insert(0, kept)
+            self._free.append(kept)
 
     def _product(self, value: int) -> tuple[int, ...]:
         """Return the factors of a product of operands, if it is one; a number comes first."""

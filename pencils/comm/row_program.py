@@ -31,6 +31,7 @@ Shape = tuple[int, ...]
 Box = Sequence[tuple[int, int]]  # the first index along each axis, and the one past the last
 
 TILE_BYTES = 32 * 1024  # of all registers: half of a first-level cache, or all of it
+_LEAST_BYTES = 8  # of a point, if there are no registers
 _LINE = 64  # elements: shorter parts of a row cost more calls than they save misses
 _MOST_ARRAYS, _MOST_AXES, MOST_OPERANDS = 120, 16, 64  # of the compiled programs
 
@@ -495,7 +496,7 @@ class _Axes:
                 self._groups[-1].append(fast)
             else:
                 self._groups.append([fast])
-        missing = max(0, 2 - len(self._groups))
+        missing = max(0, 3 - len(self._groups))
         self._lead = (0,) * missing
         self.shape = (1,) * missing + tuple(
             prod(shape[axis] for axis in group) for group in self._groups
@@ -519,23 +520,29 @@ class _Axes:
         return self._lead + tuple(strides[group[-1]] for group in self._groups)
 
 
-def _tile(shape: Shape, nbytes: int, views: Sequence[tuple[int, ...]]) -> tuple[int, int, int]:
-    """Choose rows and elements of a tile, and elements from a row of a register to the next.
+def _tile(shape: Shape, nbytes: int, views: Sequence[tuple[int, ...]]) -> tuple[int, int, int, int]:
+    """Choose planes, rows and elements of a tile, and elements between rows of a register.
 
     If that is the pitch of arrays with a halo, several rows are treated as one, ghosts included.
     """
-    *_, lines, points = shape
-    nbytes = max(1, nbytes)
-    columns = points if points * nbytes <= 2 * TILE_BYTES else max(_LINE, TILE_BYTES // nbytes)
-    rows = max(1, min(lines, TILE_BYTES // (nbytes * max(1, columns))))
-    rows = -(-lines // -(-lines // rows)) if lines else 1
+    *_, planes, lines, points = shape
+    room = TILE_BYTES // max(_LEAST_BYTES, nbytes)  # points of a tile
+    columns = max(1, points if points <= 2 * room else max(_LINE, room))
+    rows = _part_of(lines, room // columns)
     pitches = Counter(
         up // step
         for *_, up, step in views
         if step > 0 and up % step == 0 and points <= up // step <= 1.5 * points + 16
     )
     pitch = max(pitches, key=lambda pitch: pitches[pitch], default=points)
-    return rows, max(1, columns), pitch if columns >= points else columns
+    several = _part_of(planes, room // (columns * lines)) if rows >= lines > 0 else 1
+    return several, rows, columns, pitch if columns >= points else columns
+
+
+def _part_of(extent: int, most: int) -> int:
+    """Divide an extent into equal parts, of at most so many if there is room for one."""
+    parts = -(-extent // max(1, most))
+    return -(-extent // max(1, parts)) or 1
 
 
 def _registers(

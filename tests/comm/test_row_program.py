@@ -105,7 +105,7 @@ def random_formulas(chosen, rows, values, known):
 @pytest.mark.parametrize("seed", range(60))
 def test_formulas_round_as_numpy(name, seed):
     chosen, rng = random.Random(seed), np.random.default_rng(seed)
-    shape = chosen.choice([1, 3, 20]), chosen.randint(1, 40) * chosen.choice([1, 1, 7])
+    shape = chosen.choice([1, 3, 8, 20]), chosen.randint(1, 40) * chosen.choice([1, 1, 7])
     dtype, rows = np.dtype(chosen.choice("fd")), RowBuilder(shape)
     given = [rng.uniform(0.5, 2, shape).astype(dtype) for _ in range(3)]
     padded = np.zeros((shape[0] + 1, shape[1] + 3), dtype)
@@ -128,13 +128,13 @@ def test_formulas_round_as_numpy(name, seed):
 def test_formulas_that_leave_their_operands_are_refused():
     u, make = np.zeros((2, 8)), pack.compiled().RowProgram
 
-    def program(*code, strides=(64, 8), item=8):
-        slots = (0, -1, item, 0, (0, 0)), (0, -1, item, 0, strides), (0, -1, item, 0, (64, 8))
+    def program(*code, strides=(0, 64, 8), item=8):
+        slots = (0, -1, item, 0, (0, 0, 0)), (0, -1, item, 0, strides), (0, -1, item, 0, (0, 64, 8))
         steps = (3, bytes(code), (0, 1, 2))
-        return make((2, 2), (u,), slots, (steps,), (), 2, 2, 2, 0, 0)
+        return make((1, 2, 2), (u,), slots, (steps,), (), 1, 2, 2, 2, 0, 0)
 
     program(1, 3, 2, 0, 0, 2, 1, 20, 2, 0)  # load the row, times the number
-    program(1, 3, 3, 0, 0, 2, 1, 12, 3, 2, 0, 2, 3)  # load, keep, and load what was kept
+    program(1, 3, 3, 1, 0, 2, 1, 12, 3, 2, 0, 2, 3)  # load, keep, and load what was kept
     for wrong in (
         (1, 3),
         (1, 3, 2, 0, 0, 2, 1),
@@ -143,7 +143,9 @@ def test_formulas_that_leave_their_operands_are_refused():
         (1, 3, 1, 0, 32, 2, 1),
         (1, 3, 1, 0, 0, 2, 11),
         (1, 3, 1, 0, 0, 11, 1),
-        (1, 3, 1, 0, 12, 1, 2),  # to keep a value in an operand
+        (1, 3, 1, 9, 0, 2, 1),
+        (1, 3, 1, 0, 0, 2, 3),
+        (1, 3, 1, 1, 12, 1, 2),  # to keep a value in an operand
         (1, 3, 1, 0, 0, 2, 0),  # a number as a row
         (1, 3, 1, 0, 16, 2, 1),
         (1, 3, 1, 0, 7, 0, 1),
@@ -151,8 +153,8 @@ def test_formulas_that_leave_their_operands_are_refused():
     ):
         with pytest.raises(ValueError, match=r"formula|operands"):
             program(*wrong)
-    for strides, item in (((64, 16), 8), ((64, 4), 8), ((64, 8), 4)):
+    for strides, item in (((0, 64, 16), 8), ((0, 64, 4), 8), ((0, 64, 8), 4)):
         with pytest.raises(ValueError, match="contiguous"):
             program(1, 3, 1, 0, 0, 2, 1, strides=strides, item=item)
     with pytest.raises(TypeError):
-        make((2, 2), (u,), (), ((3, 8, ()),), (), 2, 2, 2, 0, 0)
+        make((1, 2, 2), (u,), (), ((3, 8, ()),), (), 1, 2, 2, 2, 0, 0)

@@ -25,15 +25,19 @@ typedef enum {
     FORMULA_NUMBER = 16   /* is added where y is a number */
 } FormulaOperation;
 
-enum { FORMULA_KEPT = 8 /* most values that are kept */, FORMULA_LANES = 8 /* vectors at once */ };
+enum {
+    FORMULA_KEPT = 8,                    /* most values that are kept, */
+    FORMULA_PLACES = 64 + FORMULA_KEPT,  /* and operands besides */
+    FORMULA_LANES = 8                    /* vectors at once */
+};
 
 typedef struct {
     uint8_t operation, x, y;
 } FormulaStep;
 
-/* The last operand is the result; those after it are kept values. */
+/* The last operand is the result; so many kept values follow. */
 typedef struct {
-    uint8_t is_double, operands, steps, unused;
+    uint8_t is_double, operands, steps, kept;
     FormulaStep step[];
 } Formula;
 

@@ -1,42 +1,43 @@
-/* Formulas for vectors, several at once; the last ones of a row overlap those before. */
+/* Formulas for vectors, several at once: those of a row, the last of which overlap those before, or of
+   several rows if these are short. */
 #include "formula.h"
 
 #include "machine.h"
 
 #define FORMULA_INLINE static inline ALWAYS_INLINE TARGET
 
-/* Where operands are in a row, and kept values, which are at the same place for all vectors. */
+/* Where operands are in a row, and bytes to the next row; and kept values, which are at the same place
+   whatever the row. */
 typedef struct {
-    char *at[UINT8_MAX + 1];
+    char *at[FORMULA_PLACES];
+    ptrdiff_t ups[FORMULA_PLACES];
     ALIGNED char kept[FORMULA_KEPT][FORMULA_LANES * WIDTH];
 } FormulaRow;
 
 /* One step for up to FORMULA_LANES values: y is an operand, or a number. */
 #define EACH_LANE(DO, Y) \
     DO(0, Y(0)) DO(1, Y(1)) DO(2, Y(2)) DO(3, Y(3)) DO(4, Y(4)) DO(5, Y(5)) DO(6, Y(6)) DO(7, Y(7))
-#define WITH_Y(operation, DO)                            \
-    case operation: EACH_LANE(DO, Y_AT) break;         \
-    case operation + FORMULA_NUMBER:                   \
-        number = *(const REAL *)y_row - (LANE){0};     \
-        EACH_LANE(DO, Y_NUMBER)                        \
-        break;
-#define LANE_AT(row, k) ((LANE *)((row) + at + (ptrdiff_t)sizeof(LANE) * (k)))
-#define Y_AT(k) *LANE_AT(y_row, k)
-#define Y_NUMBER(k) number
+#define WITH_Y(operation, DO)                  \
+    case operation: EACH_LANE(DO, Y_AT) break; \
+    case operation + FORMULA_NUMBER: EACH_LANE(DO, Y_NUMBER) break;
+#define X_AT(k) *(LANE *)(x + at + x_step * (k))
+#define Y_AT(k) *(const LANE *)(y + at + y_step * (k))
+#define Y_NUMBER(k) (*(const REAL *)(y + (across ? y_step * (k) : 0)) - (LANE){0})
+#define NOTHING(k)
 #define VALUE_IS(k, expression) if (k < lanes) value##k = expression;
-#define VALUE_LOAD(k, y) VALUE_IS(k, y)
-#define VALUE_ADD(k, y) VALUE_IS(k, value##k + y)
-#define VALUE_SUBTRACT(k, y) VALUE_IS(k, value##k - y)
-#define VALUE_FROM(k, y) VALUE_IS(k, y - value##k)
-#define VALUE_MULTIPLY(k, y) VALUE_IS(k, value##k * y)
-#define VALUE_DIVIDE(k, y) VALUE_IS(k, value##k / y)
-#define VALUE_INTO(k, y) VALUE_IS(k, y / value##k)
-#define VALUE_ADD_PRODUCT(k, y) VALUE_IS(k, value##k + *LANE_AT(x_row, k) * y)
-#define VALUE_SUBTRACT_PRODUCT(k, y) VALUE_IS(k, value##k - *LANE_AT(x_row, k) * y)
-#define VALUE_FROM_PRODUCT(k, y) VALUE_IS(k, *LANE_AT(x_row, k) * y - value##k)
-#define VALUE_NEGATE(k, y) VALUE_IS(k, -value##k)
-#define VALUE_SQUARE(k, y) VALUE_IS(k, value##k * value##k)
-#define VALUE_KEEP(k, y) if (k < lanes) *LANE_AT(x_row, k) = value##k;
+#define VALUE_LOAD(k, operand) VALUE_IS(k, operand)
+#define VALUE_ADD(k, operand) VALUE_IS(k, value##k + operand)
+#define VALUE_SUBTRACT(k, operand) VALUE_IS(k, value##k - operand)
+#define VALUE_FROM(k, operand) VALUE_IS(k, operand - value##k)
+#define VALUE_MULTIPLY(k, operand) VALUE_IS(k, value##k * operand)
+#define VALUE_DIVIDE(k, operand) VALUE_IS(k, value##k / operand)
+#define VALUE_INTO(k, operand) VALUE_IS(k, operand / value##k)
+#define VALUE_ADD_PRODUCT(k, operand) VALUE_IS(k, value##k + X_AT(k) * operand)
+#define VALUE_SUBTRACT_PRODUCT(k, operand) VALUE_IS(k, value##k - X_AT(k) * operand)
+#define VALUE_FROM_PRODUCT(k, operand) VALUE_IS(k, X_AT(k) * operand - value##k)
+#define VALUE_NEGATE(k, operand) VALUE_IS(k, -value##k)
+#define VALUE_SQUARE(k, operand) VALUE_IS(k, value##k * value##k)
+#define VALUE_KEEP(k, operand) if (k < lanes) X_AT(k) = value##k;
 
 #if HAVE_VECTORS
 typedef float FloatLane __attribute__((vector_size(WIDTH), aligned(4), may_alias));
@@ -69,9 +70,9 @@ typedef double DoubleLane;
     if (left >= (n) * WIDTH || (bytes >= (n) * WIDTH && left > (n) / 2 * WIDTH)) { \
         at = left >= (n) * WIDTH ? at : bytes - (n) * WIDTH;                       \
         if (formula->is_double)                                                    \
-            double_steps(formula, row, at, n);                                     \
+            double_steps(formula, row, at, n, 0);                                     \
         else                                                                       \
-            float_steps(formula, row, at, n);                                      \
+            float_steps(formula, row, at, n, 0);                                      \
         return at + (n) * WIDTH;                                                   \
     }
 
@@ -85,10 +86,27 @@ static TARGET ptrdiff_t evaluate_at(const Formula *formula, FormulaRow *row, ptr
     TAKE_LANES(2)
     TAKE_LANES(1)
     if (formula->is_double)
-        double_step(formula, row, at, 1);
+        double_step(formula, row, at, 1, 0);
     else
-        float_step(formula, row, at, 1);
+        float_step(formula, row, at, 1, 0);
     return at + (formula->is_double ? sizeof(double) : sizeof(float));
+}
+
+/* The same in FORMULA_LANES rows. */
+static TARGET ptrdiff_t evaluate_across(const Formula *formula, FormulaRow *row, ptrdiff_t at,
+                                        ptrdiff_t bytes)
+{
+    int wide = bytes >= WIDTH;
+    ptrdiff_t place = wide && at > bytes - WIDTH ? bytes - WIDTH : at;
+    if (formula->is_double && wide)
+        double_steps(formula, row, place, FORMULA_LANES, 1);
+    else if (formula->is_double)
+        double_step(formula, row, place, FORMULA_LANES, 1);
+    else if (wide)
+        float_steps(formula, row, place, FORMULA_LANES, 1);
+    else
+        float_step(formula, row, place, FORMULA_LANES, 1);
+    return place + (wide ? WIDTH : formula->is_double ? sizeof(double) : sizeof(float));
 }
 
 static TARGET void evaluate(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps,
@@ -98,10 +116,15 @@ static TARGET void evaluate(char **places, const ptrdiff_t *dimensions, const pt
     FormulaRow row;
     int count = formula->operands;
     ptrdiff_t bytes = dimensions[0] * (formula->is_double ? sizeof(double) : sizeof(float));
-    for (ptrdiff_t r = 0; r < dimensions[1]; r++) {
+    int across = bytes <= FORMULA_LANES / 2 * WIDTH;
+    for (int i = 0; i < count; i++)
+        row.ups[i] = steps[count + i];
+    for (ptrdiff_t r = 0, rows; r < dimensions[1]; r += rows) {
+        rows = across && r + FORMULA_LANES <= dimensions[1] ? FORMULA_LANES : 1;
         for (int i = 0; i < count; i++)
-            row.at[i] = places[i] + r * steps[count + i];
+            row.at[i] = places[i] + r * row.ups[i];
         for (ptrdiff_t at = 0; at < bytes;)
-            at = evaluate_at(formula, &row, at, bytes);
+            at = rows > 1 ? evaluate_across(formula, &row, at, bytes)
+                          : evaluate_at(formula, &row, at, bytes);
     }
 }

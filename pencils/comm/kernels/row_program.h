@@ -1,7 +1,7 @@
 /* Row programs: inner loops of NumPy's ufuncs, executed on tiles of blocks that stay in the cache.
 
-   A block has rows along its last axis. A tile is some rows of a plane of the last two axes, or a
-   part of one row. Each instruction is executed for a whole tile before the next one; results go to
+   A block has rows along its last axis, and planes of the last two ones. A tile is some planes, or
+   some rows of one, or a part of one row. Each instruction is executed for a whole tile before the next one; results go to
    registers, which have room for a tile each, or to memory. */
 #ifndef PENCILS_ROW_PROGRAM_H
 #define PENCILS_ROW_PROGRAM_H
@@ -35,7 +35,7 @@ typedef struct {
     int ninstructions, nexact; /* the second ones compute the same if there was an exception */
     int nstores; /* the last ones of both, which store values where operands may have been read */
     ptrdiff_t shape[ROW_DIMS];
-    ptrdiff_t rows, columns; /* most of a tile */
+    ptrdiff_t planes, rows, columns; /* most of a tile */
     ptrdiff_t pitch;         /* elements from one row of a register to the next, for whole rows */
     RowSlot *slots;
     RowInstruction *instructions;

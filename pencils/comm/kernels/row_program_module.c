@@ -203,7 +203,7 @@ static int check_formula(const RowProgram *program, const RowInstruction *instru
 {
     const Formula *formula = instruction->data;
     int item = formula->is_double ? sizeof(double) : sizeof(float), last = program->ndim - 1;
-    int numbers[ROW_OPERANDS + FORMULA_KEPT] = {0};
+    int numbers[FORMULA_PLACES] = {0};
     for (int i = 0; i < instruction->count; i++) {
         const RowSlot *slot = &program->slots[instruction->slots[i]];
         ptrdiff_t step = slot->reg >= 0 ? item : slot->strides[last];
@@ -211,8 +211,8 @@ static int check_formula(const RowProgram *program, const RowInstruction *instru
         if (slot->item != item || (step != 0 && step != item))
             return fail("a formula has operands that are not contiguous, or of another type");
     }
-    int count = instruction->count, most = count + FORMULA_KEPT;
-    if (count == 0 || numbers[count - 1])
+    int count = instruction->count, most = count + formula->kept;
+    if (count == 0 || numbers[count - 1] || formula->kept > FORMULA_KEPT)
         return fail("a formula has one number as its result");
     for (int i = 0; i < formula->steps; i++) {
         FormulaStep step = formula->step[i];
@@ -262,8 +262,8 @@ static int read_instructions(RowObject *self, PyObject *instructions)
 static int read_registers(RowObject *self, PyObject *registers)
 {
     RowProgram *program = &self->program;
-    size_t elements = (size_t)program->rows;
-    elements *= (size_t)(program->pitch > program->columns ? program->pitch : program->columns);
+    size_t elements = (size_t)(program->planes * program->rows);
+    elements *= (size_t)program->pitch;
     for (int i = 0; i < program->nregisters; i++) {
         size_t item = PyLong_AsSize_t(PyTuple_GetItem(registers, i));
         if (item == (size_t)-1)
@@ -306,16 +306,17 @@ static RowObject *rows_new(int ndim, Py_ssize_t narrays, Py_ssize_t nslots,
 PyObject *row_program(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     PyObject *shape, *arrays, *slots, *instructions, *registers;
-    Py_ssize_t rows, columns, pitch, nexact;
+    Py_ssize_t planes, rows, columns, pitch, nexact;
     int nstores;
-    if (!PyArg_ParseTuple(arguments, "O!O!O!O!O!nnnni", &PyTuple_Type, &shape, &PyTuple_Type, &arrays,
+    if (!PyArg_ParseTuple(arguments, "O!O!O!O!O!nnnnni", &PyTuple_Type, &shape, &PyTuple_Type, &arrays,
                           &PyTuple_Type, &slots, &PyTuple_Type, &instructions, &PyTuple_Type,
-                          &registers, &rows, &columns, &pitch, &nexact, &nstores))
+                          &registers, &planes, &rows, &columns, &pitch, &nexact, &nstores))
         return NULL;
     Py_ssize_t ndim = PyTuple_Size(shape), narrays = PyTuple_Size(arrays);
-    if (ndim < 2 || ndim > ROW_DIMS || narrays > MOST_ARRAYS || rows < 1 || columns < 1 || nexact < 0
+    if (ndim < 3 || ndim > ROW_DIMS || narrays > MOST_ARRAYS || planes < 1 || rows < 1 || columns < 1
+        || pitch < columns || nexact < 0
         || nexact > PyTuple_Size(instructions)) {
-        fail("row programs have 2 to 16 axes, at most 128 arrays, and tiles of some elements");
+        fail("row programs have 3 to 16 axes, at most 128 arrays, and tiles of some elements");
         return NULL;
     }
     RowObject *self = rows_new((int)ndim, narrays, PyTuple_Size(slots), PyTuple_Size(instructions), nexact,
@@ -323,7 +324,7 @@ PyObject *row_program(PyObject *Py_UNUSED(module), PyObject *arguments)
     if (!self)
         return NULL;
     RowProgram *program = &self->program;
-    program->rows = rows, program->columns = columns, program->pitch = pitch;
+    program->planes = planes, program->rows = rows, program->columns = columns, program->pitch = pitch;
     program->nstores = nstores;
     self->kept = Py_NewRef(instructions);
     self->elements = 1;
