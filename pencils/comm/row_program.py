@@ -31,7 +31,7 @@ Shape = tuple[int, ...]
 Box = Sequence[tuple[int, int]]  # the first index along each axis, and the one past the last
 
 TILE_BYTES = 32 * 1024  # of all registers: half of a first-level cache, or all of it
-_LEAST_BYTES = 8  # of a point, if there are no registers
+_LEAST_BYTES = 8  # of a point, if there are no registers and it is not in C
 _LINE = 64  # elements: shorter parts of a row cost more calls than they save misses
 _MOST_ARRAYS, _MOST_AXES, MOST_OPERANDS = 120, 16, 64  # of the compiled programs
 
@@ -280,7 +280,8 @@ class RowProgram:
         count = len(builder.arrays) + len(builder.constants) + len(builder.temporaries)
         kernels = compiled()
         self._run = None
-        if kernels is not None and count <= _MOST_ARRAYS and len(self._axes.shape) <= _MOST_AXES:
+        fits = count <= _MOST_ARRAYS and len(self._axes.shape) <= _MOST_AXES
+        if kernels is not None and fits and 0 not in builder.shape:
             self._run = kernels.RowProgram(*self._compiled(exact, late), late).run
         self._temporaries = [Spec.like(array) for array in builder.temporaries]
         builder.forget()
@@ -383,11 +384,11 @@ class RowProgram:
         self.loops = sum(step.name == "loop" for step in loops or ())
         fast = loops or with_formulas(exact, builder.dtypes, self._stride)
         instructions = self._encoded(fast, slots, registers, arrays)
-        nbytes = sum(registers)
+        room = TILE_BYTES // max(1 if loops else _LEAST_BYTES, sum(registers))
         if fast != exact:
             instructions += self._encoded(exact, slots, registers, arrays)
         pitched = [] if loops else [strides for *_, strides in slots if strides]
-        tile = _tile(axes.shape, nbytes, pitched)
+        tile = _tile(axes.shape, room, pitched)
         count = len(instructions) - len(fast)
         return axes.shape, arrays, tuple(slots), tuple(instructions), tuple(registers), *tile, count
 
@@ -520,13 +521,12 @@ class _Axes:
         return self._lead + tuple(strides[group[-1]] for group in self._groups)
 
 
-def _tile(shape: Shape, nbytes: int, views: Sequence[tuple[int, ...]]) -> tuple[int, int, int, int]:
-    """Choose planes, rows and elements of a tile, and elements between rows of a register.
+def _tile(shape: Shape, room: int, views: Sequence[tuple[int, ...]]) -> tuple[int, int, int, int]:
+    """Choose planes, rows and elements of a tile of so many, and those between rows of a register.
 
     If that is the pitch of arrays with a halo, several rows are treated as one, ghosts included.
     """
     *_, planes, lines, points = shape
-    room = TILE_BYTES // max(_LEAST_BYTES, nbytes)  # points of a tile
     columns = max(1, points if points <= 2 * room else max(_LINE, room))
     rows = _part_of(lines, room // columns)
     pitches = Counter(
