@@ -15,48 +15,43 @@ from pencils.comm.row_program import MOST_OPERANDS, RowBuilder
 DType = np.dtype[Any]
 
 # Types by their letters in NumPy, which computes with others.
-_TYPES = {
-    "f": "float",
-    "d": "double",
-    "F": "float _Complex",
-    "D": "double _Complex",
-}
-# Complex products are not among them: NumPy rounds them as the processor's instructions do.
+_TYPES = {"f": "float", "d": "double", "F": "float _Complex", "D": "double _Complex"}
+# Expressions of ufuncs, by kinds of operands. Not among them are complex products, which NumPy
+# rounds as processors do, and what depends on the sign of NaN, which C does not know.
 # Comparisons of NaN raise no exceptions, as in NumPy.
-FUNCTIONS: dict[tuple[Any, str], str] = {
+_TABLE: list[tuple[str, dict[Any, str]]] = [
+    ("iufc", {np.add: "{0} + {1}", np.subtract: "{0} - {1}"}),
+    ("iufc", {np.negative: "-{0}", np.positive: "{0}"}),
+    ("iuf", {np.multiply: "{0} * {1}", np.square: "{0} * {0}", np.conjugate: "{0}"}),
+    ("c", {np.conjugate: "~{0}"}),
+    ("f", {np.divide: "{0} / {1}", np.reciprocal: "1 / {0}"}),
+    ("f", {np.absolute: "__builtin_fabs{f}({0})", np.fabs: "__builtin_fabs{f}({0})"}),
+    ("f", {np.sqrt: "__builtin_sqrt{f}({0})", np.floor: "__builtin_floor{f}({0})"}),
+    ("f", {np.ceil: "__builtin_ceil{f}({0})", np.trunc: "__builtin_trunc{f}({0})"}),
+    ("f", {np.rint: "__builtin_rint{f}({0})", np.isnan: "{0} != {0}"}),
+    ("f", {np.isfinite: "__builtin_isfinite({0})", np.isinf: "__builtin_isinf({0}) != 0"}),
+    ("f", {np.less: "__builtin_isless({0}, {1})"}),
+    ("f", {np.less_equal: "__builtin_islessequal({0}, {1})"}),
+    ("f", {np.greater: "__builtin_isgreater({0}, {1})"}),
+    ("f", {np.greater_equal: "__builtin_isgreaterequal({0}, {1})"}),
+    ("biu", {np.less: "{0} < {1}", np.less_equal: "{0} <= {1}"}),
+    ("biu", {np.greater: "{0} > {1}", np.greater_equal: "{0} >= {1}"}),
+    ("biu", {np.bitwise_and: "{0} & {1}", np.bitwise_or: "{0} | {1}"}),
+    ("biu", {np.bitwise_xor: "{0} ^ {1}"}),
+    ("iu", {np.invert: "~{0}", np.absolute: "{0} < 0 ? -{0} : {0}"}),
+    ("biu", {np.maximum: "{0} >= {1} ? {0} : {1}", np.minimum: "{0} <= {1} ? {0} : {1}"}),
+    ("b", {np.invert: "!{0}", np.add: "{0} | {1}", np.multiply: "{0} & {1}"}),
+    ("biufc", {np.equal: "{0} == {1}", np.not_equal: "{0} != {1}"}),
+    ("biufc", {np.logical_and: "({0} != 0) & ({1} != 0)", np.logical_not: "{0} == 0"}),
+    ("biufc", {np.logical_or: "({0} != 0) | ({1} != 0)"}),
+    ("biufc", {np.logical_xor: "({0} != 0) ^ ({1} != 0)"}),
+]
+FUNCTIONS = {
     (function, kind): text
-    for kinds, texts in [
-        ("iufc", {np.add: "{0} + {1}", np.subtract: "{0} - {1}"}),
-        ("iufc", {np.negative: "-{0}", np.positive: "{0}"}),
-        ("iuf", {np.multiply: "{0} * {1}", np.square: "{0} * {0}", np.conjugate: "{0}"}),
-        ("c", {np.conjugate: "~{0}"}),
-        ("f", {np.divide: "{0} / {1}", np.reciprocal: "1 / {0}"}),
-        ("f", {np.absolute: "__builtin_fabs{f}({0})", np.fabs: "__builtin_fabs{f}({0})"}),
-        ("f", {np.sqrt: "__builtin_sqrt{f}({0})", np.floor: "__builtin_floor{f}({0})"}),
-        ("f", {np.ceil: "__builtin_ceil{f}({0})", np.trunc: "__builtin_trunc{f}({0})"}),
-        ("f", {np.rint: "__builtin_rint{f}({0})", np.signbit: "__builtin_signbit({0}) != 0"}),
-        ("f", {np.copysign: "__builtin_copysign{f}({0}, {1})", np.isnan: "{0} != {0}"}),
-        ("f", {np.isfinite: "__builtin_isfinite({0})", np.isinf: "__builtin_isinf({0}) != 0"}),
-        ("f", {np.less: "__builtin_isless({0}, {1})"}),
-        ("f", {np.less_equal: "__builtin_islessequal({0}, {1})"}),
-        ("f", {np.greater: "__builtin_isgreater({0}, {1})"}),
-        ("f", {np.greater_equal: "__builtin_isgreaterequal({0}, {1})"}),
-        ("biu", {np.less: "{0} < {1}", np.less_equal: "{0} <= {1}"}),
-        ("biu", {np.greater: "{0} > {1}", np.greater_equal: "{0} >= {1}"}),
-        ("biu", {np.bitwise_and: "{0} & {1}", np.bitwise_or: "{0} | {1}"}),
-        ("biu", {np.bitwise_xor: "{0} ^ {1}"}),
-        ("iu", {np.invert: "~{0}", np.absolute: "{0} < 0 ? -{0} : {0}"}),
-        ("biu", {np.maximum: "{0} >= {1} ? {0} : {1}", np.minimum: "{0} <= {1} ? {0} : {1}"}),
-        ("b", {np.invert: "!{0}", np.add: "{0} | {1}", np.multiply: "{0} & {1}"}),
-        ("biufc", {np.equal: "{0} == {1}", np.not_equal: "{0} != {1}"}),
-        ("biufc", {np.logical_and: "({0} != 0) & ({1} != 0)", np.logical_not: "{0} == 0"}),
-        ("biufc", {np.logical_or: "({0} != 0) | ({1} != 0)"}),
-        ("biufc", {np.logical_xor: "({0} != 0) ^ ({1} != 0)"}),
-    ]
+    for kinds, texts in _TABLE
     for kind in kinds
     for function, text in texts.items()
 }
-
 # With results of floats, they may raise exceptions.
 _RAISING = {
     *(np.add, np.subtract, np.multiply, np.divide, np.square, np.reciprocal, np.sqrt),
@@ -91,6 +86,11 @@ class _Loop(NamedTuple):
         """Whether the compiled kernels take so many operands."""
         return len(self.operands) + len(self.results) <= MOST_OPERANDS
 
+    def instruction(self, address: int) -> Instruction:
+        """Return the call of the loop at an address."""
+        *others, result = self.results
+        return Instruction("loop", address, len(self.results), self.operands, result, tuple(others))
+
 
 def with_loops(
     steps: Sequence[Instruction],
@@ -112,20 +112,8 @@ def with_loops(
     if found is None:
         return None
     left = iter(found)
-    joined = [
-        Instruction(
-            "loop",
-            next(left),
-            len(part.results),
-            part.operands,
-            part.results[-1],
-            part.results[:-1],
-        )
-        if isinstance(part, _Loop)
-        else part
-        for part in parts
-    ]
-    return joined + [*steps[len(steps) - stay :]]
+    joined = [part.instruction(next(left)) if isinstance(part, _Loop) else part for part in parts]
+    return [*joined, *steps[len(steps) - stay :]]
 
 
 def _parts(
@@ -213,45 +201,39 @@ def _expression(step: Instruction, builder: RowBuilder) -> str | None:
 def _source(number: int, loop: _Loop, builder: RowBuilder, stride_of: Callable[[int], int]) -> str:
     """Write a loop in C; its results share no memory with what it reads."""
     names: dict[int, str] = {}
-    parameters, arguments, loads, stores = [], [], [], []
+    parameters, arguments, lines, stores = [], [], [], []
     for place, value in enumerate((*loop.operands, *loop.results)):
-        dtype, name, pointer = (
-            builder.dtypes[value],
-            names.setdefault(value, f"v{place}"),
-            f"p{place}",
-        )
-        kind, step = _type(dtype), stride_of(value)
-        at, written = f"places[{place}] + k * ups[{place}]", place >= len(loop.operands)
-        sort = "*restrict " if written else "*"
-        if step == dtype.itemsize:
-            element = f"{pointer}[i]"
-            parameters.append(f"{kind} {sort}{pointer}")
-            arguments.append(f"({kind} *)({at})")
-        elif step == 0 and not written:
-            element = pointer
-            parameters.append(f"{kind} {pointer}")
-            arguments.append(f"*({kind} *)({at})")
-        else:
-            element = f"*({kind} *)({pointer} + i * s{place})"
-            parameters.append(f"char {sort}{pointer}, ptrdiff_t s{place}")
-            arguments.append(f"{at}, steps[{place}]")
+        dtype, name = builder.dtypes[value], names.setdefault(value, f"v{place}")
+        written = place >= len(loop.operands)
+        parameter, argument, element = _operand(place, dtype, stride_of(value), written=written)
+        parameters.append(parameter)
+        arguments.append(argument)
         if written:
             stores.append(f"{element} = {name};")
         else:
-            loads.append(f"const {kind} {name} = {element};")
-    lines = []
+            lines.append(f"const {_type(dtype)} {name} = {element};")
     for step in loop.steps:
-        dtype = builder.dtypes[step.result]
-        kind, text = _type(dtype), _expression(step, builder)
-        assert text is not None
+        dtype, text = builder.dtypes[step.result], _expression(step, builder) or ""
         operands = [names[value] for value in step.operands]
-        text = text.format(*operands, f="f" * (dtype.char == "f"))
+        expression = text.format(*operands, f="f" * (dtype.char == "f"))
         name = names.setdefault(step.result, f"t{len(lines)}")
-        lines.append(f"const {kind} {name} = ({kind})({text});")
+        lines.append(f"const {_type(dtype)} {name} = ({_type(dtype)})({expression});")
     return _LOOP.format(
         number=number,
         parameters=", ".join(parameters),
         arguments=", ".join(arguments),
         count=len(arguments),
-        lines="\n        ".join([*loads, *lines, *stores]),
+        lines="\n        ".join([*lines, *stores]),
     )
+
+
+def _operand(place: int, dtype: DType, stride: int, *, written: bool) -> tuple[str, str, str]:
+    """Return the parameter for an operand, what is passed for a row, and its element."""
+    kind, star = _type(dtype), "*restrict " if written else "*"
+    first = f"places[{place}] + k * ups[{place}]"
+    if stride == dtype.itemsize:
+        return f"{kind} {star}p{place}", f"({kind} *)({first})", f"p{place}[i]"
+    if stride == 0 and not written:
+        return f"{kind} p{place}", f"*({kind} *)({first})", f"p{place}"
+    parameter = f"char {star}p{place}, ptrdiff_t s{place}"
+    return parameter, f"{first}, steps[{place}]", f"*({kind} *)(p{place} + i * s{place})"

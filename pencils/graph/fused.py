@@ -200,8 +200,8 @@ def fused(function: Callable[..., Any] | None = None, *, compiler: str | None = 
 
     Four things differ from plain lines. Complex products in place, ``u *= v``, may differ in the
     last bit: NumPy rounds them in another way than ``u * v``. Of two NaNs, another one may be
-    returned. With ``where=``, warnings come from all points. `numpy.errstate` is that of the call,
-    also within the function.
+    returned; with a compiler, NaN may have another sign. With ``where=``, warnings come from all
+    points. `numpy.errstate` is that of the call, also within the function.
 
     Examples
     --------

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C co
 
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
-    """A cache folder for a process that has compiled nothing."""
+    """Return a cache folder for a process that has compiled nothing."""
     monkeypatch.setattr(c_library, "_libraries", {})
     monkeypatch.setattr(c_library, "_reported", set())
     monkeypatch.setenv("PENCILS_CACHE", str(tmp_path / "cache"))
@@ -27,7 +27,7 @@ def cache(monkeypatch, tmp_path):
 
 @pytest.fixture
 def counting(tmp_path):
-    """A compiler that takes some time, and a function that counts how often it has compiled."""
+    """Return a slow compiler, and a function that counts how often it has compiled."""
     log, command = tmp_path / "log", tmp_path / "slow-cc"
     command.write_text(
         f'#!/bin/sh\ncase "$*" in *-shared*) echo x >> "{log}"; sleep 0.3;; esac\nexec cc "$@"\n'
@@ -44,7 +44,7 @@ def answer(compiler="cc"):
 
 def forget():
     """Do as a process that has loaded nothing."""
-    c_library._libraries.clear()  # noqa: SLF001
+    c_library._libraries.clear()
 
 
 def started(compiler, count=1):
