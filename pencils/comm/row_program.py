@@ -303,8 +303,10 @@ class RowProgram:
             self._run_by_numpy(arrays, box)
             return
         saved = self._save(arrays) if self._in_place else ()
-        temporaries = tuple([spec.new() for spec in self._temporaries])
-        every = arrays + self._constants + temporaries
+        every = arrays + self._constants
+        if self._temporaries:
+            temporaries = tuple([spec.new() for spec in self._temporaries])
+            every += temporaries
         raised = self._run(every) if box is None else self._run(every, self._axes.box(box))
         if raised is NotImplemented:  # elements are not aligned
             self._run_by_numpy(arrays, box)
@@ -536,7 +538,7 @@ def _tile(shape: Shape, room: int, views: Sequence[tuple[int, ...]]) -> tuple[in
     )
     pitch = max(pitches, key=lambda pitch: pitches[pitch], default=points)
     several = _part_of(planes, room // (columns * lines)) if rows >= lines > 0 else 1
-    return several, rows, columns, pitch if columns >= points else columns
+    return several, rows, columns, max(columns, pitch if columns >= points else 0)
 
 
 def _part_of(extent: int, most: int) -> int:
