@@ -357,6 +357,7 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
     """A field in a fused function while it is traced: its block is a node."""
 
     __slots__ = ()
+    recorded = True
 
     @property
     def node(self) -> Array:
@@ -597,7 +598,7 @@ _FUSED = {
     *("local_slices", "global_box", "real", "imag", "component", "unstack", "conj", "conjugate"),
     *("clip", "round", "shift", "astype", "copy", "blank", "exchange_halo", "fill_boundary"),
     *("map_block", "mark_written", "from_block", "in_frame", "allocated"),
-    *("node", "base", "lent", "shifts", "kept", "kind"),
+    *("node", "base", "lent", "shifts", "kept", "kind", "recorded"),
 }
 for _name in {*REDUCTIONS.values(), "norm"} & set(dir(PencilArray)):
     setattr(Traced, _name, partialmethod(_reduced, _name))

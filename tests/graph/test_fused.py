@@ -301,6 +301,34 @@ def test_what_cannot_be_traced_raises(comm, function, text):
     all_raise(comm, TypeError, texts, lambda: pencils.fused(function)(u))
 
 
+def test_halos_of_several_fields_are_exchanged(comm):
+    def moved(u, v):
+        pencils.exchange_halos([u, v], corners=False)
+        return u.shift((1, 0)) - v.shift((0, -1))
+
+    first, second = two_fields(comm), two_fields(comm)
+    fused = pencils.fused(moved)
+    assert equal(comm, [fused(*first)], [moved(*second)])
+    assert "exchange_halos" in fused.explain()
+
+
+def test_other_calls_raise_with_a_note(comm):
+    u, _ = two_fields(comm)
+    with pytest.raises((AttributeError, TypeError)) as caught:
+        pencils.fused(lambda u: pencils.transpose(u, u.pencil))(u)
+    assert "Call others outside" in caught.value.__notes__[0]
+
+
+def test_a_function_without_fields_raises(comm):
+    """Of fields that it finds elsewhere, nothing would be recorded."""
+    u, _ = two_fields(comm)
+
+    def grows(dt):
+        u[...] *= dt
+
+    all_raise(comm, TypeError, "at least one field as an argument", pencils.fused(grows), 2.0)
+
+
 def test_bad_arguments_raise(comm):
     u, v = two_fields(comm)
     fused = pencils.fused(step)
