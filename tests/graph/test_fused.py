@@ -301,6 +301,34 @@ def test_what_cannot_be_traced_raises(comm, function, text):
     all_raise(comm, TypeError, texts, lambda: pencils.fused(function)(u))
 
 
+def test_computed_values_are_changed(comm):
+    """By operators in place, as long as there is no view of them."""
+
+    def sums(u, v, n):
+        one = other = u + v
+        for k in range(n):
+            one += k * u
+            other **= 2
+        one *= v.astype("f4")
+        np.subtract(one, 1, out=one)
+        small = u.astype("f4") * 2
+        small += u
+        return one, other, small
+
+    u, v = two_fields(comm)
+    fused = pencils.fused(sums)
+    assert equal(comm, fused(u, v, 3), sums(u, v, 3))
+    assert fused.explain().count("pass") == 1
+
+    def viewed(u):
+        both = u * 2
+        part = both[1:]
+        both += 1
+        return part
+
+    all_raise(comm, ArgumentError, "v = u.copy()", pencils.fused(viewed), u)
+
+
 def test_halos_of_several_fields_are_exchanged(comm):
     def moved(u, v):
         pencils.exchange_halos([u, v], corners=False)
