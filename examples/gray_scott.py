@@ -18,7 +18,7 @@ F, K = 0.035, 0.06
 SIDES = (1, 0), (-1, 0), (0, 1), (0, -1)
 
 
-def react(u, v, sides):
+def react(sides, u, v):
     """Return both substances after a step; ``sides(u)`` are the neighbours of all points."""
     bend_u, bend_v = (sum(sides(f)) - 4 * f for f in (u, v))
     reaction = u * v * v
@@ -30,7 +30,7 @@ def react(u, v, sides):
 def step(state):
     """Return both substances after a step, by one exchange and one pass over memory."""
     state.exchange_halo(corners=False)
-    return react(*state.unstack(), lambda f: [f.shift(offsets) for offsets in SIDES])
+    return react(lambda f: [f.shift(offsets) for offsets in SIDES], *state.unstack())
 
 
 def start(n):
@@ -64,7 +64,7 @@ def main():
     state = solve(args.n, args.steps)
     serial = pencils.gather(start(args.n), root=None)
     for _ in range(args.steps):
-        serial = react(*serial, lambda f: [np.roll(f, offsets, (0, 1)) for offsets in SIDES])
+        serial = react(lambda f: [np.roll(f, offsets, (0, 1)) for offsets in SIDES], *serial)
     error = abs(pencils.gather(state, root=None) - serial).max()
     assert error < 1e-9
     if state.pencil.rank == 0:

@@ -41,8 +41,7 @@ def solve(n, dims, time):
 
     u = pencils.zeros(pen, halo=1)
     u[...] = start
-    v = pencils.zeros(pen)
-    rate = pencils.zeros(pen)
+    v, rate = pencils.zeros(pen), pencils.zeros(pen)
     scale = (n / (2 * np.pi)) ** 2
 
     steps = n * int(np.ceil(time / np.pi))  # dt is at most half the spacing
