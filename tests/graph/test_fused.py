@@ -329,6 +329,18 @@ def test_computed_values_are_changed(comm):
     all_raise(comm, ArgumentError, "v = u.copy()", pencils.fused(viewed), u)
 
 
+def test_components_count_in_what_is_read_and_written(comm):
+    pen = pencils.Pencil((6 * comm.size, 5), comm=comm)
+    u, v = (pencils.zeros(pen, components=3, halo=1) for _ in range(2))
+
+    def grow(u, v):
+        u[0] += v[1] + v[2].shift((1, 0)) + v[2].shift((-1, 0))
+
+    fused = pencils.fused(grow)
+    fused(u, v)
+    assert "24 bytes read and 8 written" in fused.explain()
+
+
 def test_halos_of_several_fields_are_exchanged(comm):
     def moved(u, v):
         pencils.exchange_halos([u, v], corners=False)
