@@ -360,7 +360,7 @@ class RowProgram:
         )
 
     def _traffic(self) -> tuple[int, int]:
-        """Bytes that are read and written for each point, each array once."""
+        """Bytes that are read and written for each point, each component of an array once."""
         builder = self._builder
         read = {value for step in builder.instructions for value in step.operands}
         read |= {value for value, _ in builder.stores}
@@ -368,8 +368,11 @@ class RowProgram:
 
         def count(values: Iterable[int]) -> int:
             leaves = [builder.leaves[value] for value in values if value in builder.leaves]
-            whole = [leaf for leaf in leaves if leaf.view.shape == builder.shape]
-            return sum({leaf.array: leaf.view.itemsize for leaf in whole}.values())
+            apart: list[Array] = []
+            for view in [leaf.view for leaf in leaves if leaf.view.shape == builder.shape]:
+                if not any(np.may_share_memory(view, one) for one in apart):
+                    apart.append(view)
+            return sum(view.itemsize for view in apart)
 
         return count(read), count(targets)
 
