@@ -27,6 +27,7 @@ COMM, print_on_root = timing.COMM, timing.print_on_root
 
 WAYS = {
     "C": steps.in_c,
+    "cc": partial(steps.fused, pencils.fused(compiler="cc")),
     "fused": partial(steps.fused, pencils.fused),
     "plain": steps.plain,
     "graph": steps.by_graph,
