@@ -269,6 +269,7 @@ class RowProgram:
     def __init__(self, builder: RowBuilder, join: Join | None = None) -> None:
         self._builder, self._join = builder, join
         self.loops = 0  # that were compiled
+        self._raises = False  # whether a call has raised floating-point exceptions
         views = [leaf.view for leaf in builder.leaves.values()]
         self._axes = _Axes(builder.shape, views, builder.cut)
         self._detours: list[tuple[int, int]] = []  # targets, and numbers of temporaries
@@ -307,11 +308,16 @@ class RowProgram:
         if self._temporaries:
             temporaries = tuple([spec.new() for spec in self._temporaries])
             every += temporaries
-        raised = self._run(every) if box is None else self._run(every, self._axes.box(box))
+        if self._raises:
+            given = None if box is None else self._axes.box(box)
+            raised = self._run(every, given, _ignored())
+        else:
+            raised = self._run(every) if box is None else self._run(every, self._axes.box(box))
         if raised is NotImplemented:  # elements are not aligned
             self._run_by_numpy(arrays, box)
             return
         if raised is not None:
+            self._raises = True
             self._report(raised, saved)
         for target, number in self._detours:
             key = _key_of(box)
@@ -348,8 +354,9 @@ class RowProgram:
                 builder.dtypes.append(builder.dtypes[value])
                 steps.append(builder.copy(value, len(builder.dtypes) - 1))
                 late[number] = steps[-1].result, target
-        late.sort(key=lambda pair: pair[1] in self._in_place)
-        return steps + [builder.copy(*pair) for pair in late], len(self._in_place)
+        last = [builder.copy(*pair) for pair in late if pair[1] in self._in_place]
+        steps += [builder.copy(*pair) for pair in late if pair[1] not in self._in_place]
+        return steps + last, len(last)
 
     def __repr__(self) -> str:
         read, written = self.traffic
@@ -575,6 +582,12 @@ def _registers(
             if last.get(value, number) == number:
                 free[registers[places[value]]].append(places[value])
     return registers, places
+
+
+def _ignored() -> int:
+    """Return the flags of what `numpy.errstate` ignores; tiles that raise others take longer."""
+    modes: dict[str, Any] = {**np.geterr()}
+    return sum(bit for bit, (kind, _) in _EXCEPTIONS.items() if modes[kind] == "ignore")
 
 
 def _handle(name: str, bits: int) -> None:

@@ -206,6 +206,18 @@ def test_an_error_leaves_what_is_read_and_written(name):
     np.testing.assert_array_equal(u[[0, -1], [-1, 0]], [np.inf, 1])
 
 
+@implementations
+@pytest.mark.parametrize("compiler", [None, "cc"])
+def test_exceptions_are_told_after_calls_that_ignored_them(name, compiler):
+    u = np.array([[0.0, 1.0, 1e-300]] * 3)
+    x = make_placeholder("x", u.shape, u.dtype)
+    with pack.using(name):
+        program, _ = make_program([Output(1 / x + x * x)], [u], {x: 0}, compiler)
+        for mode in ("ignore", "ignore", "warn", "raise", "ignore", "warn"):
+            expected = observed(lambda: [1 / u + u * u], mode)
+            assert observed(lambda: program.run([u]), mode) == expected
+
+
 def test_floating_point_errors_are_passed_to_handlers():
     u, calls = np.array([[0.0, 1.0]]), []
     program = program_of(lambda x: 1 / x, u)

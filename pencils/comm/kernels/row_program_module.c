@@ -406,11 +406,14 @@ static PyObject *rows_run(PyObject *object, PyObject *const *arguments, Py_ssize
     Py_buffer views[MOST_ARRAYS];
     char *bases[MOST_ARRAYS];
     PyObject *result = NULL;
-    if (given < 1 || given > 2 || !PyTuple_Check(arrays) || PyTuple_Size(arrays) != self->narrays) {
-        PyErr_SetString(PyExc_TypeError, "run takes a tuple of all arrays, and a box");
+    if (given < 1 || given > 3 || !PyTuple_Check(arrays) || PyTuple_Size(arrays) != self->narrays) {
+        PyErr_SetString(PyExc_TypeError, "run takes a tuple of all arrays, a box, and exceptions");
         return NULL;
     }
-    if (read_box(&self->program, given == 2 ? arguments[1] : NULL, box) < 0)
+    if (read_box(&self->program, given > 1 && arguments[1] != Py_None ? arguments[1] : NULL, box) < 0)
+        return NULL;
+    int ignored = given > 2 ? (int)PyLong_AsLong(arguments[2]) : 0;
+    if (PyErr_Occurred())
         return NULL;
     int count = self->program.ninstructions + self->program.nexact;
     size_t nflags = (size_t)count * sizeof(int);
@@ -428,7 +431,7 @@ static PyObject *rows_run(PyObject *object, PyObject *const *arguments, Py_ssize
         result = Py_NewRef(Py_NotImplemented);
     else if (!PyErr_Occurred()) {
         PyThreadState *state = unlock(self->elements >= WORTH_UNLOCKING);
-        row_program_run(&self->program, box, scratch, bases, flags);
+        row_program_run(&self->program, box, scratch, bases, flags, ignored);
         lock(state);
         if (!PyErr_Occurred()) /* loops of other libraries may raise */
             result = report(flags, count);
@@ -458,9 +461,9 @@ static void rows_dealloc(PyObject *object)
 
 static PyMethodDef rows_methods[] = {
     {"run", (PyCFunction)(void (*)(void))rows_run, METH_FASTCALL,
-     "run(arrays, box): execute for all points, or those of a box; returns None, or a list of instructions that raised "
-     "floating-point exceptions, with these. It does nothing but return NotImplemented if elements "
-     "are not aligned."},
+     "run(arrays, box, ignored): execute for all points, or those of a box; returns None, or a list of "
+     "instructions that raised floating-point exceptions, with these, if they are not ignored. It does "
+     "nothing but return NotImplemented if elements are not aligned."},
     {NULL, NULL, 0, NULL},
 };
 
