@@ -31,7 +31,9 @@ def numbers(dtype, seed, shape=(7, 131)):
         found = rng.integers(0, 2 if dtype.kind == "b" else 200, shape).astype(dtype)
         special = [0, 1] if dtype.kind == "b" else [0, 1, np.iinfo(dtype).min, np.iinfo(dtype).max]
     special = np.array(special, dtype)
-    chosen = rng.choice(special if dtype.kind in "bu" else np.append(special, -special), shape)
+    chosen = rng.choice(
+        special if dtype.kind in {"b", "u"} else np.append(special, -special), shape
+    )
     return np.where(rng.random(shape) < 0.5, chosen, found)
 
 
@@ -90,3 +92,39 @@ def test_functions_are_those_of_numpy(dtype, part):
         return outs
 
     assert observed(by_program) == observed(by_numpy)
+
+
+def test_many_operands_need_several_loops():
+    views = [numbers("d", 2 * seed) for seed in range(80)]
+
+    def make(rows, values):
+        total = values[0]
+        for one in values[1:]:
+            total = applied(rows, np.add, [total, applied(rows, np.square, [one])])
+        return [total, applied(rows, np.negative, [total])]
+
+    program, outs = compiled(views[0].shape, views, make)
+    assert program.loops > 1
+    assert "compiled loops" in str(program)
+    expected = views[0]
+    with np.errstate(all="ignore"):
+        for one in views[1:]:
+            expected = expected + one * one
+        program.run((*views, *outs))
+    np.testing.assert_array_equal(outs[0], expected)
+    np.testing.assert_array_equal(outs[1], -expected)
+
+
+def test_loops_take_values_of_rows_and_views_in_other_orders():
+    u, row, column = numbers("d", 2, (9, 12)), numbers("d", 4, (12,)), numbers("d", 6, (9, 1))
+    views = [u, np.broadcast_to(row, u.shape), np.broadcast_to(column, u.shape), u[::-1, ::-1]]
+
+    def make(rows, values):
+        one, other = (applied(rows, np.add, values[i : i + 2]) for i in (0, 2))
+        return [applied(rows, np.subtract, [one, other])]
+
+    program, (out,) = compiled(u.shape, views, make)
+    assert program.loops == 1
+    with np.errstate(all="ignore"):
+        program.run((*views, out))
+        np.testing.assert_array_equal(out, u + row - (column + u[::-1, ::-1]))
