@@ -10,7 +10,7 @@ import numpy as np
 
 from pencils.comm.c_library import addresses_of
 from pencils.comm.formulas import Instruction
-from pencils.comm.row_program import MOST_OPERANDS, RowBuilder
+from pencils.comm.row_builder import MOST_OPERANDS, RowBuilder
 
 DType = np.dtype[Any]
 

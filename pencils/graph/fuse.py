@@ -15,14 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.comm.c_loops import with_loops
-from pencils.comm.row_program import (
-    NoRowProgramError,
-    RowBuilder,
-    RowProgram,
-    Spec,
-    is_exact,
-    loop_of,
-)
+from pencils.comm.row_builder import NoRowProgramError, RowBuilder, Spec, is_exact, loop_of
+from pencils.comm.row_program import RowProgram
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, DataWrapper, in_order
 from pencils.graph.number import Number, evaluation

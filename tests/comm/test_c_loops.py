@@ -9,7 +9,8 @@ import pytest
 
 from pencils.comm import pack
 from pencils.comm.c_loops import FUNCTIONS, with_loops
-from pencils.comm.row_program import RowBuilder, RowProgram, loop_of
+from pencils.comm.row_builder import RowBuilder, loop_of
+from pencils.comm.row_program import RowProgram
 
 pytestmark = pytest.mark.skipif(
     shutil.which("cc") is None or pack.compiled() is None, reason="needs a C compiler and kernels"
