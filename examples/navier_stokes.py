@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -38,9 +37,7 @@ try:
 except ImportError:  # no progress bar, then
     tqdm = None
 
-Vector = Sequence[PencilArray]
-cross: Any = np.cross  # it accepts fields, but its type hints do not include them
-multiply: Any = np.multiply
+Vector = Any  # three components: a field, or a list of fields
 
 
 class NavierStokes:
@@ -57,46 +54,34 @@ class NavierStokes:
         self.damping = viscosity * k2
         # Contribution of |û|² to the mean of |u|²; waves with kz > 0 also count for those with -kz.
         self.weight = np.where(kz == 0, 1, 2) / n**6
-        # Work arrays: without out= every operation would pass over one array more.
-        points, waves = self.fft.input_pencil, self.fft.output_pencil
-        self.u, self.omega = (empty(points, components=3) for _ in range(2))
-        self.slope = empty(waves, dtype=complex, components=3)
+        self.u, self.omega = (empty(self.fft.input_pencil, components=3) for _ in range(2))
+        self.waves = empty(self.fft.output_pencil, dtype=complex, components=3)
 
     def start(self, u: PencilArray) -> PencilArray:
         """Return the waves of the resolved and divergence-free part of a velocity field."""
-        return self.project(self.fft.forward(u))
-
-    def project(self, f: PencilArray) -> PencilArray:
-        """Subtract the part that the pressure balances, k (k · f) / k², in place."""
-        fx, fy, fz = f.unstack()
-        ikx, iky, ikz = self.ik
-        pressure = (ikx * fx + iky * fy + ikz * fz) * self.inverse_k2
-        fx += ikx * pressure
-        fy += iky * pressure
-        fz += ikz * pressure
+        f = self.fft.forward(u)
+        project(f, self.ik, self.inverse_k2, out=f.unstack())
         return f
 
-    def rate(self, u_hat: PencilArray) -> PencilArray:
-        """Return the time derivative dû/dt, in memory that the next call overwrites."""
-        omega_hat = curl(self.ik, u_hat, out=self.slope)
-        omega = self.fft.backward(omega_hat, out=self.omega)
+    def force(self, u_hat: PencilArray) -> PencilArray:
+        """Return the waves of u × ω, in memory that the next call overwrites."""
         u = self.fft.backward(u_hat, out=self.u)
-        force = cross(u, omega, axis=0)
-        rate = self.project(self.fft.forward(force, out=self.slope))
-        rates, waves = rate.unstack(), u_hat.unstack()
-        for i in range(3):
-            rates[i] -= self.damping * waves[i]
-        return rate
+        omega = self.fft.backward(self.curl(u_hat), out=self.omega)
+        cross(u, omega, out=u.unstack())
+        return self.fft.forward(u, out=self.waves)
+
+    def curl(self, u_hat: PencilArray) -> PencilArray:
+        """Return the waves ik × û of the vorticity, in the same memory."""
+        cross(self.ik, u_hat, out=self.waves.unstack())
+        return self.waves
 
     def step(self, u_hat: PencilArray, dt: float) -> PencilArray:
         """Return the waves after a time step of the classical Runge-Kutta method."""
         after, stage = u_hat.copy(), u_hat.copy()
+        waves, terms = (u_hat, stage, after), (self.ik, self.inverse_k2, self.damping)
         # Weight of each slope, and the time after û at which the next slope is computed.
-        for weight, ahead in ((dt / 6, dt / 2), (dt / 3, dt / 2), (dt / 3, dt), (dt / 6, 0)):
-            rate = self.rate(stage)
-            after += multiply(weight, rate, out=stage)
-            multiply(ahead, rate, out=stage)
-            stage += u_hat
+        for weight, ahead in ((dt / 6, dt / 2), (dt / 3, dt / 2), (dt / 3, dt), (dt / 6, 0.0)):
+            advance(self.force(stage), waves, terms, weight, ahead)
         return after
 
     def energy(self, u_hat: PencilArray) -> float:
@@ -108,13 +93,28 @@ class NavierStokes:
         return float((self.damping * self.weight * (u_hat.real**2 + u_hat.imag**2)).sum())
 
 
-def curl(ik: Vector, u_hat: PencilArray, out: PencilArray) -> PencilArray:
-    """Return ik × û; each ik varies along one dimension only."""
-    waves, found = u_hat.unstack(), out.unstack()
-    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        multiply(ik[j], waves[k], out=found[i])
-        found[i] -= ik[k] * waves[j]
-    return out
+@pencils.fused
+def cross(a: Vector, b: Vector) -> Vector:
+    """Return the three components of a × b."""
+    return [a[j] * b[k] - a[k] * b[j] for j, k in ((1, 2), (2, 0), (0, 1))]
+
+
+@pencils.fused
+def project(f: Vector, ik: Vector, inverse_k2: PencilArray) -> Vector:
+    """Return the components of f without the part that the pressure balances, k (k · f) / k²."""
+    pressure = (ik[0] * f[0] + ik[1] * f[1] + ik[2] * f[2]) * inverse_k2
+    return [f[i] + ik[i] * pressure for i in range(3)]
+
+
+@pencils.fused
+def advance(force: PencilArray, waves: Any, terms: Any, weight: float, ahead: float) -> None:
+    """Add the slope dû/dt of a stage to the waves after the step, and compute the next stage."""
+    start, stage, after = waves
+    ik, inverse_k2, damping = terms
+    for i, f in enumerate(project(force, ik, inverse_k2)):
+        slope = f - damping * stage[i]
+        after[i] += weight * slope
+        stage[i] = ahead * slope + start[i]
 
 
 def taylor_green(pencil: Pencil) -> PencilArray:
@@ -152,7 +152,7 @@ def draw(flow: NavierStokes, u_hat: PencilArray, path: str) -> None:
     """Draw the strength of the vorticity in the plane z = π/4. *Collective*."""
     from pencils.tools.plot import plot_slice, save_picture
 
-    omega = flow.fft.backward(curl(flow.ik, u_hat, out=flow.slope), out=flow.omega)
+    omega = flow.fft.backward(flow.curl(u_hat), out=flow.omega)
     n, strength = omega.shape[-1], np.sqrt((omega * omega).sum(axis=0))
     grid = pencils.localgrid(omega.pencil, [np.arange(n) * 2 * np.pi / n] * 3)
     ax = plot_slice(strength, axis=2, index=n // 8, grid=grid, cmap="magma", shading="gouraud")

@@ -38,6 +38,9 @@ from hypothesis import HealthCheck, Phase, settings
 for _name in ("OMPI_MCA_mpi_yield_when_idle", "OMP_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+# Compiled functions of one run are there in the next one.
+os.environ.setdefault("PENCILS_CACHE", str(Path(__file__).parents[1] / ".pytest_cache" / "c"))
+
 import tiers  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 from mpi_helpers import on_nodes  # noqa: E402

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import prod
 from operator import attrgetter, itemgetter
 from types import SimpleNamespace
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -61,6 +61,7 @@ class Field:
         *("__weakref__", "_frame", "_kept", "_kept_halo", "_kind", "_local", "_look", "_padded"),
         *("_pencil", "base", "lent", "shifts"),
     )
+    recorded: ClassVar[bool] = False  # whether `pencils.fused` records what is done with it
     _frame: BlockLayout
     _kept: Remembered[Any]  # missing before the first call of a verb that keeps something
     _kind: BlockType | None  # if it was found

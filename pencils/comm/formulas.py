@@ -38,10 +38,11 @@ class Instruction(NamedTuple):
     """``values[result] = function(*values[operands])`` for all points."""
 
     name: str
-    function: Any  # a ufunc, or what the compiled kernels have a number for
-    number: int | bytes  # the loop of the ufunc, or bytes, or the types of a conversion, or steps
+    function: Any  # a ufunc, or what compiled kernels have a number for, or an address
+    number: int | bytes  # the loop of the ufunc, or bytes, types, steps, results
     operands: tuple[int, ...]
     result: int
+    others: tuple[int, ...] = ()  # results before it
 
 
 def with_formulas(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -17,11 +17,17 @@ from pencils.comm.row_builder import Array, RowBuilder, Shape
 Box = Sequence[tuple[int, int]]  # the first index along each axis, and the one past the last
 
 TILE_BYTES = 32 * 1024  # of all registers: half of a first-level cache, or all of it
-_LEAST_BYTES = 8  # of a point, if there are no registers
+_LEAST_BYTES = 8  # of a point, if there are no registers and it is not in C
 _LINE = 64  # elements: shorter parts of a row cost more calls than they save misses
 
 # Functions that are no ufuncs, as the compiled kernels call them.
 _CODES: dict[Any, int] = {np.where: 0, np.copyto: 1, np.ndarray.astype: 2}
+
+# Makes loops of instructions, but for so many last ones, or returns None; it may ask for bytes
+# from element to element.
+Join = Callable[
+    [Sequence[Instruction], int, RowBuilder, Callable[[int], int]], list[Instruction] | None
+]
 
 
 class RowCompiler:
@@ -32,8 +38,9 @@ class RowCompiler:
     is computed. Otherwise values are written to a temporary block, which is copied in the end.
     """
 
-    def __init__(self, builder: RowBuilder) -> None:
-        self._builder = builder
+    def __init__(self, builder: RowBuilder, join: Join | None = None) -> None:
+        self._builder, self._join = builder, join
+        self.loops = 0  # that `join` has made
         views = [leaf.view for leaf in builder.leaves.values()]
         self.axes = Axes(builder.shape, views, builder.cut)
         self.detours: list[tuple[int, int]] = []  # targets, and numbers of temporaries
@@ -41,7 +48,7 @@ class RowCompiler:
         self.exact, self._late = self._with_stores()
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes that are read and written for each point, each array once."""
+        """Bytes that are read and written for each point, each component of an array once."""
         builder = self._builder
         read = {value for step in builder.instructions for value in step.operands}
         read |= {value for value, _ in builder.stores}
@@ -49,26 +56,32 @@ class RowCompiler:
 
         def count(values: Iterable[int]) -> int:
             leaves = [builder.leaves[value] for value in values if value in builder.leaves]
-            whole = [leaf for leaf in leaves if leaf.view.shape == builder.shape]
-            return sum({leaf.array: leaf.view.itemsize for leaf in whole}.values())
+            apart: list[Array] = []
+            for view in [leaf.view for leaf in leaves if leaf.view.shape == builder.shape]:
+                if not any(np.may_share_memory(view, one) for one in apart):
+                    apart.append(view)
+            return sum(view.itemsize for view in apart)
 
         return count(read), count(targets)
 
     def arguments(self) -> tuple[Any, ...]:
         """Arguments of the compiled program, whose slots are leaves and registers.
 
-        It has formulas, and the exact instructions for tiles with exceptions.
+        It has loops or formulas, and the exact instructions for tiles with exceptions.
         """
         builder, axes, exact = self._builder, self.axes, self.exact
         arrays = (*builder.arrays, *builder.constants, *builder.temporaries)
         slots: list[tuple[int, int, int, int, tuple[int, ...]]] = []
         registers: list[int] = []
-        fast = with_formulas(exact, builder.dtypes, self._stride)
+        loops = self._join(exact, self._late, builder, self._stride) if self._join else None
+        self.loops = sum(step.name == "loop" for step in loops or ())
+        fast = loops or with_formulas(exact, builder.dtypes, self._stride)
         instructions = self._encoded(fast, slots, registers, arrays)
-        nbytes = sum(registers)
+        room = TILE_BYTES // max(1 if loops else _LEAST_BYTES, sum(registers))
         if fast != exact:
             instructions += self._encoded(exact, slots, registers, arrays)
-        tile = _tile(axes.shape, nbytes, [strides for *_, strides in slots if strides])
+        pitched = [] if loops else [strides for *_, strides in slots if strides]
+        tile = _tile(axes.shape, room, pitched)
         count = len(instructions) - len(fast)
         lists = axes.shape, arrays, tuple(slots), tuple(instructions), tuple(registers)
         return *lists, *tile, count, self._late
@@ -94,7 +107,8 @@ class RowCompiler:
         added, places = _registers(steps, builder)
         registers += added
         numbers: dict[int, int] = {}
-        for value in dict.fromkeys(one for step in steps for one in (*step.operands, step.result)):
+        every = [(*step.operands, *step.others, step.result) for step in steps]
+        for value in dict.fromkeys(one for values in every for one in values):
             numbers[value] = len(slots)
             item = builder.dtypes[value].itemsize
             if value in places:
@@ -108,13 +122,13 @@ class RowCompiler:
             (
                 _CODES.get(step.function, step.function),
                 step.number,
-                tuple(numbers[value] for value in (*step.operands, step.result)),
+                tuple(numbers[value] for value in values),
             )
-            for step in steps
+            for step, values in zip(steps, every, strict=True)
         ]
 
     def _with_stores(self) -> tuple[list[Instruction], int]:
-        """List all instructions; the last ones, so many, write where operands may be read."""
+        """List all instructions; the last ones, so many, write where operands are read."""
         builder = self._builder
         steps, late = builder.instructions.copy(), []
         made = {step.result: number for number, step in enumerate(steps)}
@@ -140,7 +154,9 @@ class RowCompiler:
                 builder.dtypes.append(builder.dtypes[value])
                 steps.append(builder.copy(value, len(builder.dtypes) - 1))
                 late[number] = steps[-1].result, target
-        return steps + [builder.copy(*pair) for pair in late], len(late)
+        last = [builder.copy(*pair) for pair in late if pair[1] in self.in_place]
+        steps += [builder.copy(*pair) for pair in late if pair[1] not in self.in_place]
+        return steps + last, len(last)
 
 
 class Axes:
@@ -185,13 +201,12 @@ class Axes:
         return self._lead + tuple(strides[group[-1]] for group in self._groups)
 
 
-def _tile(shape: Shape, nbytes: int, views: Sequence[tuple[int, ...]]) -> tuple[int, int, int, int]:
-    """Choose planes, rows and elements of a tile, and elements between rows of a register.
+def _tile(shape: Shape, room: int, views: Sequence[tuple[int, ...]]) -> tuple[int, int, int, int]:
+    """Choose planes, rows and elements of a tile of so many, and those between rows of a register.
 
     If that is the pitch of arrays with a halo, several rows are treated as one, ghosts included.
     """
     *_, planes, lines, points = shape
-    room = TILE_BYTES // max(_LEAST_BYTES, nbytes)  # points of a tile
     columns = max(1, points if points <= 2 * room else max(_LINE, room))
     rows = _part_of(lines, room // columns)
     pitches = Counter(
@@ -222,13 +237,16 @@ def _registers(
     places: dict[int, int] = {}
     free: dict[int, list[int]] = {}
     for number, step in enumerate(steps):
-        if step.result not in builder.leaves:
-            item = builder.dtypes[step.result].itemsize
+        results = (*step.others, step.result)
+        for result in results:
+            if result in builder.leaves:
+                continue
+            item = builder.dtypes[result].itemsize
             if not free.get(item):
                 free.setdefault(item, []).append(len(registers))
                 registers.append(item)
-            places[step.result] = free[item].pop()
-        for value in {*step.operands, step.result} & places.keys():
+            places[result] = free[item].pop()
+        for value in {*step.operands, *results} & places.keys():
             if last.get(value, number) == number:
                 free[registers[places[value]]].append(places[value])
     return registers, places

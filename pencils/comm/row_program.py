@@ -17,7 +17,7 @@ import numpy as np
 
 from pencils.comm.pack import compiled
 from pencils.comm.row_builder import Array, Leaf, RowBuilder, Spec
-from pencils.comm.row_compiler import Box, RowCompiler
+from pencils.comm.row_compiler import Box, Join, RowCompiler
 
 _MOST_ARRAYS, _MOST_AXES = 120, 16  # of the compiled programs
 _EXCEPTIONS = {  # by the flags of the compiled kernels, in the order of NumPy
@@ -32,10 +32,13 @@ Arrays = tuple[Array, ...]
 
 
 class RowProgram:
-    """A program for arrays that look like those it was made with, and share memory alike."""
+    """A program for arrays that look like those it was made with, and share memory alike.
 
-    def __init__(self, builder: RowBuilder) -> None:
-        compiler = RowCompiler(builder)
+    `join` makes loops of instructions; if there is none, or it makes none, formulas are.
+    """
+
+    def __init__(self, builder: RowBuilder, join: Join | None = None) -> None:
+        compiler = RowCompiler(builder, join)
         leaves = builder.leaves
         self._axes = compiler.axes
         self._detours = [(_reader(leaves[one]), number) for one, number in compiler.detours]
@@ -46,8 +49,11 @@ class RowProgram:
         count = len(builder.arrays) + len(builder.constants) + len(builder.temporaries)
         kernels = compiled()
         self._run = None
-        if kernels is not None and count <= _MOST_ARRAYS and len(self._axes.shape) <= _MOST_AXES:
+        fits = count <= _MOST_ARRAYS and len(self._axes.shape) <= _MOST_AXES
+        if kernels is not None and fits and 0 not in builder.shape:
             self._run = kernels.RowProgram(*compiler.arguments()).run
+        self.loops = compiler.loops  # that were compiled
+        self._raises = False  # whether a call has raised floating-point exceptions
         self._temporaries = [Spec.like(array) for array in builder.temporaries]
         self._plain = _PlainProgram(builder)
 
@@ -72,11 +78,15 @@ class RowProgram:
         if self._temporaries:
             temporaries = tuple([spec.new() for spec in self._temporaries])
             every += temporaries
-        raised = self._run(every) if box is None else self._run(every, self._axes.box(box))
+        if self._raises:
+            raised = self._run(every, None if box is None else self._axes.box(box), _ignored())
+        else:
+            raised = self._run(every) if box is None else self._run(every, self._axes.box(box))
         if raised is NotImplemented:  # elements are not aligned
             self._plain.run(arrays, box)
             return
         if raised is not None:
+            self._raises = True
             self._report(raised, saved)
         for target, number in self._detours:
             key = _key_of(box)
@@ -84,8 +94,10 @@ class RowProgram:
 
     def __repr__(self) -> str:
         read, written = self.traffic
-        count = len(self._plain.instructions)
-        return f"{count} instructions, {read} bytes read and {written} written for each point"
+        text = f"{len(self._plain.instructions)} instructions"
+        if self.loops:
+            text += f", {self.loops} compiled loop{'s' * (self.loops > 1)}"
+        return f"{text}, {read} bytes read and {written} written for each point"
 
     def _save(self, arrays: Arrays) -> list[tuple[Array, Array]]:
         """Copy the points that an exception has to leave as they were."""
@@ -150,6 +162,12 @@ def _reader(leaf: Leaf) -> Callable[[Arrays], Array]:
 def _key_of(box: Box | None) -> tuple[Any, ...]:
     """Return the key of the points of a box."""
     return (...,) if box is None else tuple(slice(*pair) for pair in box)
+
+
+def _ignored() -> int:
+    """Return the flags of what `numpy.errstate` ignores; tiles that raise others take longer."""
+    modes: dict[str, Any] = {**np.geterr()}
+    return sum(bit for bit, (kind, _) in _EXCEPTIONS.items() if modes[kind] == "ignore")
 
 
 def _handle(name: str, bits: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.comm.c_loops import with_loops
 from pencils.comm.row_builder import NoRowProgramError, RowBuilder, Spec, is_exact, loop_of
 from pencils.comm.row_program import RowProgram
 from pencils.graph import rules
@@ -101,13 +102,17 @@ class BlockProgram(NamedTuple):
 
 
 def make_program(
-    outputs: Sequence[Output], arrays: Sequence[Block], slots: Mapping[Array, int]
+    outputs: Sequence[Output],
+    arrays: Sequence[Block],
+    slots: Mapping[Array, int],
+    compiler: str | None = None,
 ) -> tuple[BlockProgram, list[Block]]:
     """Make the program for outputs, by nodes whose values are in arrays like these, in such slots.
 
-    Returns arrays that look like what it returns, too.
+    Its passes are compiled if a C compiler is given. Returns arrays that look like what it returns,
+    too.
     """
-    maker = _Maker(outputs, arrays, slots)
+    maker = _Maker(outputs, arrays, slots, compiler)
     results = maker.results(outputs)
     values = dict(maker.fixed)
     program = BlockProgram(
@@ -125,8 +130,13 @@ class _Maker:
     """The parts of a program in the making."""
 
     def __init__(
-        self, outputs: Sequence[Output], arrays: Sequence[Block], slots: Mapping[Array, int]
+        self,
+        outputs: Sequence[Output],
+        arrays: Sequence[Block],
+        slots: Mapping[Array, int],
+        compiler: str | None,
     ) -> None:
+        self._join = None if compiler is None else partial(with_loops, compiler=compiler)
         self.examples = list(arrays)  # of all values
         self.fixed: list[tuple[int, Block]] = []
         self.numbers: list[tuple[int, Number, DType]] = []
@@ -389,7 +399,7 @@ class _Maker:
                 else:
                     late.append(target)
             builder.store(builder.operand(output.node, output.node.dtype), target)
-        program = RowProgram(builder.rows)
+        program = RowProgram(builder.rows, self._join)
         self.texts.append(f"one pass over {shape}: {program}")
         blocks = [(memory.slot, Spec.like(memory.view)) for memory in new]
         given = operator.itemgetter(*builder.slots, -1)  # a tuple, also of one array

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import signature
 from types import MethodType, NoneType
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -24,13 +24,14 @@ _MOST = 64  # traces of a function: all are dropped for one more
 class Fused:
     """A function of fields, traced once for each kind of arguments: see `fused`."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], compiler: str | None = None) -> None:
         if "out" in signature(function).parameters:
             raise TypeError(
                 "a fused function has no argument 'out' of its own: calls take one, for what the "
                 "function returns; rename it"
             )
         self._function = function
+        self._compiler = compiler
         self._kept: dict[object, Replay] = {}
         self._fixed: dict[object, tuple[int, ...]] = {}  # numbers whose values decide, by kinds
         update_wrapper(self, function)
@@ -71,7 +72,7 @@ class Fused:
         """Trace the function; with the values of numbers that it turns out to need."""
         while True:
             try:
-                replay = Replay(self._function, given, leaves, frozenset(fixed))
+                replay = Replay(self._function, given, leaves, frozenset(fixed), self._compiler)
             except ValueNeededError as error:
                 fixed = tuple(sorted({*fixed, *error.arguments}))
                 continue
@@ -151,7 +152,11 @@ def _shared(leaves: Sequence[Any]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def fused(function: Callable[..., Any]) -> Fused:
+@overload
+def fused(function: Callable[..., Any], *, compiler: str | None = None) -> Fused: ...
+@overload
+def fused(*, compiler: str | None = None) -> Callable[[Callable[..., Any]], Fused]: ...
+def fused(function: Callable[..., Any] | None = None, *, compiler: str | None = None) -> Any:
     """Decorate a function of fields: its lines are computed in one pass over memory.
 
     The first call with fields of some kind calls the function with stand-ins, which record its
@@ -167,6 +172,10 @@ def fused(function: Callable[..., Any]) -> Fused:
         reductions of fields, None, and tuples, lists and dicts of these. It may use operators,
         NumPy's functions of elements, `numpy.where`, shifts, sections, components, assignments to
         arguments, `copy`, `exchange_halo` and `fill_boundary`.
+    compiler : str, optional
+        A C compiler, such as ``"cc"``, ``"gcc"`` or a path: loops are compiled when the function is
+        traced, and kept in a cache folder. If there is none, or it fails, a message is logged, and
+        loops are those of NumPy.
 
     Returns
     -------
@@ -191,8 +200,8 @@ def fused(function: Callable[..., Any]) -> Fused:
 
     Four things differ from plain lines. Complex products in place, ``u *= v``, may differ in the
     last bit: NumPy rounds them in another way than ``u * v``. Of two NaNs, another one may be
-    returned. With ``where=``, warnings come from all points. `numpy.errstate` is that of the call,
-    also within the function.
+    returned; with a compiler, NaN may have another sign. With ``where=``, warnings come from all
+    points. `numpy.errstate` is that of the call, also within the function.
 
     Examples
     --------
@@ -206,4 +215,8 @@ def fused(function: Callable[..., Any]) -> Fused:
     >>> heat(u, 0.25).sum()
     np.float64(6.0)
     """
-    return Fused(function)
+    if not isinstance(compiler, str | NoneType):
+        raise TypeError(f"compiler must be the name of a command, not {compiler!r}")
+    if function is None:
+        return partial(fused, compiler=compiler)
+    return Fused(function, compiler)

@@ -22,6 +22,12 @@ from pencils.graph.number import NUMBERS, Number, ValueNeededError
 from pencils.graph.trace import Block, Event, Reduced, Trace, Traced, traced_call, viewed
 from pencils.halo import exchange_halos
 
+_NOTE = (
+    "This was raised while pencils.fused recorded a function. Its fields have no values then: only "
+    "operators, functions of elements, shifts, sections, assignments and fills of halos are "
+    "recorded. Call others outside."
+)
+
 
 class Call:
     """The arguments of one call, the fields of all blocks, and values between stages."""
@@ -53,8 +59,9 @@ class Replay:
         given: tuple[Any, ...],
         leaves: Sequence[Any],
         fixed: frozenset[int],
+        compiler: str | None,
     ) -> None:
-        trace = Trace()
+        trace = Trace(compiler)
         self._fields = [place for place, leaf in enumerate(leaves) if isinstance(leaf, PencilArray)]
         self._arrays: list[int] = []
 
@@ -67,6 +74,11 @@ class Replay:
             return value if place in fixed else Number.argument(value, place)
 
         results = _Results(trace)
+        if not self._fields:
+            raise TypeError(
+                "a fused function takes at least one field as an argument: fields of its object or "
+                "of enclosing scopes are constants, which it may not write to"
+            )
         try:
             args, out, kwargs = _replaced(given, iter(enumerate(leaves)), traced)
             with traced_call(trace):
@@ -76,6 +88,7 @@ class Replay:
         except ValueNeededError:
             raise
         except BaseException as error:
+            error.add_note(_NOTE)
             tell_others(
                 (step for stage in trace.stages for step in _event_steps(stage.events)), error
             )
@@ -365,7 +378,8 @@ class Schedule:
             outputs += [Output(node, copied=True) for node in kept]
             if not outputs:
                 continue
-            program, examples = make_program(outputs, arrays, self._slots | self._living(number))
+            slots = self._slots | self._living(number)
+            program, examples = make_program(outputs, arrays, slots, trace.compiler)
             for node, example in zip(kept, examples, strict=True):
                 self._slots[node] = len(arrays)
                 arrays.append(example)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partialmethod
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, Self, cast
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -93,7 +93,8 @@ class Stage(NamedTuple):
 class Trace:
     """The stages of a function, while it is called with traced fields."""
 
-    def __init__(self) -> None:
+    def __init__(self, compiler: str | None = None) -> None:
+        self.compiler = compiler
         self.blocks: list[Block] = []
         self.stages = [Stage([], [])]
         self.born: dict[Array, int] = {}  # the first stage in which a placeholder has its values,
@@ -101,6 +102,7 @@ class Trace:
         self.arrays: dict[Array, Any] = {}  # arguments that are replicated data
         self._homes: dict[Array, Block] = {}  # of placeholders
         self._kept: dict[Array, Block] = {}  # of values that were shifted
+        self.shown: set[Array] = set()  # computed values of which there are views
         self._among_events = True  # whether nothing was read or stored since the last event
 
     def add(self, field: PencilArray, *, made: bool = False) -> Traced:
@@ -357,6 +359,17 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
     """A field in a fused function while it is traced: its block is a node."""
 
     __slots__ = ()
+    recorded = True
+
+    @classmethod
+    def in_frame(cls, *args: Any) -> Self:
+        """Make a field of a node; note it if it is a view of a computed value."""
+        new = super().in_frame(*args)
+        node: Any = new._padded  # noqa: SLF001
+        base = viewed(node)
+        if base is not node and not isinstance(base, Placeholder):
+            present().shown.add(base)
+        return new
 
     @property
     def node(self) -> Array:
@@ -406,7 +419,17 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         return _apply(operator.pow, (self, other), {})
 
     def __ipow__(self, other: Any) -> Any:
-        self[...] = self**other
+        return self.become((self**other).local)
+
+    def become(self, node: Array) -> Traced:
+        """Take other values, converted to the own type, as by ``u += 1``."""
+        trace, own = present(), self.node
+        alone = viewed(own) is own and own not in trace.shown  # views would not change with it
+        if trace.home(own) or not alone or node.shape != own.shape:
+            trace.store(own, node)  # raises for computed values
+        else:
+            changed: Any = node if node.dtype == own.dtype else node.astype(own.dtype)
+            self._local = self._padded = changed
         return self
 
     def astype(self, dtype: DTypeLike) -> Traced:
@@ -547,8 +570,7 @@ def _apply(
             f"Cannot cast {rules.name_of(func)} output from {node.dtype!r} to {out.dtype!r} with "
             "casting rule 'same_kind'"
         )
-    present().store(out.node, node)
-    return out
+    return out.become(node)
 
 
 def _own_parts(inputs: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
@@ -597,7 +619,7 @@ _FUSED = {
     *("local_slices", "global_box", "real", "imag", "component", "unstack", "conj", "conjugate"),
     *("clip", "round", "shift", "astype", "copy", "blank", "exchange_halo", "fill_boundary"),
     *("map_block", "mark_written", "from_block", "in_frame", "allocated"),
-    *("node", "base", "lent", "shifts", "kept", "kind"),
+    *("node", "base", "lent", "shifts", "kept", "kind", "recorded", "become"),
 }
 for _name in {*REDUCTIONS.values(), "norm"} & set(dir(PencilArray)):
     setattr(Traced, _name, partialmethod(_reduced, _name))

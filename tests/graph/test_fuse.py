@@ -2,7 +2,9 @@
 
 import operator
 import random
+import shutil
 import warnings
+from functools import partial
 from threading import Thread
 
 import numpy as np
@@ -130,11 +132,12 @@ class Case:
 
         return [np.array(value(node)) for node in self.results]
 
-    def found(self):
+    def found(self, compiler=None):
         """Compute the results by a program, for other arrays than it was made with."""
         arrays = [u.copy(order="K") for u in self.fields]
         outputs = self.outputs(arrays)
-        program, _ = make_program(outputs, arrays, {u: i for i, u in enumerate(self.nodes)})
+        slots = {u: i for i, u in enumerate(self.nodes)}
+        program, _ = make_program(outputs, arrays, slots, compiler)
         used = [array.copy(order="K") for array in arrays]
         returned = iter(program.run(used))
         return [
@@ -154,18 +157,31 @@ def observed(function, mode):
     return found, {str(each.message) for each in caught}
 
 
+def check_programs(seeds, mode, compiler=None):
+    """Compare random programs with NumPy."""
+    for seed in seeds:
+        case = Case(seed)
+        expected = observed(case.expected, mode)
+        found = observed(partial(case.found, compiler), mode)
+        if isinstance(expected[0], type):  # operations before it may have warned, or not
+            assert found[0] is expected[0], seed
+        else:
+            assert found == expected, seed
+
+
 @implementations
 @pytest.mark.parametrize("mode", ["ignore", "warn", "raise"])
 @pytest.mark.parametrize("start", range(0, 1200, 100))
 def test_random_programs_are_those_of_numpy(name, mode, start):
     with pack.using(name):
-        for seed in range(start, start + 100):
-            case = Case(seed)
-            expected, found = observed(case.expected, mode), observed(case.found, mode)
-            if isinstance(expected[0], type):  # operations before it may have warned, or not
-                assert found[0] is expected[0], seed
-            else:
-                assert found == expected, seed
+        check_programs(range(start, start + 100), mode)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize("start", range(0, 1200, 100))
+def test_random_programs_in_c_are_those_of_numpy(start):
+    for mode in ("ignore", "warn", "raise"):
+        check_programs(range(start, start + 10), mode, "cc")
 
 
 def program_of(make, *arrays, target=0, key=...):
@@ -188,6 +204,18 @@ def test_an_error_leaves_what_is_read_and_written(name):
         with np.errstate(divide="ignore"):
             program.run([u])
     np.testing.assert_array_equal(u[[0, -1], [-1, 0]], [np.inf, 1])
+
+
+@implementations
+@pytest.mark.parametrize("compiler", [None, "cc"])
+def test_exceptions_are_told_after_calls_that_ignored_them(name, compiler):
+    u = np.array([[0.0, 1.0, 1e-300]] * 3)
+    x = make_placeholder("x", u.shape, u.dtype)
+    with pack.using(name):
+        program, _ = make_program([Output(1 / x + x * x)], [u], {x: 0}, compiler)
+        for mode in ("ignore", "ignore", "warn", "raise", "ignore", "warn"):
+            expected = observed(lambda: [1 / u + u * u], mode)
+            assert observed(lambda: program.run([u]), mode) == expected
 
 
 def test_floating_point_errors_are_passed_to_handlers():

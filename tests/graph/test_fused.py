@@ -3,6 +3,7 @@
 import gc
 import math
 import random
+import shutil
 import warnings
 import weakref
 from typing import NamedTuple
@@ -12,6 +13,7 @@ import pytest
 from mpi_helpers import all_raise, everywhere, one_is_wrong, ranks_at_fault
 
 import pencils
+from pencils.comm import pack
 from pencils.errors import ArgumentError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -139,7 +141,7 @@ def observed(function, fields, numbers):
 def test_random_functions_are_their_plain_lines(comm, start):
     for seed in range(start, start + 20):
         program = Program(comm, seed)
-        fused = pencils.fused(program.function)
+        fused = pencils.fused(program.function, compiler=None if seed % 20 else "cc")
         for call, numbers in enumerate([(0.25, 3), (0.25, 3), (0.1, 2)]):
             expected = observed(program.function, program.fields(call), numbers)
             found = observed(fused, program.fields(call), numbers)
@@ -187,6 +189,18 @@ def test_results_go_to_fields_that_are_given(comm, shape):
     expected = step(u, v, 0.1, feed=0.05)
     fused(u, v, 0.1, feed=0.05, out=(v, u))  # swapped
     assert equal(comm, (v, u), expected)
+
+
+def test_loops_are_compiled(comm):
+    u, v = two_fields(comm)
+    expected = step(u, v, 0.1)
+    fused = pencils.fused(compiler="cc")(step)
+    assert equal(comm, fused(u, v, 0.1), expected)
+    if shutil.which("cc") and pack.compiled() and u.local.size:
+        assert "1 compiled loop," in fused.explain()
+    assert equal(comm, pencils.fused(step, compiler="no such command")(u, v, 0.1), expected)
+    with pytest.raises(TypeError, match="name of a command, not 3"):
+        pencils.fused(step, compiler=3)
 
 
 def test_numbers_are_parameters(comm):
@@ -299,6 +313,74 @@ def test_what_cannot_be_traced_raises(comm, function, text):
     u, _ = two_fields(comm)
     texts = [text] if text else []
     all_raise(comm, TypeError, texts, lambda: pencils.fused(function)(u))
+
+
+def test_computed_values_are_changed(comm):
+    """By operators in place, as long as there is no view of them."""
+
+    def sums(u, v, n):
+        one = other = u + v
+        for k in range(n):
+            one += k * u
+            other **= 2
+        one *= v.astype("f4")
+        np.subtract(one, 1, out=one)
+        small = u.astype("f4") * 2
+        small += u
+        return one, other, small
+
+    u, v = two_fields(comm)
+    fused = pencils.fused(sums)
+    assert equal(comm, fused(u, v, 3), sums(u, v, 3))
+    assert fused.explain().count("pass") == 1
+
+    def viewed(u):
+        both = u * 2
+        part = both[1:]
+        both += 1
+        return part
+
+    all_raise(comm, ArgumentError, "v = u.copy()", pencils.fused(viewed), u)
+
+
+def test_components_count_in_what_is_read_and_written(comm):
+    pen = pencils.Pencil((6 * comm.size, 5), comm=comm)
+    u, v = (pencils.zeros(pen, components=3, halo=1) for _ in range(2))
+
+    def grow(u, v):
+        u[0] += v[1] + v[2].shift((1, 0)) + v[2].shift((-1, 0))
+
+    fused = pencils.fused(grow)
+    fused(u, v)
+    assert "24 bytes read and 8 written" in fused.explain()
+
+
+def test_halos_of_several_fields_are_exchanged(comm):
+    def moved(u, v):
+        pencils.exchange_halos([u, v], corners=False)
+        return u.shift((1, 0)) - v.shift((0, -1))
+
+    first, second = two_fields(comm), two_fields(comm)
+    fused = pencils.fused(moved)
+    assert equal(comm, [fused(*first)], [moved(*second)])
+    assert "exchange_halos" in fused.explain()
+
+
+def test_other_calls_raise_with_a_note(comm):
+    u, _ = two_fields(comm)
+    with pytest.raises((AttributeError, TypeError)) as caught:
+        pencils.fused(lambda u: pencils.transpose(u, u.pencil))(u)
+    assert "Call others outside" in caught.value.__notes__[0]
+
+
+def test_a_function_without_fields_raises(comm):
+    """Of fields that it finds elsewhere, nothing would be recorded."""
+    u, _ = two_fields(comm)
+
+    def grows(dt):
+        u[...] *= dt
+
+    all_raise(comm, TypeError, "at least one field as an argument", pencils.fused(grows), 2.0)
 
 
 def test_bad_arguments_raise(comm):

@@ -185,7 +185,7 @@ static int check(const Level *level)
     char *before = malloc((size_t)arrays[OUT].bytes), *scratch = malloc(row_program_scratch(&program));
     memcpy(before, arrays[OUT].memory, (size_t)arrays[OUT].bytes);
     int flags[4] = {0}, right = 1;
-    row_program_run(&program, (const ptrdiff_t(*)[2])box, scratch, bases, flags);
+    row_program_run(&program, (const ptrdiff_t(*)[2])box, scratch, bases, flags, 0);
     for (ptrdiff_t at = 0; at < arrays[OUT].bytes; at += item) {
         char *places[ARRAYS];
         int inside = 1;

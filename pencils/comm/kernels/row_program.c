@@ -14,7 +14,7 @@ typedef struct {
     char **places;          /* of all slots, at the first element of the tile */
     char *spare;            /* room for a result whose rows are copied to an array */
     ptrdiff_t planes, rows, columns, pitch;
-    int *flags;
+    int *flags, ignored;
 } Tile;
 
 /* The operands of an instruction; their steps in a row, and after these those from row to row; and
@@ -94,15 +94,18 @@ static void execute(const Tile *tile, const RowInstruction *instruction, int apa
     }
 }
 
-/* Take the exceptions that were raised, numbered as NumPy does. */
-static int take_exceptions(void)
+/* Take the exceptions that were raised and are not ignored, numbered as NumPy does. */
+static int take_exceptions(const Tile *tile)
 {
     int raised = fetestexcept(EXCEPTIONS);
     if (!raised)
         return 0;
-    feclearexcept(FE_ALL_EXCEPT);
-    return (raised & FE_DIVBYZERO ? 1 : 0) | (raised & FE_OVERFLOW ? 2 : 0)
-           | (raised & FE_UNDERFLOW ? 4 : 0) | (raised & FE_INVALID ? 8 : 0);
+    int numbers = (raised & FE_DIVBYZERO ? 1 : 0) | (raised & FE_OVERFLOW ? 2 : 0)
+                  | (raised & FE_UNDERFLOW ? 4 : 0) | (raised & FE_INVALID ? 8 : 0);
+    numbers &= ~tile->ignored;
+    if (numbers)
+        feclearexcept(FE_ALL_EXCEPT);
+    return numbers;
 }
 
 /* Execute for a tile; returns whether exceptions have to be attributed by the exact instructions,
@@ -114,7 +117,7 @@ static int run_tile(const Tile *tile)
     int exact = program->nexact == 0 && tile->pitch == tile->columns;
     for (int i = 0; i < program->ninstructions; i++) {
         execute(tile, &program->instructions[i], 0);
-        int raised = i < program->ninstructions - program->nstores ? take_exceptions() : 0;
+        int raised = i < program->ninstructions - program->nstores ? take_exceptions(tile) : 0;
         if (raised && !exact)
             return 1;
         tile->flags[i] |= raised;
@@ -130,7 +133,7 @@ static void run_exactly(const Tile *tile)
     first += program->nexact ? program->ninstructions : 0;
     for (int i = 0; i < count; i++) {
         execute(tile, &first[i], 1);
-        tile->flags[i] |= i < count - program->nstores ? take_exceptions() : 0;
+        tile->flags[i] |= i < count - program->nstores ? take_exceptions(tile) : 0;
     }
 }
 
@@ -158,13 +161,13 @@ size_t row_program_scratch(const RowProgram *program)
 static ptrdiff_t least(ptrdiff_t one, ptrdiff_t other) { return one < other ? one : other; }
 
 void row_program_run(const RowProgram *program, const ptrdiff_t (*box)[2], char *scratch,
-                     char *const *arrays, int *flags)
+                     char *const *arrays, int *flags, int ignored)
 {
     int last = program->ndim - 1, outer = last - 2;
     const ptrdiff_t *planes = box[outer], *lines = box[last - 1], *points = box[last];
     ptrdiff_t index[ROW_DIMS], *plane = &index[outer], *line = &index[last - 1], *point = &index[last];
     char *first = (char *)round_up((size_t)(uintptr_t)scratch);
-    Tile tile = {.program = program, .flags = flags, .pitch = program->pitch};
+    Tile tile = {.program = program, .flags = flags, .ignored = ignored, .pitch = program->pitch};
     tile.places = (char **)(first + program->registers[program->nregisters]);
     tile.spare = (char *)tile.places + round_up((size_t)program->nslots * sizeof(char *));
     for (int d = 0; d <= last; d++) {

@@ -47,9 +47,10 @@ typedef struct {
 size_t row_program_scratch(const RowProgram *program);
 
 /* Execute for the points of a box, from the first index along each axis to the one past the last;
-   `flags` gets the floating-point exceptions that each instruction has raised, 0 at first. */
+   `flags` gets the floating-point exceptions that each instruction has raised, 0 at first, but those
+   that are `ignored`. */
 void row_program_run(const RowProgram *program, const ptrdiff_t (*box)[2], char *scratch,
-                     char *const *arrays, int *flags);
+                     char *const *arrays, int *flags, int ignored);
 
 /* Loops of rows that NumPy has no ufunc for: choices and copies, for which `data` is the number of bytes of
    an element, one that `row_has_size` knows, and conversions. Those are of bool, int8, uint8, ...

@@ -146,13 +146,15 @@ static int read_slots(RowObject *self, PyObject *slots)
     return 0;
 }
 
-enum { WHERE, COPY, CAST, FORMULA }; /* functions that are no ufuncs */
+enum { WHERE, COPY, CAST, FORMULA }; /* functions that are no ufuncs; above are addresses */
 
-/* Find the loop of a function; its number is that of the loop, of bytes, or of types, and its bytes
-   are a formula. */
-static int read_function(RowInstruction *instruction, PyObject *function, PyObject *given, int *wanted)
+/* Find the loop of a function; its number is that of the loop, of bytes, of types, or of results of
+   a loop at an address; and its bytes are a formula. */
+static int read_function(RowInstruction *instruction, PyObject *function, PyObject *given, int *wanted,
+                         int *results)
 {
     long number = PyLong_Check(given) ? PyLong_AsLong(given) : 0;
+    *results = 1;
     if (PyErr_Occurred())
         return -1;
     if (!PyLong_Check(function)) {
@@ -164,8 +166,16 @@ static int read_function(RowInstruction *instruction, PyObject *function, PyObje
         *wanted = ufunc->nargs;
         return 0;
     }
-    long kind = PyLong_AsLong(function);
+    size_t kind = PyLong_AsSize_t(function);
     instruction->rows = 1;
+    if (kind > FORMULA) {
+        instruction->loop = (RowLoop *)(uintptr_t)kind;
+        *wanted = instruction->count;
+        *results = (int)number;
+        if (PyErr_Occurred())
+            return -1;
+        return number < 1 || number > *wanted ? fail("a loop has no such results") : 0;
+    }
     if (kind == FORMULA) {
         Formula *formula = (Formula *)PyBytes_AsString(given);
         if (!formula)
@@ -223,13 +233,13 @@ static int read_instructions(RowObject *self, PyObject *instructions)
     for (int i = 0; i < program->ninstructions + program->nexact; i++) {
         RowInstruction *instruction = &program->instructions[i];
         PyObject *function, *number, *slots;
-        int wanted;
+        int wanted, results;
         if (!PyArg_ParseTuple(PyTuple_GetItem(instructions, i), "OOO!", &function, &number,
                               &PyTuple_Type, &slots))
             return -1;
-        if (read_function(instruction, function, number, &wanted) < 0)
-            return -1;
         instruction->count = (int)PyTuple_Size(slots);
+        if (read_function(instruction, function, number, &wanted, &results) < 0)
+            return -1;
         if (instruction->count != wanted || wanted > ROW_OPERANDS)
             return fail("an instruction has too few or too many operands");
         for (int j = 0; j < instruction->count; j++) {
@@ -240,9 +250,11 @@ static int read_instructions(RowObject *self, PyObject *instructions)
         }
         if (instruction->loop == level.evaluate && check_formula(program, instruction) < 0)
             return -1;
-        const RowSlot *result = &program->slots[instruction->slots[wanted - 1]];
-        if (result->reg < 0)
-            self->arrays[result->array].written = 1;
+        for (int j = wanted - results; j < wanted; j++) {
+            const RowSlot *result = &program->slots[instruction->slots[j]];
+            if (result->reg < 0)
+                self->arrays[result->array].written = 1;
+        }
     }
     return 0;
 }
@@ -394,11 +406,14 @@ static PyObject *rows_run(PyObject *object, PyObject *const *arguments, Py_ssize
     Py_buffer views[MOST_ARRAYS];
     char *bases[MOST_ARRAYS];
     PyObject *result = NULL;
-    if (given < 1 || given > 2 || !PyTuple_Check(arrays) || PyTuple_Size(arrays) != self->narrays) {
-        PyErr_SetString(PyExc_TypeError, "run takes a tuple of all arrays, and a box");
+    if (given < 1 || given > 3 || !PyTuple_Check(arrays) || PyTuple_Size(arrays) != self->narrays) {
+        PyErr_SetString(PyExc_TypeError, "run takes a tuple of all arrays, a box, and exceptions");
         return NULL;
     }
-    if (read_box(&self->program, given == 2 ? arguments[1] : NULL, box) < 0)
+    if (read_box(&self->program, given > 1 && arguments[1] != Py_None ? arguments[1] : NULL, box) < 0)
+        return NULL;
+    int ignored = given > 2 ? (int)PyLong_AsLong(arguments[2]) : 0;
+    if (PyErr_Occurred())
         return NULL;
     int count = self->program.ninstructions + self->program.nexact;
     size_t nflags = (size_t)count * sizeof(int);
@@ -416,7 +431,7 @@ static PyObject *rows_run(PyObject *object, PyObject *const *arguments, Py_ssize
         result = Py_NewRef(Py_NotImplemented);
     else if (!PyErr_Occurred()) {
         PyThreadState *state = unlock(self->elements >= WORTH_UNLOCKING);
-        row_program_run(&self->program, box, scratch, bases, flags);
+        row_program_run(&self->program, box, scratch, bases, flags, ignored);
         lock(state);
         if (!PyErr_Occurred()) /* loops of other libraries may raise */
             result = report(flags, count);
@@ -446,9 +461,9 @@ static void rows_dealloc(PyObject *object)
 
 static PyMethodDef rows_methods[] = {
     {"run", (PyCFunction)(void (*)(void))rows_run, METH_FASTCALL,
-     "run(arrays, box): execute for all points, or those of a box; returns None, or a list of instructions that raised "
-     "floating-point exceptions, with these. It does nothing but return NotImplemented if elements "
-     "are not aligned."},
+     "run(arrays, box, ignored): execute for all points, or those of a box; returns None, or a list of "
+     "instructions that raised floating-point exceptions, with these, if they are not ignored. It does "
+     "nothing but return NotImplemented if elements are not aligned."},
     {NULL, NULL, 0, NULL},
 };
 
