@@ -196,6 +196,18 @@ typedef struct { uint32_t parts[6]; } Six;   /* and its complex numbers */
 
 #define AT(type, i) (*(const type *)(places[i] + k * steps[i]))
 
+/* Choose without a branch: conditions of neighbouring points may differ. */
+#define DEFINE_CHOOSE(type) \
+    static inline type choose_##type(char chosen, type a, type b) \
+    { \
+        type all = (type)-(type)(chosen != 0); \
+        return (type)(b ^ ((a ^ b) & all)); \
+    }
+#define DEFINE_BRANCH(type) \
+    static inline type choose_##type(char chosen, type a, type b) { return chosen ? a : b; }
+DEFINE_CHOOSE(uint8_t) DEFINE_CHOOSE(uint16_t) DEFINE_CHOOSE(uint32_t) DEFINE_CHOOSE(uint64_t)
+DEFINE_BRANCH(Two) DEFINE_BRANCH(Four) DEFINE_BRANCH(Three) DEFINE_BRANCH(Six)
+
 /* `step` of a constant is 0; the compiler makes vectors of the contiguous cases. */
 #define DEFINE_WHERE(type) \
     static void where_##type(char **places, ptrdiff_t n, const ptrdiff_t *steps) \
@@ -207,13 +219,13 @@ typedef struct { uint32_t parts[6]; } Six;   /* and its complex numbers */
             const type *one = (const type *)places[1], *other = (const type *)places[2]; \
             for (ptrdiff_t k = 0; k < n; k++) { \
                 type a = one[k], b = other[k]; \
-                out[k] = chosen[k] ? a : b; \
+                out[k] = choose_##type(chosen[k], a, b); \
             } \
             return; \
         } \
         for (ptrdiff_t k = 0; k < n; k++) { \
             type a = AT(type, 1), b = AT(type, 2); \
-            *(type *)(places[3] + k * steps[3]) = AT(char, 0) ? a : b; \
+            *(type *)(places[3] + k * steps[3]) = choose_##type(AT(char, 0), a, b); \
         } \
     } \
     static void copy_##type(char **places, ptrdiff_t n, const ptrdiff_t *steps) \
