@@ -186,6 +186,8 @@ class _Results:
         if is_sequence(type(result)):
             return self._several(result, out)
         if type(result) is dict:
+            if out is not None:
+                raise ArgumentError("out= has no place for a dict: return a tuple of its fields")
             parts = {name: self.of(one) for name, one in result.items()}
             return lambda call: {name: part(call) for name, part in parts.items()}
         if isinstance(result, Traced):

@@ -389,6 +389,8 @@ def test_bad_arguments_raise(comm):
     all_raise(comm, ArgumentError, "out must be 2 fields", fused, u, v, 1, out=u)
     small = [pencils.zeros(u.pencil, dtype="i4"), u]
     all_raise(comm, TypeError, "int32", fused, u, v, 1, out=small)
+    named = pencils.fused(lambda u: {"u": u + 1})
+    all_raise(comm, ArgumentError, "no place for a dict", named, u, out=v)
     moved = pencils.fused(lambda u: u.shift((0, 0)).exchange_halo())
     all_raise(comm, ArgumentError, "takes a whole field", moved, u)
 

@@ -29,6 +29,18 @@ static inline int place_row(char **at, int count, char *const *places, const ptr
     return 1;
 }
 
+/* Choose without a branch: conditions of neighbouring points may differ. */
+#define DEFINE_CHOOSE(type) \
+    static inline type choose_##type(char chosen, type a, type b) \
+    { \
+        type all = (type)-(type)(chosen != 0); \
+        return (type)(b ^ ((a ^ b) & all)); \
+    }
+#define DEFINE_BRANCH(type) \
+    static inline type choose_##type(char chosen, type a, type b) { return chosen ? a : b; }
+DEFINE_CHOOSE(uint8_t) DEFINE_CHOOSE(uint16_t) DEFINE_CHOOSE(uint32_t) DEFINE_CHOOSE(uint64_t)
+DEFINE_BRANCH(Two) DEFINE_BRANCH(Four) DEFINE_BRANCH(Three) DEFINE_BRANCH(Six)
+
 /* `step` of a constant is 0; the compiler makes vectors of the contiguous cases. */
 #define DEFINE_WHERE(type) \
     static void where_##type(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps) \
@@ -40,12 +52,12 @@ static inline int place_row(char **at, int count, char *const *places, const ptr
             if (contiguous) \
                 for (ptrdiff_t k = 0; k < n; k++) { \
                     type a = ((const type *)at[1])[k], b = ((const type *)at[2])[k]; \
-                    out[k] = at[0][k] ? a : b; \
+                    out[k] = choose_##type(at[0][k], a, b); \
                 } \
             else \
                 for (ptrdiff_t k = 0; k < n; k++) { \
                     type a = AT(type, 1), b = AT(type, 2); \
-                    *(type *)(at[3] + k * steps[3]) = AT(char, 0) ? a : b; \
+                    *(type *)(at[3] + k * steps[3]) = choose_##type(AT(char, 0), a, b); \
                 } \
         } \
     } \
