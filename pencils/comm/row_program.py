@@ -288,12 +288,13 @@ class RowProgram:
         builder.forget()
 
     @property
-    def in_parts(self) -> bool:
-        """Whether no part of the block reads what another one writes."""
-        return not self._detours
+    def written(self) -> set[int]:
+        """Numbers of the arrays that it writes before all points were read."""
+        builder, late = self._builder, {target for target, _ in self._detours}
+        return {builder.leaves[target].array for _, target in builder.stores if target not in late}
 
-    def run(self, arrays: tuple[Array, ...], box: Box | None = None) -> None:
-        """Execute for all points, or for those of a box of the block.
+    def run(self, arrays: tuple[Array, ...], parts: Iterable[Box] | None = None) -> None:
+        """Execute for all points, or for those of a box of the block, part by part.
 
         Raises
         ------
@@ -301,20 +302,36 @@ class RowProgram:
             If `numpy.errstate` asks for it; arrays that are read and written are unchanged then.
         """
         if self._run is None:
-            self._run_by_numpy(arrays, box)
+            self._run_by_numpy(arrays, None if parts is None else _joined(parts))
             return
         saved = self._save(arrays) if self._in_place else ()
         temporaries = tuple([spec.new() for spec in self._temporaries])
-        every = arrays + self._constants + temporaries
-        raised = self._run(every) if box is None else self._run(every, self._axes.box(box))
+        every, box = arrays + self._constants + temporaries, None
+        if parts is None:
+            raised = self._run(every)
+        else:
+            raised, box = self._run_parts(every, parts)
         if raised is NotImplemented:  # elements are not aligned
             self._run_by_numpy(arrays, box)
             return
-        if raised is not None:
+        if raised:
             self._report(raised, saved)
         for target, number in self._detours:
             key = _key_of(box)
             np.copyto(self._target(target, arrays)[key], temporaries[number][key])
+
+    def _run_parts(self, every: tuple[Array, ...], parts: Iterable[Box]) -> tuple[Any, Box]:
+        """Return the exceptions of all parts, and the box that has these parts."""
+        boxes: list[Box] = []
+        raised: Counter[int] = Counter()
+        for box in parts:
+            boxes.append(box)
+            found = self._run(every, self._axes.box(box))  # type: ignore[misc]
+            if found is NotImplemented:
+                return found, _joined([*boxes, *parts])
+            for number, bits in found or ():
+                raised[number] |= bits
+        return sorted(raised.items()), _joined(boxes)
 
     def _target(self, value: int, arrays: tuple[Array, ...]) -> Array:
         leaf = self._builder.leaves[value]
@@ -456,6 +473,12 @@ class RowProgram:
             results = [result.copy() if result.base is not None else result for result in results]
         for result, (_, target) in zip(results, builder.stores, strict=True):
             np.copyto(self._target(target, arrays)[key], result)
+
+
+def _joined(parts: Iterable[Box]) -> Box:
+    """Return the box that has these parts."""
+    pairs = [zip(*axis, strict=True) for axis in zip(*parts, strict=True)]
+    return [(min(firsts), max(pasts)) for firsts, pasts in pairs]
 
 
 def _key_of(box: Box | None) -> tuple[Any, ...]:

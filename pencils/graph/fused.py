@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import signature
 from types import MethodType, NoneType
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -24,13 +24,14 @@ _MOST = 64  # traces of a function: all are dropped for one more
 class Fused:
     """A function of fields, traced once for each kind of arguments: see `fused`."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, overlap: bool) -> None:
         if "out" in signature(function).parameters:
             raise TypeError(
                 "a fused function has no argument 'out' of its own: calls take one, for what the "
                 "function returns; rename it"
             )
         self._function = function
+        self._overlap = overlap
         self._kept: dict[object, Replay] = {}
         self._fixed: dict[object, tuple[int, ...]] = {}  # numbers whose values decide, by kinds
         update_wrapper(self, function)
@@ -71,7 +72,9 @@ class Fused:
         """Trace the function; with the values of numbers that it turns out to need."""
         while True:
             try:
-                replay = Replay(self._function, given, leaves, frozenset(fixed))
+                replay = Replay(
+                    self._function, given, leaves, frozenset(fixed), overlap=self._overlap
+                )
             except ValueNeededError as error:
                 fixed = tuple(sorted({*fixed, *error.arguments}))
                 continue
@@ -151,7 +154,11 @@ def _shared(leaves: Sequence[Any]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def fused(function: Callable[..., Any]) -> Fused:
+@overload
+def fused(function: Callable[..., Any], *, overlap: bool = ...) -> Fused: ...
+@overload
+def fused(*, overlap: bool = ...) -> Callable[[Callable[..., Any]], Fused]: ...
+def fused(function: Callable[..., Any] | None = None, *, overlap: bool = False) -> Any:
     """Decorate a function of fields: its lines are computed in one pass over memory.
 
     The first call with fields of some kind calls the function with stand-ins, which record its
@@ -167,6 +174,10 @@ def fused(function: Callable[..., Any]) -> Fused:
         reductions of fields, None, and tuples, lists and dicts of these. It may use operators,
         NumPy's functions of elements, `numpy.where`, shifts, sections, components, assignments to
         arguments, `copy`, `exchange_halo` and `fill_boundary`.
+    overlap : bool, optional
+        Whether points that need no ghosts of other ranks are computed while these travel, where a
+        stage begins with an exchange. It helps if messages go from one host to another, and fields
+        are large; within a host there is nothing to gain. All ranks pass the same.
 
     Returns
     -------
@@ -206,4 +217,6 @@ def fused(function: Callable[..., Any]) -> Fused:
     >>> heat(u, 0.25).sum()
     np.float64(6.0)
     """
-    return Fused(function)
+    if function is None:
+        return partial(fused, overlap=overlap)
+    return Fused(function, overlap=overlap)

@@ -91,9 +91,13 @@ class Stage(NamedTuple):
 
 
 class Trace:
-    """The stages of a function, while it is called with traced fields."""
+    """The stages of a function, while it is called with traced fields.
 
-    def __init__(self) -> None:
+    With `overlap`, stages compute while ghosts travel, as far as they can.
+    """
+
+    def __init__(self, *, overlap: bool = False) -> None:
+        self.overlap = overlap
         self.blocks: list[Block] = []
         self.stages = [Stage([], [])]
         self.born: dict[Array, int] = {}  # the first stage in which a placeholder has its values,
