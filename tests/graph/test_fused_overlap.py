@@ -161,6 +161,28 @@ def test_the_inside_is_computed_before_ghosts_arrive(comm, monkeypatch, dims):
 
 
 @pytest.mark.usefixtures("slow")
+def test_staggered_fields_and_swapped_results(comm):
+    pen = pencils.Pencil((3 * comm.size, 7), periodic=(False, True), comm=comm)
+    faces = pen.staggered(0)
+    p = pencils.from_function(pen, lambda i, j: np.sin(i + 2 * j), halo=1)
+    q = pencils.from_function(faces, lambda i, j: np.cos(i - j), halo=[(2, 1), (0, 1)])
+
+    def waves(p, q):
+        p.exchange_halo()
+        q.exchange_halo()
+        return (
+            p.shift((0, 0), onto=faces) - p.shift((-1, 0), onto=faces) + q.shift((-2, 1)),
+            q.shift((1, 0), onto=pen) * p.shift((0, 1)),
+        )
+
+    assert equal(comm, overlapped(waves)(p, q), waves(p, q))
+    u, v = two_fields(comm, (4 * comm.size, 9))
+    expected = step(u, v, 0.1)
+    overlapped(step)(u, v, 0.1, out=(v, u))  # by blocks of their own
+    assert equal(comm, (v, u), expected)
+
+
+@pytest.mark.usefixtures("slow")
 def test_warnings_come_once(comm):
     u, v = two_fields(comm, (40, 40))
     u[...] = 0 * u
