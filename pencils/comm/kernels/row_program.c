@@ -13,14 +13,15 @@ typedef struct {
     const RowProgram *program;
     char **places;          /* of all slots, at the first element of the tile */
     char *spare;            /* room for a result whose rows are copied to an array */
-    ptrdiff_t rows, columns, pitch;
+    ptrdiff_t planes, rows, columns, pitch;
     int *flags;
 } Tile;
 
-/* The operands of an instruction, their steps in a row, and after these those from row to row. */
+/* The operands of an instruction; their steps in a row, and after these those from row to row; and
+   those from plane to plane. */
 typedef struct {
     char *places[ROW_OPERANDS];
-    ptrdiff_t steps[2 * ROW_OPERANDS], *ups;
+    ptrdiff_t steps[2 * ROW_OPERANDS], *ups, planes[ROW_OPERANDS];
 } Operands;
 
 /* Find operands; returns whether all rows can be treated as one, the elements between them included,
@@ -36,56 +37,60 @@ static int find_operands(const Tile *tile, const RowInstruction *instruction, Op
         if (slot->reg >= 0) {
             found->steps[i] = slot->item;
             found->ups[i] = tile->pitch * slot->item;
+            found->planes[i] = tile->rows * found->ups[i];
             continue;
         }
         found->steps[i] = slot->strides[last];
         found->ups[i] = slot->strides[last - 1];
+        found->planes[i] = slot->strides[last - 2];
         if (i < instruction->count - 1)
             joined &= found->ups[i] == tile->pitch * found->steps[i];
     }
     return joined;
 }
 
-static void copy_rows(const Tile *tile, char *to, ptrdiff_t up, const char *from, ptrdiff_t item)
+/* Call the loop for some rows of a plane. */
+static void call(const RowInstruction *instruction, const Operands *all, ptrdiff_t plane,
+                 ptrdiff_t points, ptrdiff_t rows)
 {
-    size_t bytes = (size_t)(tile->columns * item);
+    ptrdiff_t extents[2] = {points, rows}, calls = instruction->rows ? 1 : rows;
+    for (ptrdiff_t row = 0; row < calls; row++) {
+        char *at[ROW_OPERANDS]; /* loops may change it */
+        for (int i = 0; i < instruction->count; i++)
+            at[i] = all->places[i] + plane * all->planes[i] + row * all->ups[i];
+        instruction->loop(at, extents, all->steps, instruction->data);
+    }
+}
+
+static void copy_rows(const Tile *tile, char *to, ptrdiff_t up, ptrdiff_t item)
+{
     for (ptrdiff_t row = 0; row < tile->rows; row++)
-        memcpy(to + row * up, from + row * tile->pitch * item, bytes);
+        memcpy(to + row * up, tile->spare + row * tile->pitch * item, (size_t)(tile->columns * item));
 }
 
 static void execute(const Tile *tile, const RowInstruction *instruction, int apart)
 {
     Operands all;
     int joined = find_operands(tile, instruction, &all), last = instruction->count - 1;
-    char **places = all.places;
     int gaps = tile->pitch != tile->columns;
-    ptrdiff_t extents[2] = {(tile->rows - 1) * tile->pitch + tile->columns, 1};
-    if (joined && !(gaps && (apart || (instruction->rows && tile->columns >= SHORT)))) {
-        const RowSlot *result = &tile->program->slots[instruction->slots[last]];
-        /* Nothing may be written between the rows of an array. */
-        int fits = all.ups[last] == tile->pitch * all.steps[last] && !(gaps && result->reg < 0);
-        if (fits) {
-            instruction->loop(places, extents, all.steps, instruction->data);
-            return;
+    const RowSlot *result = &tile->program->slots[instruction->slots[last]];
+    char *target = all.places[last];
+    ptrdiff_t plane_step = all.planes[last];
+    /* Nothing may be written between the rows of an array. */
+    int fits = all.ups[last] == tile->pitch * all.steps[last] && !(gaps && result->reg < 0);
+    int spare = !fits && !instruction->rows && all.steps[last] == result->item;
+    joined &= !(gaps && (apart || (instruction->rows && tile->columns >= SHORT)))
+              && (fits || (spare && tile->columns < SHORT));
+    if (joined && spare)
+        all.places[last] = tile->spare, all.planes[last] = 0;
+    for (ptrdiff_t plane = 0; plane < tile->planes; plane++) {
+        if (!joined) {
+            call(instruction, &all, plane, tile->columns, tile->rows);
+            continue;
         }
-        if (tile->columns < SHORT && all.steps[last] == result->item && !instruction->rows) {
-            char *target = places[last];
-            places[last] = tile->spare;
-            instruction->loop(places, extents, all.steps, instruction->data);
-            copy_rows(tile, target, all.ups[last], tile->spare, result->item);
-            return;
-        }
-    }
-    extents[0] = tile->columns, extents[1] = tile->rows;
-    if (instruction->rows) {
-        instruction->loop(places, extents, all.steps, instruction->data);
-        return;
-    }
-    for (ptrdiff_t row = 0; row < tile->rows; row++) {
-        char *at[ROW_OPERANDS]; /* loops may change it */
-        for (int i = 0; i < instruction->count; i++)
-            at[i] = places[i] + row * all.ups[i];
-        instruction->loop(at, extents, all.steps, instruction->data);
+        call(instruction, &all, plane, (tile->rows - 1) * tile->pitch + tile->columns, 1);
+        if (spare)
+            copy_rows(tile, target + plane * plane_step, all.ups[last], result->item);
     }
 }
 
@@ -155,9 +160,9 @@ static ptrdiff_t least(ptrdiff_t one, ptrdiff_t other) { return one < other ? on
 void row_program_run(const RowProgram *program, const ptrdiff_t (*box)[2], char *scratch,
                      char *const *arrays, int *flags)
 {
-    int last = program->ndim - 1;
-    const ptrdiff_t *lines = box[last - 1], *points = box[last];
-    ptrdiff_t index[ROW_DIMS];
+    int last = program->ndim - 1, outer = last - 2;
+    const ptrdiff_t *planes = box[outer], *lines = box[last - 1], *points = box[last];
+    ptrdiff_t index[ROW_DIMS], *plane = &index[outer], *line = &index[last - 1], *point = &index[last];
     char *first = (char *)round_up((size_t)(uintptr_t)scratch);
     Tile tile = {.program = program, .flags = flags, .pitch = program->pitch};
     tile.places = (char **)(first + program->registers[program->nregisters]);
@@ -172,15 +177,17 @@ void row_program_run(const RowProgram *program, const ptrdiff_t (*box)[2], char 
             tile.places[i] = first + program->registers[program->slots[i].reg];
     feclearexcept(FE_ALL_EXCEPT);
     for (;;) {
-        for (index[last - 1] = lines[0]; index[last - 1] < lines[1]; index[last - 1] += program->rows)
-            for (index[last] = points[0]; index[last] < points[1]; index[last] += program->columns) {
-                tile.rows = least(program->rows, lines[1] - index[last - 1]);
-                tile.columns = least(program->columns, points[1] - index[last]);
-                find_places(program, arrays, index, tile.places);
-                if (run_tile(&tile))
-                    run_exactly(&tile);
-            }
-        int d = last - 2;
+        for (*plane = planes[0]; *plane < planes[1]; *plane += program->planes)
+            for (*line = lines[0]; *line < lines[1]; *line += program->rows)
+                for (*point = points[0]; *point < points[1]; *point += program->columns) {
+                    tile.planes = least(program->planes, planes[1] - *plane);
+                    tile.rows = least(program->rows, lines[1] - *line);
+                    tile.columns = least(program->columns, points[1] - *point);
+                    find_places(program, arrays, index, tile.places);
+                    if (run_tile(&tile))
+                        run_exactly(&tile);
+                }
+        int d = outer - 1;
         for (; d >= 0; d--) {
             if (++index[d] < box[d][1])
                 break;
@@ -273,62 +280,6 @@ void row_copy(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps
     }
     switch (size) {
         SIZES(CASE_COPY)
-    }
-}
-
-/* ---- sums: each product and each sum is rounded, as NumPy does it ---- */
-
-#define TERM(k) (weights[k] * at[k][i])
-#define SUM_OF(k, sum) case k: for (ptrdiff_t i = 0; i < n; i++) out[i] = sum; return;
-#define DEFINE_SUM(type) \
-    static void sum_##type(char **places, ptrdiff_t n, const ptrdiff_t *steps, unsigned code) \
-    { \
-        int count = (int)(code & 15), last = count; \
-        const type *at[ROW_TERMS]; \
-        type weights[ROW_TERMS]; \
-        int contiguous = 1; \
-        for (int k = 0; k < count; k++) { \
-            at[k] = (const type *)places[k]; \
-            contiguous &= steps[k] == (ptrdiff_t)sizeof(type); \
-            weights[k] = code >> (12 + k) & 1 ? *(const type *)places[last++] : 1; \
-            if (code >> (4 + k) & 1) \
-                weights[k] = -weights[k]; \
-        } \
-        type *restrict out = (type *)places[last]; \
-        if (contiguous) \
-            switch (count) { \
-                SUM_OF(2, TERM(0) + TERM(1)) \
-                SUM_OF(3, TERM(0) + TERM(1) + TERM(2)) \
-                SUM_OF(4, TERM(0) + TERM(1) + TERM(2) + TERM(3)) \
-                SUM_OF(5, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4)) \
-                SUM_OF(6, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5)) \
-                SUM_OF(7, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5) + TERM(6)) \
-                SUM_OF(8, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5) + TERM(6) \
-                              + TERM(7)) \
-            } \
-        for (ptrdiff_t i = 0; i < n; i++) { \
-            type total = weights[0] * *(const type *)(places[0] + i * steps[0]); \
-            for (int k = 1; k < count; k++) \
-                total += weights[k] * *(const type *)(places[k] + i * steps[k]); \
-            out[i] = total; \
-        } \
-    }
-DEFINE_SUM(double)
-DEFINE_SUM(float)
-
-void row_sum(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, void *data)
-{
-    unsigned code = (unsigned)(uintptr_t)data;
-    int count = (int)(code & 15) + 1;
-    for (int k = 0; k < ROW_TERMS; k++)
-        count += code >> (12 + k) & 1;
-    for (ptrdiff_t row = 0; row < dimensions[1]; row++) {
-        char *at[ROW_OPERANDS];
-        place_row(at, count, places, steps, row);
-        if (code >> 20)
-            sum_float(at, dimensions[0], steps, code);
-        else
-            sum_double(at, dimensions[0], steps, code);
     }
 }
 
