@@ -65,7 +65,7 @@ def with_formulas(
     inner: dict[int, Instruction] = {}  # steps whose value only another one needs
     sizes: dict[int, int] = {}
     for step in made.values():
-        alone = [one for one in step.operands if one in made and uses[one] == 1]
+        alone = [one for one in step.operands if one in sizes and uses[one] == 1]
         size = len(step.operands) + sum(sizes[one] for one in alone)
         if size <= _MOST_OPERANDS:
             inner |= {one: made[one] for one in alone}

@@ -294,8 +294,10 @@ class RowProgram:
             self._run_by_numpy(arrays, None if parts is None else _joined(parts))
             return
         saved = self._save(arrays) if self._in_place else ()
-        temporaries = tuple([spec.new() for spec in self._temporaries])
-        every, box = arrays + self._constants + temporaries, None
+        every, box = arrays + self._constants, None
+        if self._temporaries:
+            temporaries = tuple([spec.new() for spec in self._temporaries])
+            every += temporaries
         if parts is None:
             raised = self._run(every)
         else:
@@ -549,7 +551,7 @@ def _tile(shape: Shape, nbytes: int, views: Sequence[tuple[int, ...]]) -> tuple[
     )
     pitch = max(pitches, key=lambda pitch: pitches[pitch], default=points)
     several = _part_of(planes, room // (columns * lines)) if rows >= lines > 0 else 1
-    return several, rows, columns, pitch if columns >= points else columns
+    return several, rows, columns, max(columns, pitch if columns >= points else 0)
 
 
 def _part_of(extent: int, most: int) -> int:

@@ -116,10 +116,8 @@ class _Operation(NamedTuple):
 class BlockProgram(NamedTuple):
     """Steps that compute outputs of arrays, which look like those the program was made with."""
 
-    given: int  # arrays that each call passes
-    nvalues: int
-    fixed: Sequence[tuple[int, Block]]  # slots of arrays that are part of the graph,
-    numbers: Sequence[tuple[int, DType]]  # and of numbers, with their types,
+    others: Sequence[Any]  # values after those passed: arrays of the graph; None if computed
+    numbers: Sequence[tuple[int, DType]]  # slots of numbers, with their types,
     evaluate: Callable[[Sequence[Any]], Sequence[Any]]  # which this computes of arguments
     steps: Sequence[_Step]
     results: Sequence[Memory]
@@ -136,9 +134,7 @@ class BlockProgram(NamedTuple):
 
         Ghosts have arrived after `wait`: points that need none are computed before, if possible.
         """
-        values: list[Any] = [*arrays, *[None] * (self.nvalues - self.given)]
-        for slot, array in self.fixed:
-            values[slot] = array
+        values = [*arrays, *self.others]
         if self.numbers:
             for (slot, dtype), value in zip(self.numbers, self.evaluate(arguments), strict=True):
                 values[slot] = np.asarray(value, dtype)
@@ -148,6 +144,8 @@ class BlockProgram(NamedTuple):
                 step(values, arguments)
         else:
             self.split(values, wait)
+        if not self.results:
+            return []
         return [memory.derive(values[memory.slot]) for memory in self.results]
 
 
@@ -164,10 +162,9 @@ def make_program(
     """
     maker = _Maker(outputs, arrays, slots, ghosts)
     results = maker.results(outputs)
+    values = dict(maker.fixed)
     program = BlockProgram(
-        len(arrays),
-        len(maker.examples),
-        maker.fixed,
+        [values.get(slot) for slot in range(len(arrays), len(maker.examples))],
         [(slot, dtype) for slot, _, dtype in maker.numbers],
         evaluation([number for _, number, _ in maker.numbers]) if maker.numbers else tuple,
         maker.steps,
@@ -455,19 +452,21 @@ class _Maker:
         parts = builder.cut(self._ghosts)
         program = RowProgram(builder.rows)
         self.texts.append(f"one pass over {shape}: {program}")
-        slots = builder.slots
         blocks = [(memory.slot, Spec.like(memory.view)) for memory in new]
+        given = operator.itemgetter(*builder.slots, -1)  # a tuple, also of one array
 
         def compute(
             values: list[Any], _arguments: object, parts: Iterable[Pairs] | None = None
         ) -> None:
             for slot, spec in blocks:
                 values[slot] = spec.new()
-            program.run(tuple([values[slot] for slot in slots]), parts)
+            program.run(given(values)[:-1], parts)
 
         self.steps.append(compute)
         sent = {ghosts.slot for ghosts in self._ghosts}
-        if parts is not None and sent.isdisjoint(slots[number] for number in program.written):
+        if parts is not None and sent.isdisjoint(
+            builder.slots[number] for number in program.written
+        ):
             self.split = lambda values, wait: compute(values, (), _around(wait, *parts))
         return late
 

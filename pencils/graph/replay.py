@@ -105,9 +105,11 @@ class Replay:
         done = 0
         call = Call(leaves, [leaves[place] for place in self._fields])
         try:
-            call.fields += [make() for make in self._makers]
-            call.values += [field.padded for field in call.fields]
-            call.values += [leaves[place] for place in self._arrays]
+            if self._makers:
+                call.fields += [make() for make in self._makers]
+            call.values = [field.padded for field in call.fields]
+            if self._arrays:
+                call.values += [leaves[place] for place in self._arrays]
             for step in self._steps:
                 done += 1
                 step.run(call)
@@ -319,30 +321,32 @@ def _execute(event: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: Call
     return getattr(call.fields[slot], method)(*given, **named)
 
 
-def _compute(program: BlockProgram, call: Call) -> None:
-    """Execute the program of a stage; the values that later stages need are appended."""
+def _compute(
+    program: BlockProgram, slots: Sequence[int], call: Call, wait: Callable[[], object] = no_op
+) -> None:
+    """Execute the program of a stage; the values that later stages need are appended.
+
+    Own points of some blocks are written, which a debugging mode may ask for.
+    """
     if under_way.on:
         poll()
-    call.values += program.run(call.values, call.leaves)
-
-
-def _compute_meanwhile(program: BlockProgram, call: Call) -> None:
-    """Execute the program of a stage while ghosts that have not arrived are on their way."""
-    wait = call.begun.wait
-    try:
-        if call.begun.test():  # all of the block in one piece
-            wait()
-            wait = no_op
-        call.values += program.run(call.values, call.leaves, wait)
-    finally:
-        call.begun.wait()
-
-
-def _mark(slots: Sequence[int], call: Call) -> None:
-    """Note that own points were written, if a debugging mode asks for it."""
+    call.values += program.run(call.values, call.leaves, wait)
     if checks.on:
         for slot in slots:
             call.fields[slot].mark_written()
+
+
+def _compute_meanwhile(program: BlockProgram, slots: Sequence[int], call: Call) -> None:
+    """Execute the program of a stage while ghosts that have not arrived are on their way."""
+    begun = call.begun
+    try:
+        if begun.test():  # all of the block in one piece
+            begun.wait()
+            _compute(program, slots, call)
+        else:
+            _compute(program, slots, call, begun.wait)
+    finally:
+        begun.wait()
 
 
 class Schedule:
@@ -415,9 +419,9 @@ class Schedule:
                 self._slots[node] = len(arrays)
                 arrays.append(example)
             text = "while ghosts travel: " * (program.split is not None) + "\n".join(program.texts)
+            written = sorted({store.block.slot for store in stores})
             run = _compute_meanwhile if begun else _compute
-            yield Step(partial(run, program), text=text)
-            yield Step(partial(_mark, sorted({store.block.slot for store in stores})))
+            yield Step(partial(run, program, written), text=text)
 
     def _ghosts(self, blocks: Sequence[Block]) -> list[Ghosts]:
         """List the ghosts of blocks that travel; none if other blocks have the same memory."""
