@@ -83,7 +83,7 @@ class Event(NamedTuple):
         return self.block.slot, *self[1:]
 
 
-class Stage(NamedTuple):
+class TraceStage(NamedTuple):
     """What happens between two times at which memory changes."""
 
     events: list[Event]
@@ -99,7 +99,7 @@ class Trace:
     def __init__(self, *, overlap: bool = False) -> None:
         self.overlap = overlap
         self.blocks: list[Block] = []
-        self.stages = [Stage([], [])]
+        self.stages = [TraceStage([], [])]
         self.born: dict[Array, int] = {}  # the first stage in which a placeholder has its values,
         self.dies: dict[Array, int] = {}  # and the last one, if there is one
         self.arrays: dict[Array, Any] = {}  # arguments that are replicated data
@@ -203,7 +203,7 @@ class Trace:
     def begin_stage(self) -> None:
         """Begin a stage: the stores of the one before have been written."""
         stores = self.stages[-1].stores
-        self.stages.append(Stage([], []))
+        self.stages.append(TraceStage([], []))
         for block in self.blocks:
             if any(block.shares(store.target.view) for store in stores):
                 self._end(block)
