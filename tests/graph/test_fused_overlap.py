@@ -8,6 +8,7 @@ from test_fused import Program, equal, observed, step, two_fields
 import pencils
 from pencils.comm.exchange import Handle
 from pencils.comm.pack import no_op
+from pencils.errors import RankDisagreementError
 from pencils.graph import fuse
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -227,3 +228,5 @@ def test_an_error_on_one_rank_raises_on_all(comm, monkeypatch):
                 all_raise(comm, MemoryError, "", fused, u, v, 1.0)
         assert everywhere(comm, not u.pencil.topology.under_way)
     assert equal(comm, overlapped(step)(u, v, 0.2), expected)
+    mixed = pencils.fused(step, overlap=comm.rank == 0)
+    all_raise(comm, RankDisagreementError, "start_halo_exchange", mixed, u, v, 0.2)
