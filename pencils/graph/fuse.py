@@ -16,16 +16,9 @@ import numpy as np
 
 from pencils.comm.pack import no_op
 from pencils.comm.progress import poll
-from pencils.comm.row_program import Box as Pairs
-from pencils.comm.row_program import (
-    Leaf,
-    NoRowProgramError,
-    RowBuilder,
-    RowProgram,
-    Spec,
-    is_exact,
-    loop_of,
-)
+from pencils.comm.row_builder import Leaf, NoRowProgramError, RowBuilder, Spec, is_exact, loop_of
+from pencils.comm.row_compiler import Box as Pairs
+from pencils.comm.row_program import RowProgram
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, DataWrapper, in_order
 from pencils.graph.number import Number, evaluation
