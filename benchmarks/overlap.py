@@ -5,13 +5,14 @@
 
 Transposes and halos are started, and waited for after half as much work again: ``a * 0.5 + b`` for
 fields of `--work` MB on each rank, again and again. The table shows how much of the time of the
-exchange is hidden, and how much longer the work takes; both also inside of a `ProgressThread`. Two
-graphs compute a step of waves, with six exchanges of ghosts; the second one also sources that take
-as long as the messages. What a graph takes less than its messages and its work, each in a graph of
-its own, is the hidden part of the shorter one. How much could be hidden follows from what depends
-on what: the steps and the messages of a rank are replayed, one at a time, as soon as they can
-begin. Times are medians, taken in turn, of the slowest rank. The cores are those of a rank: with
-one or less, work and messages share them.
+exchange is hidden, and how much longer the work takes; both also inside of a `ProgressThread`. A
+fused function computes a block of 16 planes, of which two need ghosts. Two graphs compute a step of
+waves, with six exchanges of ghosts; the second one also sources that take as long as the messages.
+What these take less than their messages and their work, each alone, is the hidden part of the
+shorter one. How much a graph could hide follows from what depends on what: the steps and the
+messages of a rank are replayed, one at a time, as soon as they can begin. Times are medians, taken
+in turn, of the slowest rank. The cores are those of a rank: with one or less, work and messages
+share them.
 """
 
 import argparse
@@ -279,6 +280,30 @@ def measure_graph(points, repeat, *, busy=False):
     )
 
 
+def measure_fused(points, repeat):
+    """Print the row of a fused function that computes while ghosts travel. *Collective*."""
+    side = round(points**0.5)
+    pencil = pencils.Pencil((16 * COMM.size, side, side), decomp=0, periodic=True)
+    u = pencils.from_function(pencil, lambda i, j, k: np.sin(i + j + k), halo=1)
+    sides = [tuple(o) for sign in (-1, 1) for o in sign * np.eye(3, dtype=int)]
+
+    def smooth(u):
+        return u + 0.1 * (sum(u.shift(offsets) for offsets in sides) - 6 * u)
+
+    def whole(u):
+        u.exchange_halo(corners=False)
+        return smooth(u)
+
+    overlapped = partial(pencils.fused(whole, overlap=True), u, out=u.blank())
+    work = partial(pencils.fused(smooth), u, out=u.blank())
+    messages = partial(u.exchange_halo, corners=False)
+    for call in (overlapped, messages, work):
+        call()
+    together, exchange, alone = in_turn([overlapped, messages, work], repeat)
+    hidden = (exchange + alone - together) / min(exchange, alone)
+    print_on_root(f"{'fused':11} {1e3 * exchange:8.1f} {1e3 * alone:8.1f} {hidden:7.2f}")
+
+
 def measure(verb, made, options):
     """Print the row of a transpose or a halo. *Collective*."""
     plan, fields = made
@@ -311,6 +336,7 @@ def main():
     )
     measure("transpose", transposition(options.rows), options)
     measure("halo", halo(options.ghosts), options)
+    measure_fused(options.ghosts, options.repeat)
     for busy in (False, True):
         measure_graph(options.ghosts, options.repeat, busy=busy)
 

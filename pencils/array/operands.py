@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -341,11 +341,15 @@ def key_of_data(shape: tuple[int, ...], pencil: Pencil) -> tuple[Key, frozenset[
     return (Ellipsis, *key), frozenset(singletons)
 
 
-def local_parts(operands: Iterable[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
+def local_parts(
+    operands: Iterable[Any],
+    pencil: Pencil,
+    part_of: Callable[[Any, Pencil], tuple[Any, frozenset[int]]] = local_part,
+) -> tuple[list[Any], frozenset[int]]:
     """Local parts of operands, and the dimensions along which all are singletons."""
     parts, singletons = [], everywhere(pencil.ndim)
     for operand in operands:
-        part, along = local_part(operand, pencil)
+        part, along = part_of(operand, pencil)
         parts.append(part)
         singletons &= along
     return parts, singletons

@@ -167,7 +167,7 @@ class Axes:
 
     def __init__(self, shape: Shape, views: Sequence[Array], cut: Container[int]) -> None:
         self._whole = shape
-        strides = [np.broadcast_to(view, shape).strides for view in views]
+        strides = [_strides(view, shape) for view in views]
         order = [axis for axis, points in enumerate(shape) if points != 1]
         order.sort(key=lambda axis: -sum(abs(each[axis]) for each in strides))
         self._groups: list[list[int]] = [[axis] for axis in order[:1]]
@@ -197,8 +197,15 @@ class Axes:
 
     def strides(self, view: Array) -> tuple[int, ...]:
         """Bytes between elements of a view along each axis."""
-        strides = np.broadcast_to(view, self._whole).strides
+        strides = _strides(view, self._whole)
         return self._lead + tuple(strides[group[-1]] for group in self._groups)
+
+
+def _strides(view: Array, shape: Shape) -> tuple[int, ...]:
+    """Bytes between elements of a view that is broadcast."""
+    missing = len(shape) - view.ndim
+    steps = zip(view.strides, view.shape, shape[missing:], strict=True)
+    return (0,) * missing + tuple([step if n == points else 0 for step, n, points in steps])
 
 
 def _tile(shape: Shape, room: int, views: Sequence[tuple[int, ...]]) -> tuple[int, int, int, int]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,14 +57,12 @@ class RowProgram:
         self._raises = False  # whether a call has raised floating-point exceptions
         self._temporaries = [Spec.like(array) for array in builder.temporaries]
         self._plain = _PlainProgram(builder)
+        late = {target for target, _ in compiler.detours}
+        stores = [leaves[target].array for _, target in builder.stores if target not in late]
+        self.written = frozenset(stores)  # numbers of arrays, before all points are read
 
-    @property
-    def in_parts(self) -> bool:
-        """Whether no part of the block reads what another one writes."""
-        return not self._detours
-
-    def run(self, arrays: Arrays, box: Box | None = None) -> None:
-        """Execute for all points, or for those of a box of the block.
+    def run(self, arrays: Arrays, parts: Iterable[Box] | None = None) -> None:
+        """Execute for all points, or for those of a box of the block, part by part.
 
         Raises
         ------
@@ -71,17 +70,18 @@ class RowProgram:
             If `numpy.errstate` asks for it; arrays that are read and written are unchanged then.
         """
         if self._run is None:
-            self._plain.run(arrays, box)
+            self._plain.run(arrays, None if parts is None else _joined(parts))
             return
         saved = self._save(arrays) if self._in_place else ()
-        every = arrays + self._constants
+        every, box = arrays + self._constants, None
         if self._temporaries:
             temporaries = tuple([spec.new() for spec in self._temporaries])
             every += temporaries
-        if self._raises:
-            raised = self._run(every, None if box is None else self._axes.box(box), _ignored())
+        options = (_ignored(),) if self._raises else ()
+        if parts is None:
+            raised = self._run(every, None, *options)
         else:
-            raised = self._run(every) if box is None else self._run(every, self._axes.box(box))
+            raised, box = self._run_parts(every, parts, options)
         if raised is NotImplemented:  # elements are not aligned
             self._plain.run(arrays, box)
             return
@@ -91,6 +91,21 @@ class RowProgram:
         for target, number in self._detours:
             key = _key_of(box)
             np.copyto(target(arrays)[key], temporaries[number][key])
+
+    def _run_parts(
+        self, every: Arrays, parts: Iterable[Box], options: tuple[int, ...]
+    ) -> tuple[Any, Box]:
+        """Return the exceptions of all parts, and the box that has these parts."""
+        boxes: list[Box] = []
+        raised: Counter[int] = Counter()
+        for box in parts:
+            boxes.append(box)
+            found = self._run(every, self._axes.box(box), *options)  # type: ignore[misc]
+            if found is NotImplemented:
+                return found, _joined([*boxes, *parts])
+            for number, bits in found or ():
+                raised[number] |= bits
+        return sorted(raised.items()) or None, _joined(boxes)
 
     def __repr__(self) -> str:
         read, written = self.traffic
@@ -157,6 +172,12 @@ def _reader(leaf: Leaf) -> Callable[[Arrays], Array]:
     """Return a function that finds the view of a leaf among the arrays of a call."""
     number, derive = leaf.array, leaf.derive
     return lambda arrays: derive(arrays[number])
+
+
+def _joined(parts: Iterable[Box]) -> Box:
+    """Return the box that has these parts."""
+    pairs = [zip(*axis, strict=True) for axis in zip(*parts, strict=True)]
+    return [(min(firsts), max(pasts)) for firsts, pasts in pairs]
 
 
 def _key_of(box: Box | None) -> tuple[Any, ...]:

@@ -271,7 +271,7 @@ class Call(Array):
     @property
     def inputs(self) -> tuple[Array, ...]:
         """Nodes that this one is computed from."""
-        return tuple(arg for arg in self.args if isinstance(arg, Array))
+        return tuple([arg for arg in self.args if isinstance(arg, Array)])
 
     def _what(self) -> str:
         return f"Call {name_of(partial(self.func, **self.options))}"

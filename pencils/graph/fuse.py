@@ -8,24 +8,29 @@ needs is stored in a block of its own, and each value is computed at the highest
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pencils.comm.c_loops import with_loops
-from pencils.comm.row_builder import NoRowProgramError, RowBuilder, Spec, is_exact, loop_of
+from pencils.comm.pack import no_op
+from pencils.comm.progress import poll
+from pencils.comm.row_builder import Leaf, NoRowProgramError, RowBuilder, Spec, is_exact, loop_of
+from pencils.comm.row_compiler import Box as Pairs
 from pencils.comm.row_program import RowProgram
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, DataWrapper, in_order
 from pencils.graph.number import Number, evaluation
 from pencils.graph.rules import DType, Function, Shape
+from pencils.layout import Box
 
 Block = np.ndarray[Any, Any]
 
 _NUMBERS = (int, float, complex)
 _PARTS = (np.real, np.imag)  # of complex numbers
+_POINTS = 2**17  # that are computed, in a millisecond or less, before messages are moved again
 _POWERS: dict[float, np.ufunc] = {2: np.square, 0.5: np.sqrt, 1: np.positive, -1: np.reciprocal}
 
 
@@ -66,6 +71,30 @@ class Output(NamedTuple):
     copied: bool = False
 
 
+class Ghosts(NamedTuple):
+    """Ghosts of an array that are on their way while others of its points are read."""
+
+    slot: int
+    axis: int
+    own: slice  # of the axis: all points but the ghosts
+
+    def spared_by(self, leaf: Leaf, rows: RowBuilder) -> Box:
+        """Find the points of a program for which a view of the array has none of the ghosts."""
+        array = rows.arrays[leaf.array]
+        marks = np.zeros(
+            [n if d == self.axis else 1 for d, n in enumerate(array.shape)], array.dtype
+        )
+        marks[*[slice(None)] * self.axis, self.own] = 1 + 1j if array.dtype.kind == "c" else 1
+        view = np.broadcast_to(leaf.derive(np.broadcast_to(marks, array.shape)), rows.shape)
+        line = view[tuple([slice(None if step else 1) for step in view.strides])]
+        found = np.argwhere(line)
+        if not len(found):
+            return Box.of_shape((0,) * view.ndim)
+        repeated = np.equal(line.shape, 1)
+        stop = np.where(repeated, rows.shape, found.max(axis=0) + 1)
+        return Box(tuple(found.min(axis=0).tolist()), tuple(stop.tolist()))
+
+
 _Step = Callable[[list[Any], Sequence[Any]], None]
 
 
@@ -87,15 +116,28 @@ class BlockProgram(NamedTuple):
     steps: Sequence[_Step]
     results: Sequence[Memory]
     texts: Sequence[str]  # what each step does, for users
+    split: Callable[[list[Any], Callable[[], object]], None] | None  # the only step, in parts
 
-    def run(self, arrays: Sequence[Block], arguments: Sequence[Any] = ()) -> list[Block]:
-        """Compute all outputs, of numbers for `arguments`; return those that are not stored."""
+    def run(
+        self,
+        arrays: Sequence[Block],
+        arguments: Sequence[Any] = (),
+        wait: Callable[[], object] = no_op,
+    ) -> list[Block]:
+        """Compute all outputs, of numbers for `arguments`; return those that are not stored.
+
+        Ghosts have arrived after `wait`: points that need none are computed before, if possible.
+        """
         values = [*arrays, *self.others]
         if self.numbers:
             for (slot, dtype), value in zip(self.numbers, self.evaluate(arguments), strict=True):
                 values[slot] = np.asarray(value, dtype)
-        for step in self.steps:
-            step(values, arguments)
+        if wait is no_op or self.split is None:
+            wait()
+            for step in self.steps:
+                step(values, arguments)
+        else:
+            self.split(values, wait)
         if not self.results:
             return []
         return [memory.derive(values[memory.slot]) for memory in self.results]
@@ -106,13 +148,14 @@ def make_program(
     arrays: Sequence[Block],
     slots: Mapping[Array, int],
     compiler: str | None = None,
+    ghosts: Sequence[Ghosts] = (),
 ) -> tuple[BlockProgram, list[Block]]:
     """Make the program for outputs, by nodes whose values are in arrays like these, in such slots.
 
-    Its passes are compiled if a C compiler is given. Returns arrays that look like what it returns,
-    too.
+    Its passes are compiled if a C compiler is given. Calls may begin while `ghosts` are on their
+    way. Returns arrays that look like what the program returns, too.
     """
-    maker = _Maker(outputs, arrays, slots, compiler)
+    maker = _Maker(outputs, arrays, slots, compiler, ghosts)
     results = maker.results(outputs)
     values = dict(maker.fixed)
     program = BlockProgram(
@@ -122,6 +165,7 @@ def make_program(
         maker.steps,
         [memory.forgetting() for memory in results],
         maker.texts,
+        maker.split if len(maker.steps) == 1 else None,
     )
     return program, [memory.view for memory in results]
 
@@ -135,9 +179,12 @@ class _Maker:
         arrays: Sequence[Block],
         slots: Mapping[Array, int],
         compiler: str | None,
+        ghosts: Sequence[Ghosts],
     ) -> None:
         self._join = None if compiler is None else partial(with_loops, compiler=compiler)
         self.examples = list(arrays)  # of all values
+        self._ghosts = ghosts
+        self.split: Callable[[list[Any], Callable[[], object]], None] | None = None
         self.fixed: list[tuple[int, Block]] = []
         self.numbers: list[tuple[int, Number, DType]] = []
         self.steps: list[_Step] = []
@@ -399,18 +446,37 @@ class _Maker:
                 else:
                     late.append(target)
             builder.store(builder.operand(output.node, output.node.dtype), target)
+        parts = builder.cut(self._ghosts)
         program = RowProgram(builder.rows, self._join)
         self.texts.append(f"one pass over {shape}: {program}")
         blocks = [(memory.slot, Spec.like(memory.view)) for memory in new]
         given = operator.itemgetter(*builder.slots, -1)  # a tuple, also of one array
 
-        def compute(values: list[Any], _arguments: object) -> None:
+        def compute(
+            values: list[Any], _arguments: object, parts: Iterable[Pairs] | None = None
+        ) -> None:
             for slot, spec in blocks:
                 values[slot] = spec.new()
-            program.run(given(values)[:-1])
+            program.run(given(values)[:-1], parts)
 
         self.steps.append(compute)
+        sent = {ghosts.slot for ghosts in self._ghosts}
+        if parts is not None and sent.isdisjoint(
+            builder.slots[number] for number in program.written
+        ):
+            self.split = lambda values, wait: compute(values, (), _around(wait, *parts))
         return late
+
+
+def _around(
+    wait: Callable[[], object], early: Iterable[Pairs], late: Iterable[Pairs]
+) -> Iterator[Pairs]:
+    """Yield the parts of a block that are computed before and after waiting."""
+    for box in early:
+        yield box
+        poll()
+    wait()
+    yield from late
 
 
 def _shape_of(output: Output) -> Shape:
@@ -489,6 +555,27 @@ class _Rows:
     def store(self, value: int, memory: Memory) -> None:
         """Write a value to memory."""
         self.rows.store(value, self._leaf(memory))
+
+    def cut(self, ghosts: Sequence[Ghosts]) -> Sequence[list[Pairs]] | None:
+        """Cut the block into points that are computed without ghosts, if there are any, and others.
+
+        The first ones have further parts, along the slowest axis.
+        """
+        rows, inner = self.rows, Box.of_shape(self.rows.shape)
+        read = {value for step in rows.instructions for value in step.operands}
+        read |= {value for value, _ in rows.stores}
+        for leaf in [rows.leaves[value] for value in read & rows.leaves.keys()]:
+            for some in ghosts if leaf.array < len(self.slots) else ():
+                if some.slot == self.slots[leaf.array]:
+                    inner &= some.spared_by(leaf, rows)
+        if not ghosts or not inner.volume or not rows.shape:
+            return None
+        like = self.largest()
+        slowest = 0 if like is None else int(np.argmax(np.abs(like.strides)))
+        rows.cut = frozenset({slowest, *np.flatnonzero(np.less(inner.shape, rows.shape)).tolist()})
+        most = max(_POINTS, inner.volume // inner.shape[slowest])
+        both = inner.pieces(most, [slowest]), Box.of_shape(rows.shape).without(inner)
+        return [[list(zip(box.start, box.stop, strict=True)) for box in boxes] for boxes in both]
 
     def largest(self) -> Block | None:
         """Find a view of the shape of the program: results have the order of its axes."""

@@ -14,7 +14,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import address
 from pencils.graph.number import NUMBERS, Number, ValueNeededError
 from pencils.graph.replay import Replay, is_sequence, rebuilt
-from pencils.graph.trace import Traced, is_tracing
+from pencils.graph.trace import Trace, Traced, is_tracing
 
 _NUMBERS = {int, float, complex}
 _PLAIN = {bool, str, bytes, NoneType}  # of which equal values are the same
@@ -24,14 +24,16 @@ _MOST = 64  # traces of a function: all are dropped for one more
 class Fused:
     """A function of fields, traced once for each kind of arguments: see `fused`."""
 
-    def __init__(self, function: Callable[..., Any], compiler: str | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], compiler: str | None, *, overlap: bool
+    ) -> None:
         if "out" in signature(function).parameters:
             raise TypeError(
                 "a fused function has no argument 'out' of its own: calls take one, for what the "
                 "function returns; rename it"
             )
         self._function = function
-        self._compiler = compiler
+        self._compiler, self._overlap = compiler, overlap
         self._kept: dict[object, Replay] = {}
         self._fixed: dict[object, tuple[int, ...]] = {}  # numbers whose values decide, by kinds
         update_wrapper(self, function)
@@ -72,7 +74,8 @@ class Fused:
         """Trace the function; with the values of numbers that it turns out to need."""
         while True:
             try:
-                replay = Replay(self._function, given, leaves, frozenset(fixed), self._compiler)
+                trace = Trace(self._compiler, overlap=self._overlap)
+                replay = Replay(self._function, given, leaves, frozenset(fixed), trace)
             except ValueNeededError as error:
                 fixed = tuple(sorted({*fixed, *error.arguments}))
                 continue
@@ -153,10 +156,19 @@ def _shared(leaves: Sequence[Any]) -> tuple[tuple[int, int], ...]:
 
 
 @overload
-def fused(function: Callable[..., Any], *, compiler: str | None = None) -> Fused: ...
+def fused(
+    function: Callable[..., Any], *, compiler: str | None = None, overlap: bool = False
+) -> Fused: ...
 @overload
-def fused(*, compiler: str | None = None) -> Callable[[Callable[..., Any]], Fused]: ...
-def fused(function: Callable[..., Any] | None = None, *, compiler: str | None = None) -> Any:
+def fused(
+    *, compiler: str | None = None, overlap: bool = False
+) -> Callable[[Callable[..., Any]], Fused]: ...
+def fused(
+    function: Callable[..., Any] | None = None,
+    *,
+    compiler: str | None = None,
+    overlap: bool = False,
+) -> Any:
     """Decorate a function of fields: its lines are computed in one pass over memory.
 
     The first call with fields of some kind calls the function with stand-ins, which record its
@@ -176,6 +188,10 @@ def fused(function: Callable[..., Any] | None = None, *, compiler: str | None = 
         A C compiler, such as ``"cc"``, ``"gcc"`` or a path: loops are compiled when the function is
         traced, and kept in a cache folder. If there is none, or it fails, a message is logged, and
         loops are those of NumPy.
+    overlap : bool, optional
+        Whether points that need no ghosts of other ranks are computed while these travel, where a
+        stage begins with an exchange. It helps if messages go from one host to another, and fields
+        are large; within a host there is nothing to gain. All ranks pass the same.
 
     Returns
     -------
@@ -218,5 +234,5 @@ def fused(function: Callable[..., Any] | None = None, *, compiler: str | None = 
     if not isinstance(compiler, str | NoneType):
         raise TypeError(f"compiler must be the name of a command, not {compiler!r}")
     if function is None:
-        return partial(fused, compiler=compiler)
-    return Fused(function, compiler)
+        return partial(fused, compiler=compiler, overlap=overlap)
+    return Fused(function, compiler, overlap=overlap)

@@ -13,14 +13,17 @@ from pencils.array.base import checks
 from pencils.array.operands import FieldSpec, check_out
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.comm.exchange import Handle
+from pencils.comm.pack import no_op
 from pencils.comm.progress import poll, under_way
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Placeholder, in_order
-from pencils.graph.fuse import BlockProgram, Output, make_program
+from pencils.graph.fuse import BlockProgram, Ghosts, Output, make_program
 from pencils.graph.number import NUMBERS, Number, ValueNeededError
 from pencils.graph.trace import Block, Event, Reduced, Trace, Traced, traced_call, viewed
 from pencils.halo import exchange_halos
+from pencils.halo.kept import prepare_kept
 
 _NOTE = (
     "This was raised while pencils.fused recorded a function. Its fields have no values then: only "
@@ -32,13 +35,14 @@ _NOTE = (
 class Call:
     """The arguments of one call, the fields of all blocks, and values between stages."""
 
-    __slots__ = ("fields", "leaves", "reduced", "values")
+    __slots__ = ("begun", "fields", "leaves", "reduced", "values")
 
     def __init__(self, leaves: Sequence[Any], fields: list[PencilArray]) -> None:
         self.leaves = leaves
         self.fields = fields
         self.values: list[Any] = []  # blocks of fields, replicated data, what stages have kept
         self.reduced: list[Any] = []  # what reductions have returned
+        self.begun: Handle[None]  # an exchange of halos that is under way
 
 
 class Step(NamedTuple):
@@ -59,9 +63,8 @@ class Replay:
         given: tuple[Any, ...],
         leaves: Sequence[Any],
         fixed: frozenset[int],
-        compiler: str | None,
+        trace: Trace,
     ) -> None:
-        trace = Trace(compiler)
         self._fields = [place for place, leaf in enumerate(leaves) if isinstance(leaf, PencilArray)]
         self._arrays: list[int] = []
 
@@ -90,7 +93,8 @@ class Replay:
         except BaseException as error:
             error.add_note(_NOTE)
             tell_others(
-                (step for stage in trace.stages for step in _event_steps(stage.events)), error
+                (step for stage in trace.stages for step in _event_steps(trace, stage.events)),
+                error,
             )
             raise
         self._steps = [*schedule.steps, *results.reductions]
@@ -262,23 +266,40 @@ def _reduce(reduction: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: C
     call.reduced.append(_execute(reduction, call))
 
 
-def _event_steps(events: Sequence[Event]) -> Iterator[Step]:
-    """Yield the steps of events; those that exchange halos of one pencil become one."""
-    left = list(events)
-    while left:
-        first = left.pop(0)
-        alike = [first]
-        while left and first.topology is not None and _joins(left[0], alike):
-            alike.append(left.pop(0))
-        if len(alike) == 1:
+def _groups(events: Sequence[Event]) -> list[list[Event]]:
+    """Divide events: those that exchange halos of one pencil are one group."""
+    found: list[list[Event]] = []
+    for event in events:
+        if found and event.topology is not None and _joins(event, found[-1]):
+            found[-1].append(event)
+        else:
+            found.append([event])
+    return found
+
+
+def _begun(trace: Trace, groups: Sequence[list[Event]]) -> list[Event]:
+    """Return the exchanges among events that are begun only; the same on all ranks."""
+    last = groups[-1] if trace.overlap and groups else []
+    topology = last[0].topology if last else None
+    return last if topology is not None and topology.comm.size > 1 else []
+
+
+def _event_steps(trace: Trace, events: Sequence[Event]) -> Iterator[Step]:
+    """Yield the steps of events."""
+    groups = _groups(events)
+    begun = _begun(trace, groups)
+    for alike in groups:
+        first, begins = alike[0], alike is begun
+        if len(alike) == 1 and not begins:
             text = f"{first.method} of {_name_of(first.block)}"
             run = partial(_execute, first.without_block())
             yield Step(run, first.topology, first.method, text)
             continue
         slots = [event.block.slot for event in alike]
-        text = f"exchange_halos of {', '.join(_name_of(event.block) for event in alike)}"
-        run = partial(_exchange, slots, first.options)
-        yield Step(run, first.topology, "exchange_halos", text)
+        verb = "start_halo_exchange" if begins else "exchange_halos"
+        text = f"{verb} of {', '.join(_name_of(event.block) for event in alike)}"
+        run = partial(_begin if begins else _exchange, slots, first.options)
+        yield Step(run, first.topology, verb, text)
 
 
 def _name_of(block: Block) -> str:
@@ -299,6 +320,11 @@ def _exchange(slots: Sequence[int], options: dict[str, Any], call: Call) -> None
     exchange_halos([call.fields[slot] for slot in slots], **options)
 
 
+def _begin(slots: Sequence[int], options: dict[str, Any], call: Call) -> None:
+    fields = [call.fields[slot] for slot in slots]
+    call.begun = prepare_kept("start_halo_exchange", fields, **options).start(None)
+
+
 def _execute(event: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: Call) -> Any:
     """Call a method of the field of a block, with the values of numbers."""
     slot, method, arguments, options = event
@@ -307,17 +333,32 @@ def _execute(event: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: Call
     return getattr(call.fields[slot], method)(*given, **named)
 
 
-def _compute(program: BlockProgram, slots: Sequence[int], call: Call) -> None:
+def _compute(
+    program: BlockProgram, slots: Sequence[int], call: Call, wait: Callable[[], object] = no_op
+) -> None:
     """Execute the program of a stage; the values that later stages need are appended.
 
     Own points of some blocks are written, which a debugging mode may ask for.
     """
     if under_way.on:
         poll()
-    call.values += program.run(call.values, call.leaves)
+    call.values += program.run(call.values, call.leaves, wait)
     if checks.on:
         for slot in slots:
             call.fields[slot].mark_written()
+
+
+def _compute_meanwhile(program: BlockProgram, slots: Sequence[int], call: Call) -> None:
+    """Execute the program of a stage while ghosts that have not arrived are on their way."""
+    begun = call.begun
+    try:
+        if begun.test():  # all of the block in one piece
+            begun.wait()
+            _compute(program, slots, call)
+        else:
+            _compute(program, slots, call, begun.wait)
+    finally:
+        begun.wait()
 
 
 class Schedule:
@@ -374,20 +415,38 @@ class Schedule:
         self._slots |= {node: len(arrays) + i for i, node in enumerate(trace.arrays)}
         arrays += trace.arrays.values()
         for number, (events, stores) in enumerate(trace.stages):
-            yield from _event_steps(events)
+            yield from _event_steps(trace, events)
             kept = [node for node, at in self._kept.items() if at == number]
             outputs = [Output(store.value, store.target) for store in stores]
             outputs += [Output(node, copied=True) for node in kept]
+            begun = _begun(trace, _groups(events))
             if not outputs:
+                if begun:
+                    yield Step(lambda call: call.begun.wait())
                 continue
             slots = self._slots | self._living(number)
-            program, examples = make_program(outputs, arrays, slots, trace.compiler)
+            ghosts = self._ghosts([event.block for event in begun])
+            program, examples = make_program(outputs, arrays, slots, trace.compiler, ghosts)
             for node, example in zip(kept, examples, strict=True):
                 self._slots[node] = len(arrays)
                 arrays.append(example)
+            text = "while ghosts travel: " * (program.split is not None) + "\n".join(program.texts)
             written = sorted({store.block.slot for store in stores})
-            run = partial(_compute, program, written)
-            yield Step(run, text="\n".join(program.texts))
+            run = _compute_meanwhile if begun else _compute
+            yield Step(partial(run, program, written), text=text)
+
+    def _ghosts(self, blocks: Sequence[Block]) -> list[Ghosts]:
+        """List the ghosts of blocks that travel; none if other blocks have the same memory."""
+        found = []
+        for block in blocks:
+            field, parts = block.field, block.field.pencil.process_shape
+            if sum(one.shares(field.padded) for one in self._trace.blocks) > 1:
+                return []
+            for dim in [dim for dim, several in enumerate(parts) if several > 1]:
+                before, points = field.halo_room[dim][0], field.extent.local_shape[dim]
+                axis = len(field.components) + dim
+                found.append(Ghosts(block.slot, axis, slice(before, before + points)))
+        return found
 
     def _living(self, number: int) -> dict[Array, int]:
         """Return the blocks of the placeholders that have their values in a stage."""

@@ -27,9 +27,9 @@ from pencils.array.numpy_api import AS_METHODS, QUERIES, REDUCTIONS
 from pencils.array.operands import (
     check_fits,
     common_pencil,
-    everywhere,
     key_of_data,
     local_part,
+    local_parts,
 )
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import same_view
@@ -83,7 +83,7 @@ class Event(NamedTuple):
         return self.block.slot, *self[1:]
 
 
-class Stage(NamedTuple):
+class TraceStage(NamedTuple):
     """What happens between two times at which memory changes."""
 
     events: list[Event]
@@ -91,12 +91,16 @@ class Stage(NamedTuple):
 
 
 class Trace:
-    """The stages of a function, while it is called with traced fields."""
+    """The stages of a function, while it is called with traced fields.
 
-    def __init__(self, compiler: str | None = None) -> None:
-        self.compiler = compiler
+    Its passes are compiled if there is a C `compiler`. With `overlap`, stages compute while ghosts
+    travel, as far as they can.
+    """
+
+    def __init__(self, compiler: str | None = None, *, overlap: bool = False) -> None:
+        self.compiler, self.overlap = compiler, overlap
         self.blocks: list[Block] = []
-        self.stages = [Stage([], [])]
+        self.stages = [TraceStage([], [])]
         self.born: dict[Array, int] = {}  # the first stage in which a placeholder has its values,
         self.dies: dict[Array, int] = {}  # and the last one, if there is one
         self.arrays: dict[Array, Any] = {}  # arguments that are replicated data
@@ -201,7 +205,7 @@ class Trace:
     def begin_stage(self) -> None:
         """Begin a stage: the stores of the one before have been written."""
         stores = self.stages[-1].stores
-        self.stages.append(Stage([], []))
+        self.stages.append(TraceStage([], []))
         for block in self.blocks:
             if any(block.shares(store.target.view) for store in stores):
                 self._end(block)
@@ -547,7 +551,7 @@ def _apply(
     fields = [one for one in (*inputs, where, out) if isinstance(one, Field)]
     pencil = common_pencil(fields)
     numbers = {place: one for place, one in enumerate(inputs) if isinstance(one, Number)}
-    parts, singletons = _own_parts(inputs, pencil)
+    parts, singletons = local_parts(inputs, pencil, _own_part)
     node = func(*parts, **options)
     if not isinstance(node, Call):
         raise TypeError(_cannot(rules.name_of(func)))
@@ -561,7 +565,7 @@ def _apply(
             "out= in a fused function must be a field that is an argument of it, or made in it"
         )
     if where is not True:
-        (mask,), along = _own_parts([where], pencil)
+        mask, along = _own_part(where, pencil)
         singletons &= along
         node = cast("Call", np.where(mask, cast("Any", node), out.local))
     check_fits(singletons, out, pencil)
@@ -573,21 +577,12 @@ def _apply(
     return out.become(node)
 
 
-def _own_parts(inputs: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
-    """Return the own blocks of operands, samples of numbers, and common singletons."""
-    parts, common = [], everywhere(pencil.ndim)
-    for one in inputs:
-        if isinstance(one, Array) and one.ndim:
-            key, singletons = key_of_data(one.shape, pencil)
-            part: Any = one[key]
-        else:
-            sample = one.sample if isinstance(one, Number) else one
-            part, singletons = (
-                (one, common) if isinstance(one, Array) else local_part(sample, pencil)
-            )
-        parts.append(part)
-        common &= singletons
-    return parts, common
+def _own_part(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
+    """Return the own block of an operand, or the sample of a number, and its singletons."""
+    if isinstance(operand, Array):
+        key, singletons = key_of_data(operand.shape, pencil)
+        return operand[key] if operand.ndim else operand, singletons
+    return local_part(operand.sample if isinstance(operand, Number) else operand, pencil)
 
 
 def _cannot(name: str) -> str:

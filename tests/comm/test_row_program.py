@@ -59,12 +59,11 @@ def test_a_block_is_computed_in_parts(name, order, seed):
     out = np.zeros(shape, chosen.choice(["d", "D"]), order=order)
     with pack.using(name):
         program, expected = shifted_sum(u, out, cut, width, -width)
-        assert program.in_parts
         boxes = boxes_of(shape, cut, chosen)
         for box in chosen.sample(boxes, len(boxes)):
             key = tuple(slice(*pair) for pair in box)
             assert not out[key].any()
-            program.run((u, out), box)
+            program.run((u, out), [box])
             np.testing.assert_array_equal(out[key], expected[key])
     np.testing.assert_array_equal(out, expected)
 
@@ -74,7 +73,7 @@ def test_parts_may_read_what_others_write(name):
     u = np.arange(48.0).reshape(6, 8) - 20
     with pack.using(name):
         program, expected = shifted_sum(u, u[1:-1, 1:-1])
-    assert not program.in_parts
+    assert not program.written
     assert expected.shape == (4, 6)
 
 
@@ -83,10 +82,10 @@ def test_other_boxes_raise():
     u, out = np.ones((4, 5, 6)), np.zeros((4, 5, 6))
     program, _ = shifted_sum(u, out, [1], 0, 0)
     with pytest.raises(ValueError, match="leaves the block"):
-        program.run((u, out), [(0, 4), (0, 6), (0, 6)])
+        program.run((u, out), [[(0, 4), (0, 6), (0, 6)]])
     program, _ = shifted_sum(u, out, [], 0, 0)
     with pytest.raises(ValueError, match="not cut along"):
-        program.run((u, out), [(0, 3), (0, 5), (0, 6)])
+        program.run((u, out), [[(0, 3), (0, 5), (0, 6)]])
 
 
 @pytest.mark.skipif(pack.compiled() is None, reason="for compiled programs")

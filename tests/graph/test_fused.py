@@ -421,6 +421,33 @@ def test_an_error_on_one_rank_raises_on_all(comm):
     assert equal(comm, fused(u, v, 0.2), expected)
 
 
+@several
+@pytest.mark.parametrize("overlap", [False, True])
+def test_one_rank_traces_while_others_replay(comm, overlap):
+    u, v = two_fields(comm, (2 * comm.size, 10))
+    z = pencils.zeros(u.pencil, dtype=complex, halo=1)
+    z[...] = u
+    traced = []
+
+    @pencils.fused(overlap=overlap)
+    def function(u, v):
+        traced.append(comm.rank)
+        new, _ = step(u, v, 0.1)
+        if comm.rank and len(traced) > 1:  # in another way than its first time
+            raise ValueError("late")
+        return new, new.sum()
+
+    expected = step(u, v, 0.1)[0]
+    assert equal(comm, [function(u, v)[0]], [expected])
+    for _ in range(2):
+        assert equal(comm, [function(u if comm.rank else z.real, v)[0]], [expected])
+    assert everywhere(comm, len(traced) == (1 if comm.rank else 2))
+    # What fails when it traces, others are told in their next exchange.
+    last = comm.rank == comm.size - 1
+    all_raise(comm, ValueError, "late", function, z.real if last else u, v)
+    assert equal(comm, [function(u, v)[0]], [expected])
+
+
 def test_functions_keep_no_arguments(comm):
     u, v = two_fields(comm)
     fused = pencils.fused(step)
