@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pencils.comm import pool
 from pencils.comm.memory import address, same_view
 from pencils.comm.pack import compiled
+from pencils.comm.reduce import block_reducer
 
 Array = NDArray[Any]
 DType = np.dtype[Any]
@@ -33,10 +34,14 @@ _LINE = 64  # elements: shorter parts of a row cost more calls than they save mi
 _MOST_ARRAYS, _MOST_AXES, _MOST_OPERANDS = 120, 16, 8  # of the compiled programs
 
 # Functions that are no ufuncs, as the compiled kernels call them.
-_CODES: dict[Any, int] = {np.where: 0, np.copyto: 1, np.ndarray.astype: 2, np.sum: 3}
+_FUNCTIONS = np.where, np.copyto, np.ndarray.astype, np.sum, np.add.reduce
+_CODES: dict[Any, int] = {function: code for code, function in enumerate(_FUNCTIONS)}
 _SUMMED = {np.dtype("f8"): 0, np.dtype("f4"): 1 << 20}  # types of sums, as the kernels number them
 _SIGNS: dict[Any, int] = {np.add: 0, np.subtract: 1}
 _MOST_TERMS = 8
+# Doubles that a sum of doubles takes until it is complete; the count of elements and the sum come
+# first, and then integers that tell whether an addition raised these exceptions.
+_ROOM, _RAISED = 264, (2, 8)
 # Types that are converted without NumPy, in the order of the compiled kernels.
 _CONVERTED = (
     "b1",
@@ -147,6 +152,26 @@ def is_exact(given: DType, dtype: DType) -> bool:
     return (given == dtype and is_number(dtype)) or (known and dtype.kind in _EXACT[given.kind])
 
 
+class BlockReduction(NamedTuple):
+    """All values of a block, combined as NumPy combines those of a contiguous one."""
+
+    ufunc: np.ufunc
+    dtype: DType  # of the result
+    start: Any  # what changes no result
+    axes: tuple[int, ...]  # from the slowest to the fastest: their order decides on digits of sums
+
+    def block(self, shape: Shape) -> Array:
+        """Return a block with this order of axes."""
+        ordered = np.empty([shape[axis] for axis in self.axes], self.dtype)
+        return ordered.transpose(np.argsort(self.axes))
+
+    def of(self, block: Array) -> Array:
+        """Reduce a block."""
+        ordered = np.ascontiguousarray(block.transpose(self.axes))
+        found = block_reducer(self.ufunc, self.dtype)(ordered) if block.size else self.start
+        return np.asarray(found, self.dtype)
+
+
 class RowBuilder:
     """Collects the instructions of a program for blocks of one shape; values have numbers."""
 
@@ -159,6 +184,7 @@ class RowBuilder:
         self.temporaries: list[Array] = []  # that each call allocates
         self.instructions: list[Instruction] = []
         self.stores: list[tuple[int, int]] = []  # values, and the leaves that they are written to
+        self.reductions: list[tuple[int, BlockReduction]] = []  # with the values that are reduced
         self._known: dict[object, int] = {}
 
     def array(self, array: Array) -> int:
@@ -221,6 +247,15 @@ class RowBuilder:
         self.temporaries.append(array)
         return self.leaf(_OWN + len(self.temporaries), array)
 
+    def scalar(self, like: Array) -> int:
+        """Add a leaf of the first element of an array that each call allocates."""
+        self.temporaries.append(like)
+        return self.leaf(_OWN + len(self.temporaries), like[:1].reshape(()))
+
+    def reduce(self, value: int, reduction: BlockReduction) -> None:
+        """Reduce a value; the program returns results in this order."""
+        self.reductions.append((self.cast(value, reduction.dtype), reduction))
+
     def store(self, value: int, target: int) -> None:
         """Write a value to a leaf, as if after all points were read."""
         self.stores.append((self.cast(value, self.dtypes[target]), target))
@@ -266,9 +301,13 @@ class RowProgram:
 
     def __init__(self, builder: RowBuilder) -> None:
         self._builder = builder
-        self._axes = _Axes(builder.shape, [leaf.view for leaf in builder.leaves.values()])
+        views = [leaf.view for leaf in builder.leaves.values()]
+        views += [reduction.block(builder.shape) for _, reduction in builder.reductions]
+        self._axes = _Axes(builder.shape, views)
         self._detours: list[tuple[int, int]] = []  # targets, and numbers of temporaries
         self._in_place: list[int] = []  # targets that are operands, too
+        # With numbers of temporaries that are reduced, or of those of results and their beginning.
+        self._reduced: list[tuple[BlockReduction, int, Array | None]] = []
         exact, late = self._with_stores()
         self._names = [step.name for step in exact]
         self.traffic = self._traffic()
@@ -281,8 +320,8 @@ class RowProgram:
         self._temporaries = [Spec.like(array) for array in builder.temporaries]
         builder.forget()
 
-    def run(self, arrays: tuple[Array, ...]) -> None:
-        """Execute for all points.
+    def run(self, arrays: tuple[Array, ...]) -> list[Array]:
+        """Execute for all points; return the reductions.
 
         Raises
         ------
@@ -290,18 +329,21 @@ class RowProgram:
             If `numpy.errstate` asks for it; arrays that are read and written are unchanged then.
         """
         if self._run is None:
-            self._run_by_numpy(arrays)
-            return
+            return self._run_by_numpy(arrays)
         saved = self._save(arrays) if self._in_place else ()
         temporaries = tuple([spec.new() for spec in self._temporaries])
+        for _, number, start in self._reduced:
+            if start is not None:
+                temporaries[number][:] = start
         raised = self._run(arrays + self._constants + temporaries)
         if raised is NotImplemented:  # elements are not aligned
-            self._run_by_numpy(arrays)
-            return
-        if raised:
-            self._report(raised, saved)
+            return self._run_by_numpy(arrays)
+        found = []
+        if raised or self._reduced:
+            found = self._report(raised or (), saved, temporaries)
         for target, number in self._detours:
             np.copyto(self._target(target, arrays), temporaries[number])
+        return found
 
     def _target(self, value: int, arrays: tuple[Array, ...]) -> Array:
         leaf = self._builder.leaves[value]
@@ -313,9 +355,10 @@ class RowProgram:
         steps, late = builder.instructions.copy(), []
         made = {step.result: number for number, step in enumerate(steps)}
         uses = Counter(value for step in steps for value in step.operands)
-        uses.update(value for value, _ in builder.stores)
+        uses.update(value for value, _ in (*builder.stores, *builder.reductions))
         read = [builder.leaves[value] for value in uses if value in builder.leaves]
-        for value, given in builder.stores:
+        reducing, stores = self._with_reductions()
+        for value, given in (*builder.stores, *stores):
             target, leaf = given, builder.leaves[given]
             shared = [one for one in read if np.may_share_memory(one.view, leaf.view)]
             if not all(same_view(one.view, leaf.view) for one in shared):
@@ -334,7 +377,37 @@ class RowProgram:
                 builder.dtypes.append(builder.dtypes[value])
                 steps.append(builder.copy(value, len(builder.dtypes) - 1))
                 late[number] = steps[-1].result, target
-        return steps + [builder.copy(*pair) for pair in late], len(late)
+        late_steps = reducing + [builder.copy(*pair) for pair in late]
+        return steps + late_steps, len(late_steps)
+
+    def _with_reductions(self) -> tuple[list[Instruction], list[tuple[int, int]]]:
+        """List instructions that reduce, and stores of values that are reduced after the pass.
+
+        Sums of floating-point numbers are, if the pass has another order than memory.
+        """
+        builder = self._builder
+        steps, stores = [], []
+        for value, reduction in builder.reductions:
+            ufunc, dtype, first, _ = reduction
+            like = reduction.block(builder.shape)
+            start: Array | None = np.full(1, first, dtype)
+            function: Any = ufunc
+            loop = 0
+            if ufunc is np.add and dtype.kind in "fc":
+                function, start = np.add.reduce, None
+                if dtype == np.dtype(float) and self._axes.is_in_order(like):
+                    start = np.zeros(_ROOM)
+                    start.view(np.int64)[0] = like.size
+            else:
+                loop = loop_of(ufunc, (dtype, dtype))[1]
+            self._reduced.append((reduction, len(builder.temporaries), start))
+            if start is None:
+                stores.append((value, builder.temporary(like)))
+                continue
+            state = builder.scalar(start)
+            operands = (value,) if function is not ufunc else (state, value)
+            steps.append(Instruction("reduce", function, loop, operands, state))
+        return steps, stores
 
     def __repr__(self) -> str:
         read, written = self.traffic
@@ -345,7 +418,7 @@ class RowProgram:
         """Bytes that are read and written for each point, each array once."""
         builder = self._builder
         read = {value for step in builder.instructions for value in step.operands}
-        read |= {value for value, _ in builder.stores}
+        read |= {value for value, _ in (*builder.stores, *builder.reductions)}
         targets = [target for _, target in builder.stores]
 
         def count(values: Iterable[int]) -> int:
@@ -412,18 +485,25 @@ class RowProgram:
         return [(view, view.copy()) for view in views]
 
     def _report(
-        self, raised: Sequence[tuple[int, int]], saved: Sequence[tuple[Array, Array]]
-    ) -> None:
-        """Do what `numpy.errstate` asks for, in the order of the instructions."""
+        self,
+        raised: Sequence[tuple[int, int]],
+        saved: Sequence[tuple[Array, Array]],
+        temporaries: Sequence[Array],
+    ) -> list[Array]:
+        """Do what `numpy.errstate` asks for, in the order of instructions; return reductions."""
         try:
             for number, bits in raised:
                 _handle(self._names[number], bits)
+            return [
+                reduction.of(temporaries[number]) if start is None else _ended(temporaries[number])
+                for reduction, number, start in self._reduced
+            ]
         except BaseException:
             for view, values in saved:
                 view[...] = values
             raise
 
-    def _run_by_numpy(self, arrays: tuple[Array, ...]) -> None:
+    def _run_by_numpy(self, arrays: tuple[Array, ...]) -> list[Array]:
         """Execute one instruction after the other."""
         builder = self._builder
         every = (*arrays, *builder.constants)
@@ -438,11 +518,23 @@ class RowProgram:
                 values[step.result] = operands[0].astype(builder.dtypes[step.result])
             else:
                 values[step.result] = step.function(*operands)
+        found = [reduction.of(values[value]) for value, reduction in builder.reductions]
         results = [values[value] for value, _ in builder.stores]
         if len(results) > 1:
             results = [result.copy() if result.base is not None else result for result in results]
         for result, (_, target) in zip(results, builder.stores, strict=True):
             np.copyto(self._target(target, arrays), result)
+        return found
+
+
+def _ended(state: Array) -> Array:
+    """Return the result of a reduction; a sum may have raised floating-point exceptions."""
+    if state.size == 1:
+        return state
+    if not np.isfinite(state[1]):
+        raised = state[2:4].view(np.int64)
+        _handle("reduce", sum(bit for bit, up in zip(_RAISED, raised, strict=True) if up))
+    return state[1:2]
 
 
 class _Axes:
@@ -464,6 +556,15 @@ class _Axes:
         self.shape = (1,) * missing + tuple(
             prod(shape[axis] for axis in group) for group in self._groups
         )
+
+    def is_in_order(self, block: Array) -> bool:
+        """Whether tiles follow each other as the elements of a contiguous block."""
+        step = block.itemsize
+        for axis in [axis for group in self._groups for axis in group][::-1]:
+            if block.strides[axis] != step:
+                return False
+            step *= self._whole[axis]
+        return True
 
     def strides(self, view: Array) -> tuple[int, ...]:
         """Bytes between elements of a view along each axis."""

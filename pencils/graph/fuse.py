@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.comm.row_program import (
+    BlockReduction,
     NoRowProgramError,
     RowBuilder,
     RowProgram,
@@ -77,7 +78,7 @@ _Step = Callable[[list[Any], Sequence[Any]], None]
 class _Operation(NamedTuple):
     """A node as an instruction; operands are converted to these types."""
 
-    function: Any  # a ufunc, `numpy.where`, or None for a conversion
+    function: Any  # a ufunc, `numpy.where`, a `BlockReduction`, or None for a conversion
     loop: int
     dtypes: tuple[DType, ...]
     operands: tuple[Any, ...]
@@ -228,9 +229,9 @@ class _Maker:
         return is_row and _is_row(output) and _shape_of(output) == output.node.shape
 
     def _joined(self, one: Array, other: Array) -> bool:
-        """Whether both nodes can be instructions of one program."""
+        """Whether a node and what is computed of it can be instructions of one program."""
         both = self._operations[one] is not None and self._operations[other] is not None
-        return both and one.shape == other.shape
+        return both and one.shape == _points_of(other)
 
     # The steps.
 
@@ -240,7 +241,7 @@ class _Maker:
         groups: dict[tuple[int, Shape | None], list[Array]] = {}
         for node, level in self._levels.items():
             is_row = self._operations[node] is not None
-            groups.setdefault((level, node.shape if is_row else None), []).append(node)
+            groups.setdefault((level, _points_of(node) if is_row else None), []).append(node)
         last: dict[Shape, list[Array]] = {}  # the last programs write
         for output in filter(_is_row, stores):
             key = self._last, _shape_of(output)
@@ -343,12 +344,12 @@ class _Maker:
             example = np.asarray(func(memory.view, *node.args[1:]))
         self.examples.append(example)
         self._memory[node] = Memory(slot, example)
-        spec, strides = Spec.like(example), example.strides
+        spec, strides = Spec.like(example), _steps_of(example)
 
         def call(values: list[Any], arguments: Sequence[Any]) -> None:
             given = [_value(arg, values, arguments) for arg in args]
             result = np.asarray(func(*given))
-            if result.strides != strides or not (views or _is_new(result, given)):
+            if _steps_of(result) != strides or not (views or _is_new(result, given)):
                 result, made = spec.new(), result
                 np.copyto(result, made)
             values[slot] = result
@@ -373,7 +374,7 @@ class _Maker:
         waiting: Sequence[Output] = (),
     ) -> list[Memory]:
         """Make one row program of nodes; return blocks of the stores that wait for others."""
-        kept = [node for node in nodes if node in needed]
+        kept = [node for node in nodes if node in needed and not is_reduction(node)]
         builder = _Rows(shape, self._memory, self.examples, self._fix)
         for node in nodes:
             builder.add(node, self._operations[node])
@@ -386,6 +387,10 @@ class _Maker:
             self.examples.append(block)
             builder.store(builder.values[node], self._memory[node])
         new, late = [self._memory[node] for node in kept], []
+        first = len(self.examples)
+        for node in filter(is_reduction, nodes):
+            self._memory[node] = Memory(len(self.examples), np.empty((), node.dtype))
+            self.examples.append(self._memory[node].view)
         for output in stores:
             target = output.target
             if target is None or any(one is output for one in waiting):
@@ -406,10 +411,36 @@ class _Maker:
         def compute(values: list[Any], _arguments: object) -> None:
             for slot, spec in blocks:
                 values[slot] = spec.new()
-            program.run(tuple([values[slot] for slot in slots]))
+            reduced = program.run(tuple([values[slot] for slot in slots]))
+            values[first : first + len(reduced)] = reduced
 
         self.steps.append(compute)
         return late
+
+
+def reduced(node: Array, reduction: BlockReduction) -> Call:
+    """Make the node of a reduction of all values of another one."""
+    return Call(_reduce, (node,), {"reduction": reduction}, (), reduction.dtype)
+
+
+def _reduce(block: Block, reduction: BlockReduction) -> Block:
+    return reduction.of(block)
+
+
+def is_reduction(node: Array) -> bool:
+    """Whether a node is made by `reduced`."""
+    return isinstance(node, Call) and node.func is _reduce
+
+
+def _points_of(node: Array) -> Shape:
+    """Shape of the program that computes a node."""
+    return node.inputs[0].shape if is_reduction(node) else node.shape
+
+
+def _steps_of(block: Block) -> list[int]:
+    """Strides of a block along axes of several points: others do not matter."""
+    pairs = zip(block.strides, block.shape, strict=True)
+    return [step for step, points in pairs if points != 1]
 
 
 def _shape_of(output: Output) -> Shape:
@@ -467,6 +498,8 @@ class _Rows:
         given = [self.operand(one, dtype) for one, dtype in zip(operands, dtypes[:-1], strict=True)]
         if function is None:
             self.values[node] = given[0]
+        elif isinstance(function, BlockReduction):
+            self.rows.reduce(given[0], function)
         elif function is np.where:
             self.values[node] = self.rows.where(*given)
         else:
@@ -524,6 +557,8 @@ def _operation_of(node: Call) -> _Operation:
     func, args = node.func, node.args
     if func is rules.convert:
         return _checked(_Operation(None, 0, (node.dtype,) * 2, args))
+    if func is _reduce:
+        return _checked(_Operation(node.options["reduction"], 0, (node.dtype,) * 2, args))
     if node.options:
         raise NoRowProgramError("arguments by keyword")
     if func is np.where and len(args) == 3:  # noqa: PLR2004

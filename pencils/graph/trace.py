@@ -324,23 +324,38 @@ def traced_call(trace: Trace) -> Iterator[None]:
         _now.trace = before
 
 
-class Reduced:
-    """A reduction of a field, which is known when the function has returned it."""
+class Operand(NamedTuple):
+    """A field that is reduced, with the values that it has then."""
 
-    def __init__(self, value: Traced, method: str, *arguments: Any, **options: Any) -> None:
-        if any(isinstance(one, Field) for one in (*arguments, *options.values())):
-            raise TypeError(f"{method}() in a fused function takes no other field, like where=")
+    field: Traced
+    node: Array
+
+
+class FieldReduction:
+    """A reduction of fields, which is known when the function has returned it."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], *arguments: Any, **options: Any
+    ) -> None:
         _need_values(arguments, options)
-        self.value, self.method, self.arguments, self.options = value, method, arguments, options
-        self.node = value.local  # as it is now
+        for one in (*arguments, *options.values()):
+            if isinstance(one, Array):
+                raise TypeError(f"{name} in a fused function takes fields, not replicated arrays")
+        self.name, self.function = name, function
+        self.arguments = [_operand(one) for one in arguments]
+        self.options = {key: _operand(one) for key, one in options.items()}
+        if not self.operands:
+            raise TypeError(f"{name} in a fused function needs a field as an argument by itself")
 
-    def without_value(self) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-        """Return the method, with its arguments."""
-        return self.method, self.arguments, self.options
+    @property
+    def operands(self) -> list[Operand]:
+        """The fields among the arguments."""
+        given = (*self.arguments, *self.options.values())
+        return [one for one in given if isinstance(one, Operand)]
 
     def _unknown(self, *_: object) -> NoReturn:
         raise TypeError(
-            f"{self.method}() in a fused function is known when the function has returned it: "
+            f"{self.name} in a fused function is known when the function has returned it: "
             "return it, and use it in another function"
         )
 
@@ -351,6 +366,10 @@ class Reduced:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _unknown
     __truediv__ = __rtruediv__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _unknown
     __array_ufunc__ = _unknown
+
+
+def _operand(value: Any) -> Any:
+    return Operand(value, value.local) if isinstance(value, Traced) else value
 
 
 class Traced(NDArrayOperatorsMixin, PencilArray):
@@ -376,6 +395,9 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
     # NumPy.
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method == "reduce" and ufunc in rules.REDUCING_UFUNCS:
+            name = rules.REDUCING_UFUNCS[ufunc].__name__
+            return FieldReduction(name, ufunc.reduce, *inputs, **kwargs)
         if method != "__call__":
             raise TypeError(_cannot(f"numpy.{ufunc.__name__}.{method}"))
         out = kwargs.pop("out", None)
@@ -391,8 +413,9 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
     ) -> Any:
         if func in QUERIES:
             return QUERIES[func](*args, **kwargs)
-        if func in REDUCTIONS:
-            return Reduced(args[0], REDUCTIONS[func], *args[1:], **kwargs)
+        if func in REDUCTIONS or func in _REDUCTIONS:
+            name = REDUCTIONS.get(func) or _REDUCTIONS[func]
+            return FieldReduction(name, func, *args, **kwargs)
         if func in AS_METHODS:
             return AS_METHODS[func](*args, **kwargs)
         if rules.RULES.get(func) is not rules.elementwise:
@@ -575,8 +598,20 @@ def _cannot(name: str) -> str:
     )
 
 
-def _reduced(value: Traced, method: str, *arguments: Any, **options: Any) -> Reduced:
-    return Reduced(value, method, *arguments, **options)
+# Reductions of several fields, or in `pencils.functions`, by what ranks agree on.
+_REDUCTIONS: dict[Callable[..., Any], str] = {np.linalg.norm: "numpy.linalg.norm"} | {
+    getattr(np, name): name
+    for name in (
+        *("vdot", "allclose", "array_equal", "average", "median", "quantile", "percentile"),
+        *("nansum", "nanprod", "nanmin", "nanmax", "nanargmin", "nanargmax", "nanmean", "nanvar"),
+        *("nanstd", "nanmedian", "nanquantile", "nanpercentile"),
+    )
+}
+_METHODS = {*REDUCTIONS.values(), "norm", "vdot"} & set(dir(PencilArray))
+
+
+def _reduced(value: Traced, name: str, *arguments: Any, **options: Any) -> FieldReduction:
+    return FieldReduction(name, getattr(PencilArray, name), value, *arguments, **options)
 
 
 class _NotTraced:
@@ -599,8 +634,8 @@ _FUSED = {
     *("map_block", "mark_written", "from_block", "in_frame", "allocated"),
     *("node", "base", "lent", "shifts", "kept", "kind"),
 }
-for _name in {*REDUCTIONS.values(), "norm"} & set(dir(PencilArray)):
+for _name in _METHODS:
     setattr(Traced, _name, partialmethod(_reduced, _name))
-for _name in set(dir(PencilArray)) - _FUSED - {*REDUCTIONS.values(), "norm"}:
+for _name in set(dir(PencilArray)) - _FUSED - _METHODS:
     if not _name.startswith("_"):
         setattr(Traced, _name, _NotTraced(_name))

@@ -146,7 +146,7 @@ static int read_slots(RowObject *self, PyObject *slots)
     return 0;
 }
 
-enum { WHERE, COPY, CAST, SUM }; /* functions that are no ufuncs; the number is that of bytes, or types */
+enum { WHERE, COPY, CAST, SUM, TOTAL }; /* functions that are no ufuncs; the number is that of bytes, or types */
 
 static int read_function(RowInstruction *instruction, PyObject *function, int number, int *wanted)
 {
@@ -174,6 +174,8 @@ static int read_function(RowInstruction *instruction, PyObject *function, int nu
         return fail("an instruction copies elements of so many bytes");
     if (kind == SUM)
         instruction->loop = row_sum;
+    if (kind == TOTAL)
+        instruction->loop = row_total;
     if (kind == CAST)
         instruction->loop = row_cast(number / 16, number % 16);
     return instruction->loop ? 0 : fail("no such conversion");
@@ -201,8 +203,12 @@ static int read_instructions(RowObject *self, PyObject *instructions)
             instruction->slots[j] = (int)slot;
         }
         const RowSlot *result = &program->slots[instruction->slots[wanted - 1]];
-        if (result->reg < 0)
+        const Known *array = result->reg < 0 ? &self->arrays[result->array] : NULL;
+        if (array)
             self->arrays[result->array].written = 1;
+        if (instruction->loop == row_total
+            && (!array || (size_t)(array->shape[0] * array->item) < row_total_size()))
+            return fail("a sum has no room");
     }
     return 0;
 }
