@@ -35,12 +35,15 @@ _PARTS = {np.real, np.imag}  # of complex numbers
 _POWERS: dict[float, np.ufunc] = {2: np.square, 0.5: np.sqrt, 1: np.positive, -1: np.reciprocal}
 
 
+View = tuple[Function, tuple[Any, ...], dict[str, Any]]
+
+
 class Memory(NamedTuple):
     """A view of an array that is passed to each call, or of the result of a step."""
 
     slot: int
     view: Block
-    views: tuple[tuple[Function, tuple[Any, ...], dict[str, Any]], ...] = ()
+    views: tuple[View, ...] = ()
 
     def derive(self, array: Block) -> Block:
         """Return the same view of another array."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.array.allocation import BlockLayout
 from pencils.array.base import checks
 from pencils.array.global_reduction import neutral_of, reduce_field, result_dtype
 from pencils.array.numpy_api import REDUCTIONS
@@ -19,8 +20,18 @@ from pencils.comm.progress import poll, under_way
 from pencils.comm.row_program import BlockReduction
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
+from pencils.graph import rules
 from pencils.graph.array import Array, Placeholder, in_order
-from pencils.graph.fuse import BlockProgram, Output, is_reduction, make_program, reduced
+from pencils.graph.array import Call as Node
+from pencils.graph.fuse import (
+    BlockProgram,
+    Output,
+    View,
+    is_reduction,
+    is_view,
+    make_program,
+    reduced,
+)
 from pencils.graph.number import NUMBERS, Number, ValueNeededError
 from pencils.graph.trace import (
     Block,
@@ -31,8 +42,10 @@ from pencils.graph.trace import (
     Traced,
     traced_call,
     viewed,
+    views_of,
 )
 from pencils.halo import exchange_halos
+from pencils.pencil import Pencil
 
 
 class Call:
@@ -158,15 +171,21 @@ def rebuilt(value: Any, parts: Iterable[Any]) -> Any:
 
 
 class _FieldAt(NamedTuple):
-    """The field of a block."""
+    """A field that views a block."""
 
     slot: int
+    views: Sequence[View]
+    pencil: Pencil
+    frame: BlockLayout
 
 
 def known(value: Any, call: Call) -> Any:
-    """Return the value of a number in a call, the field of a block, and anything else as it is."""
+    """Return the value of a number in a call, the view of a block, and anything else as it is."""
     if type(value) is _FieldAt:
-        return call.fields[value.slot]
+        block = call.values[value.slot]
+        for func, args, options in value.views:
+            block = func(block, *args, **options)
+        return PencilArray.in_frame(value.pencil, value.frame, block)
     return value.evaluate(call.leaves) if isinstance(value, Number) else value
 
 
@@ -221,10 +240,8 @@ class _Results:
         return lambda call: rebuilt(results, [part(call) for part in parts])
 
     def finish(self) -> None:
-        """Store what is reduced after passes, unless it is a field that nothing is written to."""
-        for result in self._reduced:
-            found = None if self._plain(result.operands[0]) else _in_pass(result)
-            self._runs.append(found or self._by_function(result))
+        """Find what passes reduce; store what is reduced after them."""
+        self._runs = [_in_pass(result) or self._by_function(result) for result in self._reduced]
 
     @property
     def nodes(self) -> list[Array]:
@@ -244,25 +261,37 @@ class _Results:
 
     def _by_function(self, result: FieldReduction) -> Callable[[Call], Any]:
         """Return what calls the function in a call, of fields that are stored."""
-
-        def stored(given: Any) -> Any:
-            if not isinstance(given, Operand):
-                return given
-            home = self._plain(given)
-            return _FieldAt(home.slot if home else self._new(given.field, given.node))
-
-        arguments = [stored(one) for one in result.arguments]
-        options = {name: stored(one) for name, one in result.options.items()}
+        arguments = [self._stored(one) for one in result.arguments]
+        options = {name: self._stored(one) for name, one in result.options.items()}
         return lambda call: result.function(
             *[known(one, call) for one in arguments],
             **{name: known(one, call) for name, one in options.items()},
         )
 
-    def _plain(self, operand: Operand) -> Block | None:
-        """Return the block of a field that nothing is written to."""
-        home = self._trace.home(operand.field.node)
-        known = home is not None and not home.touched and self._trace.is_whole(operand.field)
-        return home if known else None
+    def _stored(self, operand: Any) -> Any:
+        """Store a field that is reduced as plain lines have it: sums depend on its strides.
+
+        Fields that keep the values until the function returns are not copied.
+        """
+        if not isinstance(operand, Operand):
+            return operand
+        (field, node), trace = operand, self._trace
+        home = trace.home(field.node)
+        if home is None:
+            base = viewed(node)
+            return _FieldAt(self._new(field, base), views_of(node), field.pencil, field.frame.bare)
+        now, slot, views = trace.read(field.node), home.slot, trace.view(field.node).views
+        is_kept = now is node or (trace.home(node) is not None and viewed(now) is viewed(node))
+        if not is_kept:
+            like = home.field
+            block = like.frame.make(like.padded.shape, like.dtype)
+            trace.add(like.in_frame(like.pencil, like.frame, block), made=True)
+            target: Array
+            target, slot = trace.blocks[-1].node, trace.blocks[-1].slot
+            for func, args, options in views:
+                target = Node(*rules.view(func, (target, *args), options))
+            trace.store(target, node)
+        return _FieldAt(slot, views, field.pencil, field.frame.bare)
 
     def _store(self, result: Traced, out: Any) -> int:
         trace = self._trace
@@ -332,6 +361,9 @@ def _in_pass(result: FieldReduction) -> tuple[Array, Callable[[Any], Any]] | Non
     ufunc, kinds = _PASSES[name]
     if not {node.dtype.kind, node.dtype.char} & {*kinds}:
         return None
+    in_memory = not isinstance(field.node, Node) or is_view(field.node)
+    if name in {"sum", "mean"} and node.dtype.kind == "f" and in_memory:
+        return None  # NumPy adds in another order if there are gaps
     frame, pencil, combine = field.frame.bare, field.pencil, getattr(PencilArray, name)
     dtype = result_dtype(ufunc, node.dtype, None)
     axes, _ = frame.axes(len(field.components))

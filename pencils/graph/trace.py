@@ -37,7 +37,7 @@ from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, Placeholder, filled
-from pencils.graph.fuse import Memory, is_view
+from pencils.graph.fuse import Memory, View, is_view
 from pencils.graph.number import Number
 from pencils.pencil import Pencil
 
@@ -277,6 +277,15 @@ def viewed(node: Array) -> Array:
     while isinstance(node, Call) and is_view(node):
         node = node.args[0]
     return node
+
+
+def views_of(node: Array) -> list[View]:
+    """List the views of such a chain."""
+    found: list[View] = []
+    while isinstance(node, Call) and is_view(node):
+        found.insert(0, (node.func, node.args[1:], node.options))
+        node = node.args[0]
+    return found
 
 
 def _need_values(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:

@@ -243,7 +243,7 @@ def test_reductions_of_results(comm):
         found = fused(u, 0.5)
         assert equal(comm, [found[0], found[2][1]], [plain[0], plain[2][1]])
         assert everywhere(comm, found[1::2] == plain[1::2] and found[2][0] == plain[2][0])
-    assert fused.explain().count("reduced in a pass") == 2
+    assert fused.explain().count("reduced in a pass") == 3
 
 
 def test_computed_values_are_shifted(comm):

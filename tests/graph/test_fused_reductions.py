@@ -80,6 +80,24 @@ def test_passes_reduce(comm, shape, order, components):
         assert fused.explain().count("reduced in a pass") == 7
 
 
+def test_sums_are_those_of_memory_with_gaps(comm):
+    pen = pencils.Pencil((40 * comm.size, 30, 20), periodic=True, comm=comm)
+    u = pencils.zeros(pen, halo=1)
+    u.local[...] = np.random.default_rng(comm.rank).standard_normal(u.local.shape)
+
+    def function(u, dt):
+        early = u.sum(), u[1:].mean(), u.shift((0, 1, 0)).sum()
+        u[...] = u * dt
+        late = u.sum(), np.add.reduce(u, axis=None), u.norm()
+        u[3] = dt
+        v = u.copy()
+        w = u * u
+        return *early, *late, u.sum(), v.mean(), w.sum(), w[:, 1:].sum(), (w * 1j).imag.sum()
+
+    expected = results(function, u.copy(), 0.3)
+    assert everywhere(comm, results(pencils.fused(function), u.copy(), 0.3) == expected)
+
+
 def test_reductions_warn_as_plain_lines(comm):
     u = pencils.ones(pencils.Pencil((2 * comm.size, 10), comm=comm))
 
