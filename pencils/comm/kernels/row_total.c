@@ -6,6 +6,7 @@
 
 #include <fenv.h>
 #include <stdint.h>
+#include <string.h>
 #include "row_program.h"
 
 enum { UNDIVIDED = 128, COLUMNS = 8, DEPTH = 64 };
@@ -67,8 +68,12 @@ void row_total(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *step
             some = left;
         const double *leaf = (const double *)from;
         if (some < total->leaf || steps[0] != sizeof(double)) {
-            for (int64_t i = 0; i < some; i++)
-                total->elements[total->filled + i] = *(const double *)(from + i * steps[0]);
+            double *to = total->elements + total->filled;
+            if (steps[0] == sizeof(double))
+                memcpy(to, from, (size_t)some * sizeof(double));
+            else
+                for (int64_t i = 0; i < some; i++)
+                    to[i] = *(const double *)(from + i * steps[0]);
             leaf = total->elements;
         }
         total->filled += some;
@@ -77,7 +82,10 @@ void row_total(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *step
         if (total->filled == total->leaf)
             ascend(total, level.total(leaf, total->leaf));
     }
-    total->overflow |= fetestexcept(FE_OVERFLOW) != 0;
-    total->invalid |= fetestexcept(FE_INVALID) != 0;
+    int raised = fetestexcept(FE_OVERFLOW | FE_INVALID);
+    if (!raised)
+        return;
+    total->overflow |= (raised & FE_OVERFLOW) != 0;
+    total->invalid |= (raised & FE_INVALID) != 0;
     feclearexcept(FE_ALL_EXCEPT);
 }
