@@ -78,6 +78,16 @@ class NoRowProgramError(Exception):
     """An operation that row programs do not have: NumPy executes it for whole blocks."""
 
 
+class _Asked(np.ndarray[Any, Any]):
+    """An array that tells which ufunc it is given to."""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, *_: object, **_options: object) -> Any:
+        return ufunc
+
+
+CLIP: Any = np.zeros(1).view(_Asked).clip(0, 1)  # which has no public name
+
+
 class Leaf(NamedTuple):
     """A view of an array that is passed to each call."""
 
@@ -129,7 +139,7 @@ def loop_of(ufunc: np.ufunc, kinds: tuple[Any, ...]) -> tuple[tuple[DType, ...],
     plain = all(map(is_number, dtypes))
     # Errors of Python, in the middle of a block; those of other libraries may raise any.
     raises = ufunc is np.power and dtypes[0].kind in "iu"
-    raises |= vars(np).get(ufunc.__name__) is not ufunc
+    raises |= vars(np).get(ufunc.__name__) is not ufunc and ufunc is not CLIP
     if (
         raises
         or not plain

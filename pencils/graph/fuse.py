@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.comm.row_program import (
+    CLIP,
     BlockReduction,
     NoRowProgramError,
     RowBuilder,
@@ -32,6 +33,7 @@ Block = np.ndarray[Any, Any]
 
 _NUMBERS = (int, float, complex)
 _PARTS = {np.real, np.imag}  # of complex numbers
+_ROUNDS = {np.round, np.around}
 _POWERS: dict[float, np.ufunc] = {2: np.square, 0.5: np.sqrt, 1: np.positive, -1: np.reciprocal}
 
 
@@ -557,12 +559,12 @@ def _as_operation(node: Call) -> _Operation | None:
 
 
 def _operation_of(node: Call) -> _Operation:
-    func, args = node.func, node.args
+    func, args, options = _as_ufunc(node)
     if func is rules.convert:
         return _checked(_Operation(None, 0, (node.dtype,) * 2, args))
     if func is _reduce:
         return _checked(_Operation(node.options["reduction"], 0, (node.dtype,) * 2, args))
-    if node.options:
+    if options:
         raise NoRowProgramError("arguments by keyword")
     if func is np.where and len(args) == 3:  # noqa: PLR2004
         return _checked(_Operation(np.where, 0, (np.dtype(bool), *(node.dtype,) * 3), args))
@@ -574,6 +576,25 @@ def _operation_of(node: Call) -> _Operation:
     if dtypes[-1] != node.dtype:
         raise NoRowProgramError(f"{func.__name__} of {dtypes[-1]}")
     return _checked(_Operation(func, loop, dtypes, args))
+
+
+def _as_ufunc(node: Call) -> tuple[Function, tuple[Any, ...], dict[str, Any]]:
+    """Return the ufunc that NumPy itself calls for some functions, with its arguments."""
+    func, args, options = node.func, node.args, node.options
+    if func in _ROUNDS and node.dtype.kind == "f" and (*args[1:], *options.values()) in {(), (0,)}:
+        return np.rint, args[:1], {}
+    if func is np.fix:
+        return np.trunc, args, options
+    if func is not np.clip:
+        return func, args, options
+    given = dict(zip(("a", "min", "max"), args, strict=False))
+    given |= {name.removeprefix("a_"): value for name, value in options.items()}
+    value, low, high = (given.pop(name, None) for name in ("a", "min", "max"))
+    if given or (low is None and high is None):
+        return func, args, options
+    if low is None or high is None:
+        return (np.minimum, (value, high), {}) if low is None else (np.maximum, (value, low), {})
+    return CLIP, (value, low, high), {}
 
 
 def _kind_of(arg: Any) -> Any:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partialmethod
+from functools import cache, partial, partialmethod
 from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -21,9 +21,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
 from pencils.array import indexing, stencils
-from pencils.array.allocation import BlockLayout, as_dtype, frame_of
+from pencils.array.allocation import BlockLayout, as_dtype, as_value, frame_of
 from pencils.array.base import Field
-from pencils.array.numpy_api import AS_METHODS, QUERIES, REDUCTIONS
+from pencils.array.numpy_api import AS_METHODS, QUERIES, REDUCTIONS, apply_function
 from pencils.array.operands import (
     check_fits,
     common_pencil,
@@ -409,6 +409,11 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
             return FieldReduction(name, ufunc.reduce, *inputs, **kwargs)
         if method != "__call__":
             raise TypeError(_cannot(f"numpy.{ufunc.__name__}.{method}"))
+        if ufunc.nout > 1:
+            if "out" in kwargs:
+                raise TypeError(f"numpy.{ufunc.__name__} in a fused function takes no out=")
+            parts = [_part_of(ufunc, number) for number in range(ufunc.nout)]
+            return tuple([_recorded(part, inputs, kwargs) for part in parts])
         out = kwargs.pop("out", None)
         where = kwargs.pop("where", True)
         if where is not True and out is None:
@@ -420,13 +425,9 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
     def __array_function__(
         self, func: Callable[..., Any], types: object, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
-        if func in QUERIES:
-            return QUERIES[func](*args, **kwargs)
-        if func in REDUCTIONS or func in _REDUCTIONS:
-            name = REDUCTIONS.get(func) or _REDUCTIONS[func]
-            return FieldReduction(name, func, *args, **kwargs)
-        if func in AS_METHODS:
-            return AS_METHODS[func](*args, **kwargs)
+        known = _FUNCTIONS.get(func)
+        if known is not None:
+            return known(*args, **kwargs)
         if rules.RULES.get(func) is not rules.elementwise:
             raise TypeError(_cannot(f"numpy.{func.__name__}"))
         out = kwargs.pop("out", None)
@@ -438,8 +439,9 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         return _apply(operator.pow, (self, other), {})
 
     def __ipow__(self, other: Any) -> Any:
-        self[...] = self**other
-        return self
+        if isinstance(other, Number):
+            bool(other)
+        return _apply(operator.pow, (self, other), {}, self)
 
     def astype(self, dtype: DTypeLike) -> Traced:
         """Convert to another element type."""
@@ -516,6 +518,25 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         del zero  # what nobody sets is 0 here
         return present().add(field, made=True)
 
+    def fill(self, value: object) -> None:
+        """Set every own point and every halo point to one value."""
+        if not isinstance(value, Number):
+            value = as_value("value", value, self.dtype)
+        present().store(self._padded, value)  # type: ignore[arg-type]
+
+    @staticmethod
+    def record(
+        function: Callable[..., Any],
+        inputs: Sequence[Any],
+        options: dict[str, Any],
+        out: Any,
+        where: Any,
+    ) -> Traced:
+        """Do what `elementwise` does, of which this is a part, for traced fields."""
+        if where is not True:
+            raise TypeError("where= is not recorded: write numpy.where(mask, values, others)")
+        return _recorded(function, inputs, options, out[0] if isinstance(out, tuple) else out)
+
     # Ghosts.
 
     def exchange_halo(self, *, corners: bool = True) -> None:
@@ -583,6 +604,50 @@ def _apply(
     return out
 
 
+def _recorded(
+    function: Callable[..., Any], inputs: Sequence[Any], options: dict[str, Any], out: Any = None
+) -> Traced:
+    """Make the node of a function of blocks, which NumPy calls between passes."""
+    known = partial(function, **options) if options else function
+
+    def record(*parts: Any) -> Call:
+        return Call(*rules.elementwise(known, parts, {}))
+
+    return _apply(record, inputs, {}, out)
+
+
+@cache
+def _part_of(ufunc: np.ufunc, number: int) -> Callable[..., Any]:
+    """Return the function for one of the results of a ufunc."""
+
+    def part(*operands: Any, **options: Any) -> Any:
+        return ufunc(*operands, **options)[number]
+
+    part.__name__ = ufunc.__name__
+    return part
+
+
+def _round(a: Any, decimals: Any = 0, out: Any = None) -> Traced:
+    """Round floats to some decimals as NumPy does it: scaled to integers, and back."""
+    if decimals == 0 or not isinstance(a, Traced) or a.dtype.kind != "f" or out is not None:
+        return _apply(np.round, (a, decimals), {}, out)
+    there, back = (np.multiply, np.divide) if decimals > 0 else (np.divide, np.multiply)
+    factor = 10.0 ** abs(decimals)
+    return cast("Traced", back(np.rint(there(a, factor)), factor))
+
+
+def _copy_to(
+    dst: Any,
+    src: Any,
+    casting: str = "same_kind",
+    where: Any = True,  # noqa: FBT002 - NumPy's
+) -> None:
+    """Copy values to where a mask is true."""
+    if not isinstance(dst, Traced) or casting != "same_kind":
+        raise TypeError(_cannot(f"numpy.copyto to a {type(dst).__name__} with casting={casting!r}"))
+    _apply(np.where, (where, src, dst), {}, dst)
+
+
 def _own_parts(inputs: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
     """Return the own blocks of operands, samples of numbers, and common singletons."""
     parts, common = [], everywhere(pencil.ndim)
@@ -607,6 +672,15 @@ def _cannot(name: str) -> str:
     )
 
 
+def _reduction(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    return lambda *args, **options: FieldReduction(name, function, *args, **options)
+
+
+def _by_record(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let plain fields compute a function by `elementwise`, which calls `Traced.record`."""
+    return lambda *args, **options: apply_function(function, args, options)
+
+
 # Reductions of several fields, or in `pencils.functions`, by what ranks agree on.
 _REDUCTIONS: dict[Callable[..., Any], str] = {np.linalg.norm: "numpy.linalg.norm"} | {
     getattr(np, name): name
@@ -615,6 +689,20 @@ _REDUCTIONS: dict[Callable[..., Any], str] = {np.linalg.norm: "numpy.linalg.norm
         *("nansum", "nanprod", "nanmin", "nanmax", "nanargmin", "nanargmax", "nanmean", "nanvar"),
         *("nanstd", "nanmedian", "nanquantile", "nanpercentile"),
     )
+}
+_OF_ELEMENTS = (
+    *(np.select, np.piecewise, np.polyval, np.isin, np.digitize, np.searchsorted, np.interp),
+    *(np.ones_like, np.full_like, getattr(np, "astype", np.full_like)),
+)
+# What traced fields do for NumPy's functions that are no rules of graphs.
+_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    **QUERIES,
+    **AS_METHODS,
+    **{func: _by_record(func) for func in _OF_ELEMENTS},
+    **{func: _reduction(func, name) for func, name in (REDUCTIONS | _REDUCTIONS).items()},
+    np.copyto: _copy_to,
+    np.round: _round,
+    np.around: _round,
 }
 _METHODS = {*REDUCTIONS.values(), "norm", "vdot"} & set(dir(PencilArray))
 
@@ -639,9 +727,19 @@ _FUSED = {
     *("shape", "ndim", "size", "dtype", "nbytes", "itemsize", "components", "singletons", "halo"),
     *("pencil", "frame", "extent", "halo_room", "trimmed", "local", "padded", "local_shape"),
     *("local_slices", "global_box", "real", "imag", "component", "unstack", "conj", "conjugate"),
-    *("clip", "round", "shift", "astype", "copy", "blank", "exchange_halo", "fill_boundary"),
+    *(
+        "clip",
+        "round",
+        "shift",
+        "astype",
+        "copy",
+        "blank",
+        "fill",
+        "exchange_halo",
+        "fill_boundary",
+    ),
     *("map_block", "mark_written", "from_block", "in_frame", "allocated"),
-    *("node", "base", "lent", "shifts", "kept", "kind"),
+    *("node", "base", "lent", "shifts", "kept", "kind", "record"),
 }
 for _name in _METHODS:
     setattr(Traced, _name, partialmethod(_reduced, _name))
