@@ -40,6 +40,7 @@ from pencils.graph.trace import (
     Operand,
     Trace,
     Traced,
+    explained,
     traced_call,
     viewed,
     views_of,
@@ -101,10 +102,11 @@ class Replay:
         except ValueNeededError:
             raise
         except BaseException as error:
+            clear = explained(error)
             tell_others(
-                (step for stage in trace.stages for step in _event_steps(stage.events)), error
+                (step for stage in trace.stages for step in _event_steps(stage.events)), clear
             )
-            raise
+            raise (error if clear is error else clear) from error
         self._steps = [*schedule.steps, *results.steps(schedule)]
         self._makers = [
             _maker(block.field, zero=block.slot not in results.written)

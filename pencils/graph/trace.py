@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial, partialmethod
+from traceback import walk_tb
 from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -302,6 +303,8 @@ def _as_node(value: Any, like: Array) -> Array:
     return filled(like.shape, np.asarray(value, like.dtype))
 
 
+_LIBRARIES = {"pencils", "numpy"}
+_WITH_OWN_ERRORS = "pencils.graph.", "pencils.array.creation"
 # The function that is traced now, in this thread.
 _now = threading.local()
 
@@ -391,10 +394,16 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         """The node of the own block."""
         return self._local  # type: ignore[return-value]
 
-    @property  # type: ignore[misc]
+    @property
     def local(self) -> Any:
         """The values of the own block now."""
         return present().read(self.node)
+
+    @local.setter
+    def local(self, values: Any) -> None:
+        if isinstance(values, np.ndarray) or np.shape(values) not in {(), self.node.shape}:
+            raise TypeError("u.local = array is not recorded: write u[...] = values")
+        present().store(self.node, values)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -407,8 +416,9 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         if method == "reduce" and ufunc in rules.REDUCING_UFUNCS:
             name = rules.REDUCING_UFUNCS[ufunc].__name__
             return FieldReduction(name, ufunc.reduce, *inputs, **kwargs)
-        if method != "__call__":
-            raise TypeError(_cannot(f"numpy.{ufunc.__name__}.{method}"))
+        if method != "__call__" or ufunc.signature:
+            name = f"numpy.{ufunc.__name__}.{method}".removesuffix(".__call__")
+            raise TypeError(_cannot(name))
         if ufunc.nout > 1:
             if "out" in kwargs:
                 raise TypeError(f"numpy.{ufunc.__name__} in a fused function takes no out=")
@@ -663,6 +673,31 @@ def _own_parts(inputs: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozen
         parts.append(part)
         common &= singletons
     return parts, common
+
+
+def explained(error: BaseException) -> BaseException:
+    """Return a clear error for one of a library function that does not take traced fields."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    modules = [str(frame.f_globals.get("__name__")) for frame in frames]
+    outside = [at for at, name in enumerate(modules) if name.partition(".")[0] not in _LIBRARIES]
+    called = outside[-1] + 1 if outside else len(frames)  # by the lines of the function
+    if called >= len(frames) or not modules[called].startswith("pencils."):
+        return error
+    first, *others = frames[called].f_locals.values() or [None]
+    has_own_errors = modules[called].startswith(_WITH_OWN_ERRORS) or isinstance(first, Traced)
+    if has_own_errors and modules[called].startswith(("pencils.graph.", "pencils.array.")):
+        return error
+    several = [[one, *one] if isinstance(one, list | tuple) else [one] for one in (first, *others)]
+    several += [[*one.values()] for one in (first, *others) if isinstance(one, dict)]
+    if not any(isinstance(one, Traced) for each in several for one in each):
+        return error
+    name = frames[called].f_code.co_qualname
+    if isinstance(first, Field) and not isinstance(first, Traced) and "__init__" not in name:
+        return TypeError(
+            "a field of an enclosing scope is written to, or reduced, together with one that is "
+            "traced: pass it to the fused function as an argument"
+        )
+    return TypeError(_cannot(name.removesuffix(".__init__")))
 
 
 def _cannot(name: str) -> str:

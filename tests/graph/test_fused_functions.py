@@ -1,5 +1,6 @@
 """Functions of elements in fused functions: results and warnings of the same plain lines."""
 
+import copy
 import warnings
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from mpi_helpers import all_raise, everywhere
 
 import pencils
+from pencils.errors import ArgumentError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -117,3 +119,88 @@ def test_what_is_no_function_of_elements_is_refused(comm):
     for function in (np.sort, np.cumsum, np.diff, np.gradient, np.flip, np.histogram, np.unique):
         name = f"numpy.{function.__name__} cannot be fused"
         all_raise(comm, TypeError, name, pencils.fused(lambda u, f=function: f(u)), u)
+
+
+def test_attributes_are_those_of_plain_fields(comm):
+    def function(u, k):
+        u.local = 2 * u.local
+        u.local += k
+        return u * len(u) + pencils.ones_like(u) * pencils.full_like(u, 3), copy.copy(u)
+
+    fused = pencils.fused(function)
+    one, other = (fields(comm, float)[0] for _ in range(2))
+    for k in (1.5, 2.0):
+        pairs = zip((*function(one, k), one), (*fused(other, k), other), strict=True)
+        assert everywhere(comm, all(a.local.tobytes() == b.local.tobytes() for a, b in pairs))
+
+
+PEN, TURNED = "u.pencil", "pencils.Pencil(u.shape, decomp=(1,), comm=u.pencil.topology.comm)"
+REFUSED = {
+    "pencils.gather(u)": "gather cannot be fused",
+    "pencils.partition(u, u.pencil)": "partition cannot be fused",
+    f"pencils.transpose(u, {TURNED})": "transpose cannot be fused",
+    f"pencils.alias(u, {TURNED})": "alias cannot be fused",
+    f"pencils.Transposition({PEN}, {TURNED})(u)": "Transposition.__call__ cannot be fused",
+    "pencils.derivative(u, 0)": "derivative cannot be fused",
+    "pencils.save('nowhere', {'u': u})": "save cannot be fused",
+    "pencils.load('nowhere', u)": "load cannot be fused",
+    "pencils.exchange_halos([u, u])": "exchange_halos cannot be fused",
+    "pencils.HaloExchange([u])": "HaloExchange cannot be fused",
+    "pencils.localgrid(u, [range(9), range(11)])": "localgrid cannot be fused",
+    "pencils.profile(u)": "profile cannot be fused",
+    "pencils.testing.assert_allclose(u, u)": "assert_allclose cannot be fused",
+    "pencils.functions.along(np.sort, u, 0)": "along cannot be fused",
+    "pencils.functions.own_points(u > 0)": "own_points cannot be fused",
+    "pencils.PencilArray(u.pencil, u)": "PencilArray cannot be fused",
+    "pencils.PencilArray.from_distarray(u.pencil, u)": "from_distarray cannot be fused",
+    **{
+        f"u.{name}": f"{name.partition('(')[0]} of a field cannot be fused"
+        for name in (
+            *("item(0, 0)", "replicate()", "take_points(([0], [0]))", "interior", "shells", "T"),
+            *("start_halo_exchange()", "accumulate_halo()", "sort()", "cumsum(0)", "whole(0)"),
+        )
+    },
+    "w.__setitem__(..., u)": "pass it to the fused function as an argument",
+    "w.__setitem__(u > 0, 1)": "pass it to the fused function as an argument",
+    "w.sum(where=u > 0)": "pass it to the fused function as an argument",
+    "w.vdot(u)": "pass it to the fused function as an argument",
+    "w.__iadd__(u)": "pass it to the fused function as an argument",
+    "np.add(u, u, out=w)": "must be a field that is an argument",
+    "np.copyto(w, u)": "cannot be fused",
+    "u @ u": "numpy.matmul cannot be fused",
+    "np.asarray(u.local)": "write u instead of u.local",
+    "u.local.__setitem__(..., 1)": "write u[...] = values",
+    "setattr(u, 'local', u.pencil)": "",
+    "u.sum() + 1": "is known when the function has returned",
+    "np.vdot(u, np.ones(u.shape)) if u.max() else u": "is known when the function has returned",
+    "float(u)": "not converted to a number",
+    "max(u, u)": "choose by numpy.where",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_library_functions_of_traced_fields_are_refused(comm, line):
+    u, w = fields(comm, float)
+    before = w.padded.copy()
+
+    def function(u):
+        return eval(line, {"np": np, "pencils": pencils, "u": u, "w": w})
+
+    all_raise(comm, TypeError, REFUSED[line], pencils.fused(function), u)
+    assert everywhere(comm, w.padded.tobytes() == before.tobytes())
+
+
+def test_public_functions_are_refused_or_recorded(comm):
+    """No public name lets a traced field through to something unclear."""
+    u, _ = fields(comm, float)
+    texts = []
+    for name in pencils.__all__:
+        public = getattr(pencils, name)
+        if not callable(public) or name in {"fused", "simulate", "Pencil", "tune", "plan"}:
+            continue
+        try:
+            pencils.fused(lambda u, call=public: call(u) and None)(u)
+        except (TypeError, ArgumentError) as error:
+            texts.append(str(error))
+    assert len(texts) > 10
+    assert not any("object has no attribute" in text for text in texts)
