@@ -71,7 +71,12 @@ class Program:
             f"{name} ** {choose(['2', '0.5', '3'])}",
             f"np.maximum({one}, {choose(['0.1', 'dt'])})",
             f"{name}.astype(np.float32)",
-            f"np.clip({name}.real, -0.5, dt)",
+            f"np.clip({name}.real, {choose(['-0.5', 'None'])}, dt)",
+            f"np.clip({one}, {name}.real, 2)",
+            f"np.round({one}, {choose(['0', '1', '-1'])})",
+            f"np.fix({name}.real)",
+            f"np.modf({name}.real)[{choose('01')}]",
+            f"np.select([{name} > 0], [{one}], {other})",
             f"({one} / ({other} + 3))",
         ]
         return choose([f"({one} {choose('+-*')} {other})", choose(rare)])
