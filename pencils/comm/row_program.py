@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import pool
+from pencils.comm.formulas import Instruction, with_formulas
 from pencils.comm.memory import address, same_view
 from pencils.comm.pack import compiled
 from pencils.comm.reduce import block_reducer
@@ -28,17 +29,15 @@ from pencils.comm.reduce import block_reducer
 Array = NDArray[Any]
 DType = np.dtype[Any]
 Shape = tuple[int, ...]
+Box = Sequence[tuple[int, int]]  # the first index along each axis, and the one past the last
 
 TILE_BYTES = 32 * 1024  # of all registers: half of a first-level cache, or all of it
+_LEAST_BYTES = 8  # of a point, if there are no registers
 _LINE = 64  # elements: shorter parts of a row cost more calls than they save misses
-_MOST_ARRAYS, _MOST_AXES, _MOST_OPERANDS = 120, 16, 8  # of the compiled programs
+_MOST_ARRAYS, _MOST_AXES, _MOST_OPERANDS = 120, 16, 64  # of the compiled programs
 
 # Functions that are no ufuncs, as the compiled kernels call them.
-_FUNCTIONS = np.where, np.copyto, np.ndarray.astype, np.sum, np.add.reduce
-_CODES: dict[Any, int] = {function: code for code, function in enumerate(_FUNCTIONS)}
-_SUMMED = {np.dtype("f8"): 0, np.dtype("f4"): 1 << 20}  # types of sums, as the kernels number them
-_SIGNS: dict[Any, int] = {np.add: 0, np.subtract: 1}
-_MOST_TERMS = 8
+_CODES: dict[Any, int] = {np.where: 0, np.copyto: 1, np.ndarray.astype: 2, np.add.reduce: 4}
 # Doubles that a sum of doubles takes until it is complete; the count of elements and the sum come
 # first, and then integers that tell whether an addition raised these exceptions.
 _ROOM, _RAISED = 264, (2, 8)
@@ -116,16 +115,6 @@ class Spec(NamedTuple):
         return pool.empty(self.shape, self.dtype).transpose(self.axes)
 
 
-class Instruction(NamedTuple):
-    """``values[result] = function(*values[operands])`` for all points."""
-
-    name: str
-    function: Any  # a ufunc, or `numpy.where`, `numpy.copyto`, `numpy.ndarray.astype`
-    number: int  # the loop of the ufunc, or bytes, or the types of a conversion
-    operands: tuple[int, ...]
-    result: int
-
-
 @lru_cache(maxsize=4096)
 def loop_of(ufunc: np.ufunc, kinds: tuple[Any, ...]) -> tuple[tuple[DType, ...], int]:
     """Find the types that a ufunc computes with, and the number of its inner loop.
@@ -183,10 +172,14 @@ class BlockReduction(NamedTuple):
 
 
 class RowBuilder:
-    """Collects the instructions of a program for blocks of one shape; values have numbers."""
+    """Collects the instructions of a program for blocks of one shape; values have numbers.
 
-    def __init__(self, shape: Shape) -> None:
+    Boxes may cut the block along the axes `cut` only.
+    """
+
+    def __init__(self, shape: Shape, cut: Iterable[int] = ()) -> None:
         self.shape = shape
+        self.cut = frozenset(cut)
         self.dtypes: list[DType] = []
         self.leaves: dict[int, Leaf] = {}
         self.arrays: list[Array] = []
@@ -313,7 +306,7 @@ class RowProgram:
         self._builder = builder
         views = [leaf.view for leaf in builder.leaves.values()]
         views += [reduction.block(builder.shape) for _, reduction in builder.reductions]
-        self._axes = _Axes(builder.shape, views)
+        self._axes = _Axes(builder.shape, views, builder.cut)
         self._detours: list[tuple[int, int]] = []  # targets, and numbers of temporaries
         self._in_place: list[int] = []  # targets that are operands, too
         # With numbers of temporaries that are reduced, or of those of results and their beginning.
@@ -330,8 +323,13 @@ class RowProgram:
         self._temporaries = [Spec.like(array) for array in builder.temporaries]
         builder.forget()
 
-    def run(self, arrays: tuple[Array, ...]) -> list[Array]:
-        """Execute for all points; return the reductions.
+    @property
+    def in_parts(self) -> bool:
+        """Whether it may be executed for parts of the block that follow each other."""
+        return not self._detours and not self._reduced
+
+    def run(self, arrays: tuple[Array, ...], box: Box | None = None) -> list[Array]:
+        """Execute for all points, or for those of a box of the block; return the reductions.
 
         Raises
         ------
@@ -339,20 +337,25 @@ class RowProgram:
             If `numpy.errstate` asks for it; arrays that are read and written are unchanged then.
         """
         if self._run is None:
-            return self._run_by_numpy(arrays)
+            return self._run_by_numpy(arrays, box)
         saved = self._save(arrays) if self._in_place else ()
-        temporaries = tuple([spec.new() for spec in self._temporaries])
+        every = arrays + self._constants
+        temporaries: tuple[Array, ...] = ()
+        if self._temporaries:
+            temporaries = tuple([spec.new() for spec in self._temporaries])
+            every += temporaries
         for _, number, start in self._reduced:
             if start is not None:
                 temporaries[number][:] = start
-        raised = self._run(arrays + self._constants + temporaries)
+        raised = self._run(every) if box is None else self._run(every, self._axes.box(box))
         if raised is NotImplemented:  # elements are not aligned
-            return self._run_by_numpy(arrays)
+            return self._run_by_numpy(arrays, box)
         found = []
-        if raised or self._reduced:
+        if raised is not None or self._reduced:
             found = self._report(raised or (), saved, temporaries)
         for target, number in self._detours:
-            np.copyto(self._target(target, arrays), temporaries[number])
+            key = _key_of(box)
+            np.copyto(self._target(target, arrays)[key], temporaries[number][key])
         return found
 
     def _target(self, value: int, arrays: tuple[Array, ...]) -> Array:
@@ -441,20 +444,29 @@ class RowProgram:
     def _compiled(self, exact: list[Instruction]) -> tuple[Any, ...]:
         """Arguments of the compiled program, whose slots are leaves and registers.
 
-        It has sums of products, and the exact instructions for tiles with exceptions.
+        It has formulas, and the exact instructions for tiles with exceptions.
         """
         builder, axes = self._builder, self._axes
         arrays = (*builder.arrays, *builder.constants, *builder.temporaries)
         slots: list[tuple[int, int, int, int, tuple[int, ...]]] = []
         registers: list[int] = []
-        fast = _with_sums(exact, builder)
+        fast = with_formulas(exact, builder.dtypes, self._stride)
         instructions = self._encoded(fast, slots, registers, arrays)
         nbytes = sum(registers)
-        if len(fast) < len(exact):
+        if fast != exact:
             instructions += self._encoded(exact, slots, registers, arrays)
         tile = _tile(axes.shape, nbytes, [strides for *_, strides in slots if strides])
         count = len(instructions) - len(fast)
         return axes.shape, arrays, tuple(slots), tuple(instructions), tuple(registers), *tile, count
+
+    def _stride(self, value: int) -> int:
+        """Bytes from an element of a row to the next."""
+        leaf = self._builder.leaves.get(value)
+        return (
+            self._builder.dtypes[value].itemsize
+            if leaf is None
+            else self._axes.strides(leaf.view)[-1]
+        )
 
     def _encoded(
         self,
@@ -462,7 +474,7 @@ class RowProgram:
         slots: list[tuple[int, int, int, int, tuple[int, ...]]],
         registers: list[int],
         arrays: Sequence[Array],
-    ) -> list[tuple[Any, int, tuple[int, ...]]]:
+    ) -> list[tuple[Any, int | bytes, tuple[int, ...]]]:
         """Return instructions with numbers of slots, which are added, as are registers."""
         builder, first = self._builder, len(registers)
         added, places = _registers(steps, builder)
@@ -513,12 +525,12 @@ class RowProgram:
                 view[...] = values
             raise
 
-    def _run_by_numpy(self, arrays: tuple[Array, ...]) -> list[Array]:
+    def _run_by_numpy(self, arrays: tuple[Array, ...], box: Box | None) -> list[Array]:
         """Execute one instruction after the other."""
-        builder = self._builder
+        builder, key = self._builder, _key_of(box)
         every = (*arrays, *builder.constants)
         values: dict[int, Array] = {
-            value: np.broadcast_to(leaf.derive(every[builder.number_of(leaf)]), builder.shape)
+            value: np.broadcast_to(leaf.derive(every[builder.number_of(leaf)]), builder.shape)[key]
             for value, leaf in builder.leaves.items()
             if leaf.array <= _OWN
         }
@@ -533,7 +545,7 @@ class RowProgram:
         if len(results) > 1:
             results = [result.copy() if result.base is not None else result for result in results]
         for result, (_, target) in zip(results, builder.stores, strict=True):
-            np.copyto(self._target(target, arrays), result)
+            np.copyto(self._target(target, arrays)[key], result)
         return found
 
 
@@ -547,21 +559,30 @@ def _ended(state: Array) -> Array:
     return state[1:2]
 
 
-class _Axes:
-    """Axes of a block in the order of memory, the fastest last; those that fit are merged."""
+def _key_of(box: Box | None) -> tuple[Any, ...]:
+    """Return the key of the points of a box."""
+    return (...,) if box is None else tuple(slice(*pair) for pair in box)
 
-    def __init__(self, shape: Shape, views: Sequence[Array]) -> None:
+
+class _Axes:
+    """Axes of a block in the order of memory, the fastest last; those that fit are merged.
+
+    Axes that boxes `cut` are not.
+    """
+
+    def __init__(self, shape: Shape, views: Sequence[Array], cut: Container[int]) -> None:
         self._whole = shape
         strides = [np.broadcast_to(view, shape).strides for view in views]
         order = [axis for axis, points in enumerate(shape) if points != 1]
         order.sort(key=lambda axis: -sum(abs(each[axis]) for each in strides))
         self._groups: list[list[int]] = [[axis] for axis in order[:1]]
         for slow, fast in pairwise(order):
-            if all(each[slow] == each[fast] * shape[fast] for each in strides):
+            fits = all(each[slow] == each[fast] * shape[fast] for each in strides)
+            if fits and slow not in cut and fast not in cut:
                 self._groups[-1].append(fast)
             else:
                 self._groups.append([fast])
-        missing = max(0, 2 - len(self._groups))
+        missing = max(0, 3 - len(self._groups))
         self._lead = (0,) * missing
         self.shape = (1,) * missing + tuple(
             prod(shape[axis] for axis in group) for group in self._groups
@@ -576,103 +597,47 @@ class _Axes:
             step *= self._whole[axis]
         return True
 
+    def box(self, box: Box) -> tuple[int, ...]:
+        """Return the indices of a box along the axes, two for each."""
+        if any(first >= past for first, past in box):
+            return (0, 0) * len(self.shape)
+        found = [0, 1] * len(self._lead)
+        for group in self._groups:
+            whole = all(tuple(box[axis]) == (0, self._whole[axis]) for axis in group)
+            if not whole and len(group) > 1:
+                raise ValueError(f"the block is not cut along the axes {group}")
+            found += (0, prod(self._whole[axis] for axis in group)) if whole else box[group[0]]
+        return tuple(found)
+
     def strides(self, view: Array) -> tuple[int, ...]:
         """Bytes between elements of a view along each axis."""
         strides = np.broadcast_to(view, self._whole).strides
         return self._lead + tuple(strides[group[-1]] for group in self._groups)
 
 
-def _tile(shape: Shape, nbytes: int, views: Sequence[tuple[int, ...]]) -> tuple[int, int, int]:
-    """Choose rows and elements of a tile, and elements from a row of a register to the next.
+def _tile(shape: Shape, nbytes: int, views: Sequence[tuple[int, ...]]) -> tuple[int, int, int, int]:
+    """Choose planes, rows and elements of a tile, and elements between rows of a register.
 
     If that is the pitch of arrays with a halo, several rows are treated as one, ghosts included.
     """
-    *_, lines, points = shape
-    nbytes = max(1, nbytes)
-    columns = points if points * nbytes <= 2 * TILE_BYTES else max(_LINE, TILE_BYTES // nbytes)
-    rows = max(1, min(lines, TILE_BYTES // (nbytes * max(1, columns))))
-    rows = -(-lines // -(-lines // rows)) if lines else 1
+    *_, planes, lines, points = shape
+    room = TILE_BYTES // max(_LEAST_BYTES, nbytes)  # points of a tile
+    columns = max(1, points if points <= 2 * room else max(_LINE, room))
+    rows = _part_of(lines, room // columns)
     pitches = Counter(
         up // step
         for *_, up, step in views
         if step > 0 and up % step == 0 and points <= up // step <= 1.5 * points + 16
     )
     pitch = max(pitches, key=lambda pitch: pitches[pitch], default=points)
-    return rows, max(1, columns), pitch if columns >= points else columns
+    several = _part_of(planes, room // (columns * lines)) if rows >= lines > 0 else 1
+    return several, rows, columns, max(columns, pitch if columns >= points else 0)
 
 
-def _with_sums(steps: Sequence[Instruction], builder: RowBuilder) -> list[Instruction]:
-    """Join additions, and products with numbers, that are used once, to sums of several terms."""
-    sums = _Sums(steps, builder)
-    found = [  # from the last one: a sum drops steps before it
-        sums.of(step) if sums.is_sum(step) else step
-        for step in reversed(steps)
-        if step.result not in sums.joined
-    ]
-    return found[::-1]
-
-
-class _Sums:
-    """Additions and subtractions that are joined; values that only such a sum uses are dropped."""
-
-    def __init__(self, steps: Sequence[Instruction], builder: RowBuilder) -> None:
-        self._builder = builder
-        self._made = {step.result: step for step in steps}
-        self._uses = Counter(value for step in steps for value in step.operands)
-        self.joined: set[int] = set()  # values that are dropped
-
-    def is_sum(self, step: Instruction) -> bool:
-        """Whether a step adds values of a type that sums have."""
-        return step.function in _SIGNS and self._dtype_of(step) in _SUMMED
-
-    def of(self, step: Instruction) -> Instruction:
-        """Return a sum with the terms of a step, and of those that compute its first operands."""
-        dtype, head, inner = self._dtype_of(step), step, []
-        terms: list[tuple[int, int]] = []
-        while len(terms) < _MOST_TERMS - 1:
-            first, other = step.operands
-            terms.append((other, _SIGNS[step.function]))
-            before = self._alone(first, dtype)
-            if before is None or not self.is_sum(before) or len(terms) == _MOST_TERMS - 1:
-                break
-            inner.append(first)
-            step = before
-        terms.append((first, 0))
-        operands, weights, code = [], [], len(terms) | _SUMMED[dtype]
-        for place, (value, negative) in enumerate(reversed(terms)):
-            code |= negative << (4 + place)
-            factor, weight = self._product(value, dtype)
-            operands.append(factor)
-            if weight is not None:
-                inner.append(value)
-                weights.append(weight)
-                code |= 1 << (12 + place)
-        if not inner:
-            return head
-        self.joined.update(inner)
-        return Instruction("sum", np.sum, code, (*operands, *weights), head.result)
-
-    def _dtype_of(self, step: Instruction) -> DType:
-        """Return the type of a step whose operands and result have one, else booleans."""
-        dtypes = {self._builder.dtypes[value] for value in (*step.operands, step.result)}
-        return dtypes.pop() if len(dtypes) == 1 else np.dtype(bool)
-
-    def _alone(self, value: int, dtype: DType) -> Instruction | None:
-        """Return the step of this type that computes a value which is used once."""
-        step = self._made.get(value) if self._uses[value] == 1 else None
-        return step if step is not None and self._dtype_of(step) == dtype else None
-
-    def _product(self, value: int, dtype: DType) -> tuple[int, int | None]:
-        """Return a value and the number it is multiplied with, or the value itself and None."""
-        step = self._alone(value, dtype)
-        if step is None or step.function is not np.multiply:
-            return value, None
-        one, other = step.operands
-        leaves = self._builder.leaves
-        for factor, number in ((one, other), (other, one)):
-            if number in leaves and not leaves[number].view.ndim:
-                return factor, number
-        return value, None
+def _part_of(extent: int, most: int) -> int:
+    """Divide an extent into equal parts, of at most so many if there is room for one."""
+    parts = -(-extent // max(1, most))
+    return -(-extent // max(1, parts)) or 1
 
 
 def _registers(

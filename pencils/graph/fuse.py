@@ -92,10 +92,8 @@ class _Operation(NamedTuple):
 class BlockProgram(NamedTuple):
     """Steps that compute outputs of arrays, which look like those the program was made with."""
 
-    given: int  # arrays that each call passes
-    nvalues: int
-    fixed: Sequence[tuple[int, Block]]  # slots of arrays that are part of the graph,
-    numbers: Sequence[tuple[int, DType]]  # and of numbers, with their types,
+    others: Sequence[Any]  # values after those passed: arrays of the graph; None if computed
+    numbers: Sequence[tuple[int, DType]]  # slots of numbers, with their types,
     evaluate: Callable[[Sequence[Any]], Sequence[Any]]  # which this computes of arguments
     steps: Sequence[_Step]
     results: Sequence[Memory]
@@ -103,14 +101,14 @@ class BlockProgram(NamedTuple):
 
     def run(self, arrays: Sequence[Block], arguments: Sequence[Any] = ()) -> list[Block]:
         """Compute all outputs, of numbers for `arguments`; return those that are not stored."""
-        values: list[Any] = [*arrays, *[None] * (self.nvalues - self.given)]
-        for slot, array in self.fixed:
-            values[slot] = array
+        values = [*arrays, *self.others]
         if self.numbers:
             for (slot, dtype), value in zip(self.numbers, self.evaluate(arguments), strict=True):
                 values[slot] = np.asarray(value, dtype)
         for step in self.steps:
             step(values, arguments)
+        if not self.results:
+            return []
         return [memory.derive(values[memory.slot]) for memory in self.results]
 
 
@@ -123,10 +121,9 @@ def make_program(
     """
     maker = _Maker(outputs, arrays, slots)
     results = maker.results(outputs)
+    values = dict(maker.fixed)
     program = BlockProgram(
-        len(arrays),
-        len(maker.examples),
-        maker.fixed,
+        [values.get(slot) for slot in range(len(arrays), len(maker.examples))],
         [(slot, dtype) for slot, _, dtype in maker.numbers],
         evaluation([number for _, number, _ in maker.numbers]) if maker.numbers else tuple,
         maker.steps,
@@ -410,13 +407,13 @@ class _Maker:
             builder.store(builder.operand(output.node, output.node.dtype), target)
         program = RowProgram(builder.rows)
         self.texts.append(f"one pass over {shape}: {program}")
-        slots = builder.slots
         blocks = [(memory.slot, Spec.like(memory.view)) for memory in new]
+        given = operator.itemgetter(*builder.slots, -1)  # a tuple, also of one array
 
         def compute(values: list[Any], _arguments: object) -> None:
             for slot, spec in blocks:
                 values[slot] = spec.new()
-            reduced = program.run(tuple([values[slot] for slot in slots]))
+            reduced = program.run(given(values)[:-1])
             values[first : first + len(reduced)] = reduced
 
         self.steps.append(compute)

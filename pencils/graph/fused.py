@@ -43,14 +43,14 @@ class Fused:
         if is_tracing() and any(type(one) is Traced for one in (*args, *kwargs.values())):
             return _assigned(out, self._function(*args, **kwargs))  # within another one
         leaves: list[Any] = []
-        owners: list[object] = []
+        owners: list[int] = []
         given = args, out, kwargs
         kind = (
             *[_signature(one, leaves, owners) for one in args],
             out if out is None else _signature(out, leaves, owners),
             _signature(kwargs, leaves, owners) if kwargs else None,
         )
-        if len(set(map(id, owners))) < len(owners):
+        if len(set(owners)) < len(owners):
             kind = *kind, _shared(leaves)
         fixed = self._fixed.get(kind, ()) if self._fixed else ()
         replay = self._kept.get(_key(kind, fixed, leaves) if fixed else kind)
@@ -114,16 +114,16 @@ class _Same:
         return isinstance(other, _Same) and self._value is other._value
 
 
-def _signature(value: Any, leaves: list[Any], owners: list[object]) -> Any:
+def _signature(value: Any, leaves: list[Any], owners: list[int]) -> Any:
     """Return what decides on the trace of an argument.
 
-    Its fields, numbers and arrays are added to `leaves`, and who owns the memory of fields.
+    Its fields, numbers and arrays are added to `leaves`, and ids of who owns the memory of fields.
     """
     kind = type(value)
     if kind is PencilArray or isinstance(value, PencilArray):
         leaves.append(value)
         look, owner = value.look
-        owners.append(owner)
+        owners.append(id(owner))
         return look
     if kind is Number:  # of another function that is traced now
         bool(value)

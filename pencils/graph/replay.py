@@ -125,9 +125,11 @@ class Replay:
         done = 0
         call = Call(leaves, [leaves[place] for place in self._fields])
         try:
-            call.fields += [make() for make in self._makers]
-            call.values += [field.padded for field in call.fields]
-            call.values += [leaves[place] for place in self._arrays]
+            if self._makers:
+                call.fields += [make() for make in self._makers]
+            call.values = [field.padded for field in call.fields]
+            if self._arrays:
+                call.values += [leaves[place] for place in self._arrays]
             for step in self._steps:
                 done += 1
                 step.run(call)
@@ -432,15 +434,14 @@ def _execute(event: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: Call
     return getattr(call.fields[slot], method)(*given, **named)
 
 
-def _compute(program: BlockProgram, call: Call) -> None:
-    """Execute the program of a stage; the values that later stages need are appended."""
+def _compute(program: BlockProgram, slots: Sequence[int], call: Call) -> None:
+    """Execute the program of a stage; the values that later stages need are appended.
+
+    Own points of some blocks are written, which a debugging mode may ask for.
+    """
     if under_way.on:
         poll()
     call.values += program.run(call.values, call.leaves)
-
-
-def _mark(slots: Sequence[int], call: Call) -> None:
-    """Note that own points were written, if a debugging mode asks for it."""
     if checks.on:
         for slot in slots:
             call.fields[slot].mark_written()
@@ -512,8 +513,9 @@ class Schedule:
             for node, example in zip(kept, examples, strict=True):
                 self._slots[node] = len(arrays)
                 arrays.append(example)
-            yield Step(partial(_compute, program), text="\n".join(program.texts))
-            yield Step(partial(_mark, sorted({store.block.slot for store in stores})))
+            written = sorted({store.block.slot for store in stores})
+            run = partial(_compute, program, written)
+            yield Step(run, text="\n".join(program.texts))
 
     def slot_of(self, node: Array) -> int:
         """Return the place of a value that is kept, among those of a call."""

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "formula.h"
 #include "sums.h"
 
 enum {
@@ -74,6 +75,7 @@ typedef struct {
     Adder *add;
     Weigher *weigh;
     Totaler *total;
+    Evaluator *evaluate;
 } Level;
 
 /* What this processor can run, best first; the last is "portable". */

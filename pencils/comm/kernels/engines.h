@@ -4,7 +4,8 @@
 #include "engine.h"
 
 #include "checksum_engine.h"
+#include "formula_engine.h"
 #include "sums_engine.h"
 #include "total_engine.h"
 
-const Level LEVEL = {NAME, copy_block, sum_words, add_sums, weigh, total_of};
+const Level LEVEL = {NAME, copy_block, sum_words, add_sums, weigh, total_of, evaluate};

@@ -231,8 +231,8 @@ static PyMethodDef functions[] = {
      "program for all lines along an axis, executed by calling the result. Buffers have about so "
      "many bytes, and strips at least and at most so many lines."},
     {"RowProgram", row_program, METH_VARARGS,
-     "RowProgram(shape, arrays, slots, instructions, registers, rows, columns, pitch, exact, stores): "
-     "see pencils/comm/row_program.py, which makes these lists."},
+     "RowProgram(shape, arrays, slots, instructions, registers, planes, rows, columns, pitch, "
+     "exact, stores): see pencils/comm/row_program.py, which makes these lists."},
     {"address", address, METH_O, "address(array): where its first element is."},
     {"available", available, METH_NOARGS, "Names of what this processor can run, best first."},
     {"use", use, METH_O, "use(name): copy, add and sum up by these instructions from now on."},

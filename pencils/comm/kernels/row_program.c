@@ -13,14 +13,15 @@ typedef struct {
     const RowProgram *program;
     char **places;          /* of all slots, at the first element of the tile */
     char *spare;            /* room for a result whose rows are copied to an array */
-    ptrdiff_t rows, columns, pitch;
+    ptrdiff_t planes, rows, columns, pitch;
     int *flags;
 } Tile;
 
-/* The operands of an instruction, their steps in a row, and those from a row to the next. */
+/* The operands of an instruction; their steps in a row, and after these those from row to row; and
+   those from plane to plane. */
 typedef struct {
     char *places[ROW_OPERANDS];
-    ptrdiff_t steps[ROW_OPERANDS], ups[ROW_OPERANDS];
+    ptrdiff_t steps[2 * ROW_OPERANDS], *ups, planes[ROW_OPERANDS];
 } Operands;
 
 /* Find operands; returns whether all rows can be treated as one, the elements between them included,
@@ -29,57 +30,67 @@ static int find_operands(const Tile *tile, const RowInstruction *instruction, Op
 {
     const RowProgram *program = tile->program;
     int last = program->ndim - 1, joined = 1;
+    found->ups = found->steps + instruction->count;
     for (int i = 0; i < instruction->count; i++) {
         const RowSlot *slot = &program->slots[instruction->slots[i]];
         found->places[i] = tile->places[instruction->slots[i]];
         if (slot->reg >= 0) {
             found->steps[i] = slot->item;
             found->ups[i] = tile->pitch * slot->item;
+            found->planes[i] = tile->rows * found->ups[i];
             continue;
         }
         found->steps[i] = slot->strides[last];
         found->ups[i] = slot->strides[last - 1];
+        found->planes[i] = slot->strides[last - 2];
         if (i < instruction->count - 1)
             joined &= found->ups[i] == tile->pitch * found->steps[i];
     }
     return joined;
 }
 
-static void copy_rows(const Tile *tile, char *to, ptrdiff_t up, const char *from, ptrdiff_t item)
+/* Call the loop for some rows of a plane. */
+static void call(const RowInstruction *instruction, const Operands *all, ptrdiff_t plane,
+                 ptrdiff_t points, ptrdiff_t rows)
 {
-    size_t bytes = (size_t)(tile->columns * item);
+    ptrdiff_t extents[2] = {points, rows}, calls = instruction->rows ? 1 : rows;
+    for (ptrdiff_t row = 0; row < calls; row++) {
+        char *at[ROW_OPERANDS]; /* loops may change it */
+        for (int i = 0; i < instruction->count; i++)
+            at[i] = all->places[i] + plane * all->planes[i] + row * all->ups[i];
+        instruction->loop(at, extents, all->steps, instruction->data);
+    }
+}
+
+static void copy_rows(const Tile *tile, char *to, ptrdiff_t up, ptrdiff_t item)
+{
     for (ptrdiff_t row = 0; row < tile->rows; row++)
-        memcpy(to + row * up, from + row * tile->pitch * item, bytes);
+        memcpy(to + row * up, tile->spare + row * tile->pitch * item, (size_t)(tile->columns * item));
 }
 
 static void execute(const Tile *tile, const RowInstruction *instruction, int apart)
 {
     Operands all;
     int joined = find_operands(tile, instruction, &all), last = instruction->count - 1;
-    char **places = all.places;
     int gaps = tile->pitch != tile->columns;
-    if (joined && !(gaps && apart)) {
-        ptrdiff_t count = (tile->rows - 1) * tile->pitch + tile->columns;
-        const RowSlot *result = &tile->program->slots[instruction->slots[last]];
-        /* Nothing may be written between the rows of an array. */
-        int fits = all.ups[last] == tile->pitch * all.steps[last] && !(gaps && result->reg < 0);
-        if (fits) {
-            instruction->loop(places, &count, all.steps, instruction->data);
-            return;
+    const RowSlot *result = &tile->program->slots[instruction->slots[last]];
+    char *target = all.places[last];
+    ptrdiff_t plane_step = all.planes[last];
+    /* Nothing may be written between the rows of an array. */
+    int fits = all.ups[last] == tile->pitch * all.steps[last] && !(gaps && result->reg < 0);
+    int spare = !fits && !instruction->rows && all.steps[last] == result->item;
+    joined &= !(gaps && (apart || (instruction->rows && tile->columns >= SHORT)))
+              && (fits || (spare && tile->columns < SHORT));
+    if (joined && spare)
+        all.places[last] = tile->spare, all.planes[last] = 0;
+    for (ptrdiff_t plane = 0; plane < tile->planes; plane++) {
+        if (!joined) {
+            call(instruction, &all, plane, tile->columns, tile->rows);
+            continue;
         }
-        if (tile->columns < SHORT && all.steps[last] == result->item) {
-            char *target = places[last];
-            places[last] = tile->spare;
-            instruction->loop(places, &count, all.steps, instruction->data);
-            copy_rows(tile, target, all.ups[last], tile->spare, result->item);
-            return;
-        }
-    }
-    for (ptrdiff_t row = 0; row < tile->rows; row++) {
-        char *at[ROW_OPERANDS]; /* loops may change it */
-        for (int i = 0; i < instruction->count; i++)
-            at[i] = places[i] + row * all.ups[i];
-        instruction->loop(at, &tile->columns, all.steps, instruction->data);
+        call(instruction, &all, plane, (tile->rows - 1) * tile->pitch + tile->columns, 1);
+        if (spare)
+            copy_rows(tile, target + plane * plane_step, all.ups[last], result->item);
     }
 }
 
@@ -146,38 +157,41 @@ size_t row_program_scratch(const RowProgram *program)
 
 static ptrdiff_t least(ptrdiff_t one, ptrdiff_t other) { return one < other ? one : other; }
 
-void row_program_run(const RowProgram *program, char *scratch, char *const *arrays, int *flags)
+void row_program_run(const RowProgram *program, const ptrdiff_t (*box)[2], char *scratch,
+                     char *const *arrays, int *flags)
 {
-    int last = program->ndim - 1;
-    const ptrdiff_t *shape = program->shape;
-    ptrdiff_t index[ROW_DIMS] = {0};
+    int last = program->ndim - 1, outer = last - 2;
+    const ptrdiff_t *planes = box[outer], *lines = box[last - 1], *points = box[last];
+    ptrdiff_t index[ROW_DIMS], *plane = &index[outer], *line = &index[last - 1], *point = &index[last];
     char *first = (char *)round_up((size_t)(uintptr_t)scratch);
-    Tile tile = {.program = program, .flags = flags};
+    Tile tile = {.program = program, .flags = flags, .pitch = program->pitch};
     tile.places = (char **)(first + program->registers[program->nregisters]);
     tile.spare = (char *)tile.places + round_up((size_t)program->nslots * sizeof(char *));
-    for (int d = 0; d <= last; d++)
-        if (shape[d] < 1)
+    for (int d = 0; d <= last; d++) {
+        index[d] = box[d][0];
+        if (index[d] >= box[d][1])
             return;
+    }
     for (int i = 0; i < program->nslots; i++)
         if (program->slots[i].reg >= 0)
             tile.places[i] = first + program->registers[program->slots[i].reg];
     feclearexcept(FE_ALL_EXCEPT);
     for (;;) {
-        for (index[last - 1] = 0; index[last - 1] < shape[last - 1];
-             index[last - 1] += program->rows)
-            for (index[last] = 0; index[last] < shape[last]; index[last] += program->columns) {
-                tile.rows = least(program->rows, shape[last - 1] - index[last - 1]);
-                tile.columns = least(program->columns, shape[last] - index[last]);
-                tile.pitch = tile.columns == shape[last] ? program->pitch : tile.columns;
-                find_places(program, arrays, index, tile.places);
-                if (run_tile(&tile))
-                    run_exactly(&tile);
-            }
-        int d = last - 2;
+        for (*plane = planes[0]; *plane < planes[1]; *plane += program->planes)
+            for (*line = lines[0]; *line < lines[1]; *line += program->rows)
+                for (*point = points[0]; *point < points[1]; *point += program->columns) {
+                    tile.planes = least(program->planes, planes[1] - *plane);
+                    tile.rows = least(program->rows, lines[1] - *line);
+                    tile.columns = least(program->columns, points[1] - *point);
+                    find_places(program, arrays, index, tile.places);
+                    if (run_tile(&tile))
+                        run_exactly(&tile);
+                }
+        int d = outer - 1;
         for (; d >= 0; d--) {
-            if (++index[d] < shape[d])
+            if (++index[d] < box[d][1])
                 break;
-            index[d] = 0;
+            index[d] = box[d][0];
         }
         if (d < 0)
             return;
@@ -194,38 +208,52 @@ typedef struct { uint32_t parts[6]; } Six;   /* and its complex numbers */
 #define SIZES(DO) \
     DO(uint8_t) DO(uint16_t) DO(uint32_t) DO(uint64_t) DO(Two) DO(Four) DO(Three) DO(Six)
 
-#define AT(type, i) (*(const type *)(places[i] + k * steps[i]))
+/* Loops of rows: `at` are the operands of one, of which there are `count`. */
+#define EACH_ROW(count) \
+    char *at[count]; \
+    const ptrdiff_t n = dimensions[0]; \
+    for (ptrdiff_t row = 0; row < dimensions[1] && place_row(at, count, places, steps, row); row++)
+#define AT(type, i) (*(const type *)(at[i] + k * steps[i]))
+
+static inline int place_row(char **at, int count, char *const *places, const ptrdiff_t *steps,
+                            ptrdiff_t row)
+{
+    for (int i = 0; i < count; i++)
+        at[i] = places[i] + row * steps[count + i];
+    return 1;
+}
 
 /* `step` of a constant is 0; the compiler makes vectors of the contiguous cases. */
 #define DEFINE_WHERE(type) \
-    static void where_##type(char **places, ptrdiff_t n, const ptrdiff_t *steps) \
+    static void where_##type(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps) \
     { \
-        type *out = (type *)places[3]; \
         const ptrdiff_t size = sizeof(type); \
-        if (steps[0] == 1 && steps[3] == size && steps[1] == size && steps[2] == size) { \
-            const char *chosen = places[0]; \
-            const type *one = (const type *)places[1], *other = (const type *)places[2]; \
-            for (ptrdiff_t k = 0; k < n; k++) { \
-                type a = one[k], b = other[k]; \
-                out[k] = chosen[k] ? a : b; \
-            } \
-            return; \
-        } \
-        for (ptrdiff_t k = 0; k < n; k++) { \
-            type a = AT(type, 1), b = AT(type, 2); \
-            *(type *)(places[3] + k * steps[3]) = AT(char, 0) ? a : b; \
+        int contiguous = steps[0] == 1 && steps[1] == size && steps[2] == size && steps[3] == size; \
+        EACH_ROW(4) { \
+            type *out = (type *)at[3]; \
+            if (contiguous) \
+                for (ptrdiff_t k = 0; k < n; k++) { \
+                    type a = ((const type *)at[1])[k], b = ((const type *)at[2])[k]; \
+                    out[k] = at[0][k] ? a : b; \
+                } \
+            else \
+                for (ptrdiff_t k = 0; k < n; k++) { \
+                    type a = AT(type, 1), b = AT(type, 2); \
+                    *(type *)(at[3] + k * steps[3]) = AT(char, 0) ? a : b; \
+                } \
         } \
     } \
-    static void copy_##type(char **places, ptrdiff_t n, const ptrdiff_t *steps) \
+    static void copy_##type(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps) \
     { \
-        for (ptrdiff_t k = 0; k < n; k++) \
-            *(type *)(places[1] + k * steps[1]) = AT(type, 0); \
+        EACH_ROW(2) \
+            for (ptrdiff_t k = 0; k < n; k++) \
+                *(type *)(at[1] + k * steps[1]) = AT(type, 0); \
     }
 SIZES(DEFINE_WHERE)
 
 #define CASE_SIZE(type) case sizeof(type):
-#define CASE_WHERE(type) case sizeof(type): where_##type(places, *count, steps); break;
-#define CASE_COPY(type) case sizeof(type): copy_##type(places, *count, steps); break;
+#define CASE_WHERE(type) case sizeof(type): where_##type(places, dimensions, steps); break;
+#define CASE_COPY(type) case sizeof(type): copy_##type(places, dimensions, steps); break;
 
 int row_has_size(size_t bytes)
 {
@@ -235,72 +263,24 @@ int row_has_size(size_t bytes)
     return 0;
 }
 
-void row_where(char **places, const ptrdiff_t *count, const ptrdiff_t *steps, void *data)
+void row_where(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, void *data)
 {
     switch ((uintptr_t)data) {
         SIZES(CASE_WHERE)
     }
 }
 
-void row_copy(char **places, const ptrdiff_t *count, const ptrdiff_t *steps, void *data)
+void row_copy(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, void *data)
 {
     ptrdiff_t size = (ptrdiff_t)(uintptr_t)data;
     if (steps[0] == size && steps[1] == size) {
-        memmove(places[1], places[0], (size_t)(*count * size));
+        EACH_ROW(2)
+            memmove(at[1], at[0], (size_t)(n * size));
         return;
     }
     switch (size) {
         SIZES(CASE_COPY)
     }
-}
-
-/* ---- sums: each product and each sum is rounded, as NumPy does it ---- */
-
-#define TERM(k) (weights[k] * at[k][i])
-#define SUM_OF(k, sum) case k: for (ptrdiff_t i = 0; i < n; i++) out[i] = sum; return;
-#define DEFINE_SUM(type) \
-    static void sum_##type(char **places, ptrdiff_t n, const ptrdiff_t *steps, unsigned code) \
-    { \
-        int count = (int)(code & 15), last = count; \
-        const type *at[ROW_TERMS]; \
-        type weights[ROW_TERMS]; \
-        int contiguous = 1; \
-        for (int k = 0; k < count; k++) { \
-            at[k] = (const type *)places[k]; \
-            contiguous &= steps[k] == (ptrdiff_t)sizeof(type); \
-            weights[k] = code >> (12 + k) & 1 ? *(const type *)places[last++] : 1; \
-            if (code >> (4 + k) & 1) \
-                weights[k] = -weights[k]; \
-        } \
-        type *restrict out = (type *)places[last]; \
-        if (contiguous) \
-            switch (count) { \
-                SUM_OF(2, TERM(0) + TERM(1)) \
-                SUM_OF(3, TERM(0) + TERM(1) + TERM(2)) \
-                SUM_OF(4, TERM(0) + TERM(1) + TERM(2) + TERM(3)) \
-                SUM_OF(5, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4)) \
-                SUM_OF(6, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5)) \
-                SUM_OF(7, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5) + TERM(6)) \
-                SUM_OF(8, TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5) + TERM(6) \
-                              + TERM(7)) \
-            } \
-        for (ptrdiff_t i = 0; i < n; i++) { \
-            type total = weights[0] * *(const type *)(places[0] + i * steps[0]); \
-            for (int k = 1; k < count; k++) \
-                total += weights[k] * *(const type *)(places[k] + i * steps[k]); \
-            out[i] = total; \
-        } \
-    }
-DEFINE_SUM(double)
-DEFINE_SUM(float)
-
-void row_sum(char **places, const ptrdiff_t *count, const ptrdiff_t *steps, void *data)
-{
-    unsigned code = (unsigned)(uintptr_t)data;
-    if (code >> 20)
-        sum_float(places, *count, steps, code);
-    else
-        sum_double(places, *count, steps, code);
 }
 
 /* ---- conversions that lose at most digits, as C does them, and NumPy ---- */
@@ -310,58 +290,62 @@ typedef long double LongDouble;
 
 /* Complex numbers are two of these. */
 #define DEFINE_CAST(from, to) \
-    static void from##_to_##to(char **places, const ptrdiff_t *count, const ptrdiff_t *steps, \
+    static void from##_to_##to(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, \
                                void *unused) \
     { \
         (void)unused; \
-        to *out = (to *)places[1]; \
-        if (steps[0] == sizeof(from)) \
-            for (ptrdiff_t k = 0; k < *count; k++) \
-                out[k] = (to)((const from *)places[0])[k]; \
-        else \
-            for (ptrdiff_t k = 0; k < *count; k++) \
-                out[k] = (to)AT(from, 0); \
+        EACH_ROW(2) { \
+            to *out = (to *)at[1]; \
+            if (steps[0] == sizeof(from)) \
+                for (ptrdiff_t k = 0; k < n; k++) \
+                    out[k] = (to)((const from *)at[0])[k]; \
+            else \
+                for (ptrdiff_t k = 0; k < n; k++) \
+                    out[k] = (to)AT(from, 0); \
+        } \
     }
 #define DEFINE_TO_COMPLEX(from, to) \
-    static void from##_to_complex_##to(char **places, const ptrdiff_t *count, \
+    static void from##_to_complex_##to(char **places, const ptrdiff_t *dimensions, \
                                        const ptrdiff_t *steps, void *unused) \
     { \
         (void)unused; \
-        to *out = (to *)places[1]; \
-        for (ptrdiff_t k = 0; k < *count; k++) { \
-            out[2 * k] = (to)AT(from, 0); \
-            out[2 * k + 1] = 0; \
-        } \
+        EACH_ROW(2) \
+            for (ptrdiff_t k = 0; k < n; k++) { \
+                ((to *)at[1])[2 * k] = (to)AT(from, 0); \
+                ((to *)at[1])[2 * k + 1] = 0; \
+            } \
     }
 #define DEFINE_OF_COMPLEX(from, to) \
-    static void complex_##from##_to_complex_##to(char **places, const ptrdiff_t *count, \
+    static void complex_##from##_to_complex_##to(char **places, const ptrdiff_t *dimensions, \
                                                  const ptrdiff_t *steps, void *unused) \
     { \
         (void)unused; \
-        to *out = (to *)places[1]; \
-        for (ptrdiff_t k = 0; k < *count; k++) { \
-            const from *pair = (const from *)(places[0] + k * steps[0]); \
-            out[2 * k] = (to)pair[0]; \
-            out[2 * k + 1] = (to)pair[1]; \
-        } \
+        EACH_ROW(2) \
+            for (ptrdiff_t k = 0; k < n; k++) { \
+                const from *pair = (const from *)(at[0] + k * steps[0]); \
+                ((to *)at[1])[2 * k] = (to)pair[0]; \
+                ((to *)at[1])[2 * k + 1] = (to)pair[1]; \
+            } \
     }
 #define DEFINE_TESTS(from) \
-    static void from##_to_bool(char **places, const ptrdiff_t *count, const ptrdiff_t *steps, \
+    static void from##_to_bool(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, \
                                void *unused) \
     { \
         (void)unused; \
-        for (ptrdiff_t k = 0; k < *count; k++) \
-            places[1][k] = AT(from, 0) != 0; \
+        EACH_ROW(2) \
+            for (ptrdiff_t k = 0; k < n; k++) \
+                at[1][k] = AT(from, 0) != 0; \
     }
 #define DEFINE_TEST_OF_COMPLEX(from) \
-    static void complex_##from##_to_bool(char **places, const ptrdiff_t *count, \
+    static void complex_##from##_to_bool(char **places, const ptrdiff_t *dimensions, \
                                          const ptrdiff_t *steps, void *unused) \
     { \
         (void)unused; \
-        for (ptrdiff_t k = 0; k < *count; k++) { \
-            const from *pair = (const from *)(places[0] + k * steps[0]); \
-            places[1][k] = pair[0] != 0 || pair[1] != 0; \
-        } \
+        EACH_ROW(2) \
+            for (ptrdiff_t k = 0; k < n; k++) { \
+                const from *pair = (const from *)(at[0] + k * steps[0]); \
+                at[1][k] = pair[0] != 0 || pair[1] != 0; \
+            } \
     }
 
 #define WITH_INTEGERS(DO, from) \

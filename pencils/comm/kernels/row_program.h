@@ -1,16 +1,18 @@
 /* Row programs: inner loops of NumPy's ufuncs, executed on tiles of blocks that stay in the cache.
 
-   A block has rows along its last axis. A tile is some rows of a plane of the last two axes, or a
-   part of one row. Each instruction is executed for a whole tile before the next one; results go to
+   A block has rows along its last axis, and planes of the last two ones. A tile is some planes, or
+   some rows of one, or a part of one row. Each instruction is executed for a whole tile before the next one; results go to
    registers, which have room for a tile each, or to memory. */
 #ifndef PENCILS_ROW_PROGRAM_H
 #define PENCILS_ROW_PROGRAM_H
 
 #include <stddef.h>
 
-enum { ROW_DIMS = 16, ROW_TERMS = 8, ROW_OPERANDS = 2 * ROW_TERMS + 1 };
+enum { ROW_DIMS = 16, ROW_OPERANDS = 64 };
 
-/* An inner loop of NumPy: `dimensions[0]` elements of all operands, the results being last ones. */
+/* An inner loop of NumPy: `dimensions[0]` elements of all operands, the result being the last one.
+   Other loops take `dimensions[1]` rows: the steps within rows are followed by those from row to
+   row, as in generalized ufuncs. */
 typedef void RowLoop(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, void *data);
 
 /* An operand: a register, or a view of an array that is passed to each call. */
@@ -23,6 +25,7 @@ typedef struct {
 typedef struct {
     RowLoop *loop;
     void *data;
+    int rows;  /* whether the loop takes rows */
     int count; /* operands, the result included */
     int slots[ROW_OPERANDS];
 } RowInstruction;
@@ -32,7 +35,7 @@ typedef struct {
     int ninstructions, nexact; /* the second ones compute the same if there was an exception */
     int nstores; /* the last ones of both, which store values where operands may have been read */
     ptrdiff_t shape[ROW_DIMS];
-    ptrdiff_t rows, columns; /* most of a tile */
+    ptrdiff_t planes, rows, columns; /* most of a tile */
     ptrdiff_t pitch;         /* elements from one row of a register to the next, for whole rows */
     RowSlot *slots;
     RowInstruction *instructions;
@@ -43,21 +46,17 @@ typedef struct {
 /* Bytes of scratch memory of one execution. */
 size_t row_program_scratch(const RowProgram *program);
 
-/* Execute for all points; `flags` gets the floating-point exceptions that each instruction has
-   raised, 0 at first. */
-void row_program_run(const RowProgram *program, char *scratch, char *const *arrays, int *flags);
+/* Execute for the points of a box, from the first index along each axis to the one past the last;
+   `flags` gets the floating-point exceptions that each instruction has raised, 0 at first. */
+void row_program_run(const RowProgram *program, const ptrdiff_t (*box)[2], char *scratch,
+                     char *const *arrays, int *flags);
 
-/* Loops that NumPy has no ufunc for: choices and copies, for which `data` is the number of bytes of
+/* Loops of rows that NumPy has no ufunc for: choices and copies, for which `data` is the number of bytes of
    an element, one that `row_has_size` knows, and conversions. Those are of bool, int8, uint8, ...
    uint64, float, double, long double and the complex types of these three, numbered in this order;
    NULL if C converts otherwise. */
 RowLoop row_where, row_copy;
 int row_has_size(size_t bytes);
-
-/* Sums of up to 8 operands, some times a number, one after the other: `data` is the number of terms,
-   plus 16 times a bit for each that is subtracted, 4096 times one for each that has a weight, and
-   2^20 for floats instead of doubles. Operands are the terms, their weights, and the result. */
-RowLoop row_sum;
 RowLoop *row_cast(int from, int to);
 
 /* Adds elements of doubles to a sum of so many bytes, whose first 8 are the number of elements of the

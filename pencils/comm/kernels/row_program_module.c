@@ -146,10 +146,15 @@ static int read_slots(RowObject *self, PyObject *slots)
     return 0;
 }
 
-enum { WHERE, COPY, CAST, SUM, TOTAL }; /* functions that are no ufuncs; the number is that of bytes, or types */
+enum { WHERE, COPY, CAST, FORMULA, TOTAL }; /* functions that are no ufuncs */
 
-static int read_function(RowInstruction *instruction, PyObject *function, int number, int *wanted)
+/* Find the loop of a function; its number is that of the loop, of bytes, or of types, and its bytes
+   are a formula. */
+static int read_function(RowInstruction *instruction, PyObject *function, PyObject *given, int *wanted)
 {
+    long number = PyLong_Check(given) ? PyLong_AsLong(given) : 0;
+    if (PyErr_Occurred())
+        return -1;
     if (!PyLong_Check(function)) {
         const UFunc *ufunc = (const UFunc *)function;
         if (number < 0 || number >= ufunc->ntypes)
@@ -160,25 +165,58 @@ static int read_function(RowInstruction *instruction, PyObject *function, int nu
         return 0;
     }
     long kind = PyLong_AsLong(function);
-    *wanted = kind == WHERE ? 4 : 2;
-    if (kind == SUM) { /* terms, weights and the result */
-        *wanted = (number & 15) + 1;
-        for (int k = 0; k < ROW_TERMS; k++)
-            *wanted += number >> (12 + k) & 1;
-        if ((number & 15) < 2 || (number & 15) > ROW_TERMS)
-            return fail("a sum has 2 to 8 terms");
+    instruction->rows = 1;
+    if (kind == FORMULA) {
+        Formula *formula = (Formula *)PyBytes_AsString(given);
+        if (!formula)
+            return -1;
+        size_t bytes = (size_t)PyBytes_Size(given);
+        if (bytes < sizeof *formula || bytes != sizeof *formula + formula->steps * sizeof(FormulaStep))
+            return fail("a formula has other steps than it tells");
+        instruction->loop = level.evaluate;
+        instruction->data = formula;
+        *wanted = formula->operands;
+        return 0;
     }
+    *wanted = kind == WHERE ? 4 : 2;
     instruction->data = (void *)(uintptr_t)number;
     instruction->loop = kind == WHERE ? row_where : row_copy;
     if ((kind == WHERE || kind == COPY) && !row_has_size((size_t)number))
         return fail("an instruction copies elements of so many bytes");
-    if (kind == SUM)
-        instruction->loop = row_sum;
     if (kind == TOTAL)
         instruction->loop = row_total;
     if (kind == CAST)
-        instruction->loop = row_cast(number / 16, number % 16);
+        instruction->loop = row_cast((int)(number / 16), (int)(number % 16));
     return instruction->loop ? 0 : fail("no such conversion");
+}
+
+/* Check that the steps of a formula fit its operands. */
+static int check_formula(const RowProgram *program, const RowInstruction *instruction)
+{
+    const Formula *formula = instruction->data;
+    int item = formula->is_double ? sizeof(double) : sizeof(float), last = program->ndim - 1;
+    int numbers[FORMULA_PLACES] = {0};
+    for (int i = 0; i < instruction->count; i++) {
+        const RowSlot *slot = &program->slots[instruction->slots[i]];
+        ptrdiff_t step = slot->reg >= 0 ? item : slot->strides[last];
+        numbers[i] = step == 0;
+        if (slot->item != item || (step != 0 && step != item))
+            return fail("a formula has operands that are not contiguous, or of another type");
+    }
+    int count = instruction->count, most = count + formula->kept;
+    if (count == 0 || numbers[count - 1] || formula->kept > FORMULA_KEPT)
+        return fail("a formula has one number as its result");
+    for (int i = 0; i < formula->steps; i++) {
+        FormulaStep step = formula->step[i];
+        int kind = step.operation % FORMULA_NUMBER, number = step.operation >= FORMULA_NUMBER;
+        int keeps = kind == FORMULA_KEEP;
+        if (step.operation >= 2 * FORMULA_NUMBER || kind >= FORMULA_OPERATIONS || step.x >= most
+            || step.y >= most || (keeps && step.x < count))
+            return fail("a formula has a step that there is not");
+        if (numbers[step.y] != number || numbers[step.x])
+            return fail("a formula takes a number as a row, or a row as a number");
+    }
+    return 0;
 }
 
 static int read_instructions(RowObject *self, PyObject *instructions)
@@ -186,9 +224,9 @@ static int read_instructions(RowObject *self, PyObject *instructions)
     RowProgram *program = &self->program;
     for (int i = 0; i < program->ninstructions + program->nexact; i++) {
         RowInstruction *instruction = &program->instructions[i];
-        PyObject *function, *slots;
-        int number, wanted;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(instructions, i), "OiO!", &function, &number,
+        PyObject *function, *number, *slots;
+        int wanted;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(instructions, i), "OOO!", &function, &number,
                               &PyTuple_Type, &slots))
             return -1;
         if (read_function(instruction, function, number, &wanted) < 0)
@@ -202,6 +240,8 @@ static int read_instructions(RowObject *self, PyObject *instructions)
                 return PyErr_Occurred() ? -1 : fail("an instruction has no such operand");
             instruction->slots[j] = (int)slot;
         }
+        if (instruction->loop == level.evaluate && check_formula(program, instruction) < 0)
+            return -1;
         const RowSlot *result = &program->slots[instruction->slots[wanted - 1]];
         const Known *array = result->reg < 0 ? &self->arrays[result->array] : NULL;
         if (array)
@@ -216,8 +256,8 @@ static int read_instructions(RowObject *self, PyObject *instructions)
 static int read_registers(RowObject *self, PyObject *registers)
 {
     RowProgram *program = &self->program;
-    size_t elements = (size_t)program->rows;
-    elements *= (size_t)(program->pitch > program->columns ? program->pitch : program->columns);
+    size_t elements = (size_t)(program->planes * program->rows);
+    elements *= (size_t)program->pitch;
     for (int i = 0; i < program->nregisters; i++) {
         size_t item = PyLong_AsSize_t(PyTuple_GetItem(registers, i));
         if (item == (size_t)-1)
@@ -260,16 +300,17 @@ static RowObject *rows_new(int ndim, Py_ssize_t narrays, Py_ssize_t nslots,
 PyObject *row_program(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     PyObject *shape, *arrays, *slots, *instructions, *registers;
-    Py_ssize_t rows, columns, pitch, nexact;
+    Py_ssize_t planes, rows, columns, pitch, nexact;
     int nstores;
-    if (!PyArg_ParseTuple(arguments, "O!O!O!O!O!nnnni", &PyTuple_Type, &shape, &PyTuple_Type, &arrays,
+    if (!PyArg_ParseTuple(arguments, "O!O!O!O!O!nnnnni", &PyTuple_Type, &shape, &PyTuple_Type, &arrays,
                           &PyTuple_Type, &slots, &PyTuple_Type, &instructions, &PyTuple_Type,
-                          &registers, &rows, &columns, &pitch, &nexact, &nstores))
+                          &registers, &planes, &rows, &columns, &pitch, &nexact, &nstores))
         return NULL;
     Py_ssize_t ndim = PyTuple_Size(shape), narrays = PyTuple_Size(arrays);
-    if (ndim < 2 || ndim > ROW_DIMS || narrays > MOST_ARRAYS || rows < 1 || columns < 1 || nexact < 0
+    if (ndim < 3 || ndim > ROW_DIMS || narrays > MOST_ARRAYS || planes < 1 || rows < 1 || columns < 1
+        || pitch < columns || nexact < 0
         || nexact > PyTuple_Size(instructions)) {
-        fail("row programs have 2 to 16 axes, at most 128 arrays, and tiles of some elements");
+        fail("row programs have 3 to 16 axes, at most 128 arrays, and tiles of some elements");
         return NULL;
     }
     RowObject *self = rows_new((int)ndim, narrays, PyTuple_Size(slots), PyTuple_Size(instructions), nexact,
@@ -277,7 +318,7 @@ PyObject *row_program(PyObject *Py_UNUSED(module), PyObject *arguments)
     if (!self)
         return NULL;
     RowProgram *program = &self->program;
-    program->rows = rows, program->columns = columns, program->pitch = pitch;
+    program->planes = planes, program->rows = rows, program->columns = columns, program->pitch = pitch;
     program->nstores = nstores;
     self->kept = Py_NewRef(instructions);
     self->elements = 1;
@@ -335,16 +376,36 @@ static PyObject *report(const int *flags, int count)
     return found ? found : Py_NewRef(Py_None);
 }
 
-static PyObject *rows_run(PyObject *object, PyObject *arrays)
+/* Read a box of the block, two indices for each axis; all of the block if there is none. */
+static int read_box(const RowProgram *program, PyObject *given, ptrdiff_t (*box)[2])
+{
+    if (given && (!PyTuple_Check(given) || PyTuple_Size(given) != 2 * program->ndim))
+        return fail("a box has two indices for each axis");
+    for (int d = 0; d < program->ndim; d++) {
+        box[d][0] = given ? PyLong_AsSsize_t(PyTuple_GetItem(given, 2 * d)) : 0;
+        box[d][1] = given ? PyLong_AsSsize_t(PyTuple_GetItem(given, 2 * d + 1)) : program->shape[d];
+        if (PyErr_Occurred())
+            return -1;
+        if (box[d][0] < 0 || box[d][1] > program->shape[d])
+            return fail("the box leaves the block");
+    }
+    return 0;
+}
+
+static PyObject *rows_run(PyObject *object, PyObject *const *arguments, Py_ssize_t given)
 {
     RowObject *self = (RowObject *)object;
+    PyObject *arrays = given ? arguments[0] : NULL;
+    ptrdiff_t box[ROW_DIMS][2];
     Py_buffer views[MOST_ARRAYS];
     char *bases[MOST_ARRAYS];
     PyObject *result = NULL;
-    if (!PyTuple_Check(arrays) || PyTuple_Size(arrays) != self->narrays) {
-        PyErr_SetString(PyExc_TypeError, "run takes a tuple of all arrays");
+    if (given < 1 || given > 2 || !PyTuple_Check(arrays) || PyTuple_Size(arrays) != self->narrays) {
+        PyErr_SetString(PyExc_TypeError, "run takes a tuple of all arrays, and a box");
         return NULL;
     }
+    if (read_box(&self->program, given == 2 ? arguments[1] : NULL, box) < 0)
+        return NULL;
     int count = self->program.ninstructions + self->program.nexact;
     size_t nflags = (size_t)count * sizeof(int);
     char *scratch = self->scratch;
@@ -361,7 +422,7 @@ static PyObject *rows_run(PyObject *object, PyObject *arrays)
         result = Py_NewRef(Py_NotImplemented);
     else if (!PyErr_Occurred()) {
         PyThreadState *state = unlock(self->elements >= WORTH_UNLOCKING);
-        row_program_run(&self->program, scratch, bases, flags);
+        row_program_run(&self->program, box, scratch, bases, flags);
         lock(state);
         if (!PyErr_Occurred()) /* loops of other libraries may raise */
             result = report(flags, count);
@@ -390,8 +451,8 @@ static void rows_dealloc(PyObject *object)
 }
 
 static PyMethodDef rows_methods[] = {
-    {"run", rows_run, METH_O,
-     "run(arrays): execute for all points; returns None, or a list of instructions that raised "
+    {"run", (PyCFunction)(void (*)(void))rows_run, METH_FASTCALL,
+     "run(arrays, box): execute for all points, or those of a box; returns None, or a list of instructions that raised "
      "floating-point exceptions, with these. It does nothing but return NotImplemented if elements "
      "are not aligned."},
     {NULL, NULL, 0, NULL},

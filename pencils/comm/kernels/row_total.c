@@ -55,33 +55,38 @@ static void ascend(Total *total, double sum)
     total->leaf = total->filled = 0;
 }
 
-void row_total(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps,
-               void *Py_UNUSED(data))
+static void add_row(Total *total, const char *from, ptrdiff_t left, ptrdiff_t step)
 {
-    Total *total = (Total *)places[1];
-    const char *from = places[0];
-    if (!total->leaf)
-        descend(total, total->count);
-    for (ptrdiff_t left = dimensions[0]; left > 0 && total->leaf;) {
+    while (left > 0 && total->leaf) {
         int64_t some = total->leaf - total->filled;
         if (left < some)
             some = left;
         const double *leaf = (const double *)from;
-        if (some < total->leaf || steps[0] != sizeof(double)) {
+        if (some < total->leaf || step != sizeof(double)) {
             double *to = total->elements + total->filled;
-            if (steps[0] == sizeof(double))
+            if (step == sizeof(double))
                 memcpy(to, from, (size_t)some * sizeof(double));
             else
                 for (int64_t i = 0; i < some; i++)
-                    to[i] = *(const double *)(from + i * steps[0]);
+                    to[i] = *(const double *)(from + i * step);
             leaf = total->elements;
         }
         total->filled += some;
-        from += some * steps[0];
+        from += some * step;
         left -= some;
         if (total->filled == total->leaf)
             ascend(total, level.total(leaf, total->leaf));
     }
+}
+
+void row_total(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps,
+               void *Py_UNUSED(data))
+{
+    Total *total = (Total *)places[1];
+    if (!total->leaf)
+        descend(total, total->count);
+    for (ptrdiff_t row = 0; row < dimensions[1]; row++)
+        add_row(total, places[0] + row * steps[2], dimensions[0], steps[0]);
     int raised = fetestexcept(FE_OVERFLOW | FE_INVALID);
     if (!raised)
         return;
