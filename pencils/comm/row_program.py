@@ -78,7 +78,7 @@ class NoRowProgramError(Exception):
 
 
 class _Asked(np.ndarray[Any, Any]):
-    """An array that tells which ufunc it is given to."""
+    """An array whose ufuncs return themselves."""
 
     def __array_ufunc__(self, ufunc: np.ufunc, *_: object, **_options: object) -> Any:
         return ufunc
@@ -406,9 +406,10 @@ class RowProgram:
             start: Array | None = np.full(1, first, dtype)
             function: Any = ufunc
             loop = 0
-            if ufunc is np.add and dtype.kind in "fc":
+            if ufunc in (np.add, np.multiply) and dtype.kind in "fc":
                 function, start = np.add.reduce, None
-                if dtype == np.dtype(float) and self._axes.is_in_order(like):
+                doubles = ufunc is np.add and dtype == np.dtype(float)
+                if doubles and self._axes.is_in_order(like):
                     start = np.zeros(_ROOM)
                     start.view(np.int64)[0] = like.size
             else:

@@ -224,7 +224,7 @@ class Array(Node, NDArrayOperatorsMixin):
     def __setitem__(self, key: object, value: object) -> NoReturn:
         raise TypeError(
             "an array that is not computed yet is not written to; in a fused function write "
-            "u[...] = values instead of u.local[...] = values"
+            "u[...] = values to the field"
         )
 
     __bool__ = __array__ = __float__ = __int__ = __complex__ = __index__ = _no_value

@@ -166,7 +166,7 @@ def fused(function: Callable[..., Any]) -> Fused:
         objects are constants; another object is another kind of arguments. Returns fields, numbers,
         reductions of fields, None, and tuples, lists and dicts of these. It may use operators,
         NumPy's functions of elements, `numpy.where`, shifts, sections, components, assignments to
-        arguments, `copy`, `exchange_halo` and `fill_boundary`.
+        arguments, `copy`, `exchange_halo` and `fill_boundary`. Reductions are known at its end.
 
     Returns
     -------
@@ -190,9 +190,10 @@ def fused(function: Callable[..., Any]) -> Fused:
     exchanged; its boundary points are 0.
 
     Four things differ from plain lines. Complex products in place, ``u *= v``, may differ in the
-    last bit: NumPy rounds them in another way than ``u * v``. Of two NaNs, another one may be
-    returned. With ``where=``, warnings come from all points. `numpy.errstate` is that of the call,
-    also within the function.
+    last bit: NumPy rounds them in another way than ``u * v``. Of two NaNs, and among zeros of both
+    signs that an extremum is found in, another one may be returned. With ``where=``, warnings come
+    from all points, and for two results, as of `numpy.divmod`, twice. `numpy.errstate` is that of
+    the call, also within the function.
 
     Examples
     --------
