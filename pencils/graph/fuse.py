@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.comm.row_program import (
+from pencils.comm.row_builder import (
     CLIP,
-    BlockReduction,
     NoRowProgramError,
     RowBuilder,
-    RowProgram,
     Spec,
     is_exact,
     loop_of,
 )
+from pencils.comm.row_program import RowProgram
+from pencils.comm.row_reduction import BlockReduction
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, DataWrapper, in_order
 from pencils.graph.number import Number, evaluation

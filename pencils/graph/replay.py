@@ -17,7 +17,7 @@ from pencils.array.operands import FieldSpec, check_out
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.progress import poll, under_way
-from pencils.comm.row_program import BlockReduction
+from pencils.comm.row_reduction import BlockReduction
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.graph import rules

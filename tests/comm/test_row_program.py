@@ -1,4 +1,4 @@
-"""Row programs: parts of a block, and formulas."""
+"""Row programs: parts of a block, allocations that fail, and formulas."""
 
 import itertools
 import random
@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 
 from pencils.comm import pack
-from pencils.comm.row_program import BlockReduction, RowBuilder, RowProgram, loop_of
+from pencils.comm.row_builder import RowBuilder, loop_of
+from pencils.comm.row_compiler import RowCompiler
+from pencils.comm.row_program import RowProgram
+from pencils.comm.row_reduction import BlockReduction
 
 implementations = pytest.mark.parametrize("name", dict.fromkeys([pack.available()[0], "numpy"]))
 
 
-def shifted_sum(u, out, cut=(), width=1, shift=-1):
-    """Return a program for ``out = where(u > 0, u, 2 * shifted u)`` within a halo."""
+def shifted_rows(u, out, cut=(), width=1, shift=-1):
+    """Return what computes ``where(u > 0, u, 2 * shifted u)`` within a halo, and the result."""
     inside = tuple(slice(width, n - width) for n in u.shape)
     aside = (slice(width + shift, u.shape[0] - width + shift), *inside[1:])
     rows = RowBuilder(out.shape, cut)
@@ -27,7 +30,13 @@ def shifted_sum(u, out, cut=(), width=1, shift=-1):
     positive = rows.apply(np.greater, larger, np.dtype(bool), (here, zero))
     value = rows.where(positive, here, twice)
     rows.store(rows.cast(value, out.dtype), rows.leaf(target, out))
-    return RowProgram(rows), np.where(u[inside] > 0, u[inside], 2 * u[aside])
+    return rows, np.where(u[inside] > 0, u[inside], 2 * u[aside])
+
+
+def shifted_sum(*args):
+    """Return the program of `shifted_rows`, and the result."""
+    rows, expected = shifted_rows(*args)
+    return RowProgram(rows), expected
 
 
 def boxes_of(shape, cut, chosen):
@@ -79,6 +88,39 @@ def test_other_boxes_raise():
     program, _ = shifted_sum(u, out, [], 0, 0)
     with pytest.raises(ValueError, match="not cut along"):
         program.run((u, out), [(0, 3), (0, 5), (0, 6)])
+
+
+@pytest.mark.skipif(pack.compiled() is None, reason="for compiled programs")
+def test_each_allocation_may_fail():
+    failing = pytest.importorskip("_testcapi")
+    u, out = np.linspace(-1, 1, 6000).reshape(10, 20, 30), np.zeros((8, 18, 28))
+    rows, expected = shifted_rows(u, out)
+    arguments = RowCompiler(rows).arguments()
+    arrays = (u, out, *rows.constants)
+
+    def fails(function, number):
+        """Call a function while one of the allocations fails."""
+        failing.set_nomemory(number, number + 1)
+        try:
+            return function()
+        except MemoryError:
+            return MemoryError
+        finally:
+            failing.remove_mem_hooks()
+
+    made = [fails(lambda: pack.compiled().RowProgram(*arguments), i) for i in range(40)]
+    assert made.count(MemoryError) > 4
+    assert made[-1] is not MemoryError
+    found = []
+    for i in range(40):
+        out[...] = 0
+        run = pack.compiled().RowProgram(*arguments).run
+        found.append(fails(lambda run=run: run(arrays), i))
+        if found[-1] is MemoryError:
+            assert run(arrays) is None
+        np.testing.assert_array_equal(out, expected)
+    assert MemoryError in found[:4]
+    assert found[-1] is None
 
 
 BINARY, UNARY = (np.add, np.subtract, np.multiply, np.divide), (np.negative, np.square)

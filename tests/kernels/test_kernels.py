@@ -10,7 +10,8 @@ import pytest
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "pencils" / "comm" / "kernels"
 KERNELS = [SOURCES / f"{name}.c" for name in ("block", "levels", "portable", "avx2", "avx512")]
-STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wno-psabi", "-Werror"]
+ROW_PROGRAM = [HERE / "row_program_harness.c", SOURCES / "row_program.c", SOURCES / "row_loops.c"]
+STRICT = ["-std=c11", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-psabi", "-Werror"]
 CC = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
 
 # Without the tracking of variables they compile in two thirds of the time.
@@ -33,7 +34,7 @@ def run(*command, cwd=None):
 
 def build(program, *options):
     """Compile the harness; warnings are errors, as the sources are meant for any compiler."""
-    run(CC, *STRICT, *options, HERE / "harness.c", *KERNELS, "-o", program, "-pthread")
+    run(CC, *STRICT, *options, HERE / "harness.c", *KERNELS, "-o", program, "-pthread", "-lm")
     return program
 
 
@@ -55,13 +56,17 @@ def test_rows_are_moved_and_points_found(tmp_path, options):
         pytest.param(CHECKED, id="undefined"),
     ],
 )
-def test_line_programs_are_executed(tmp_path, options):
+def test_line_and_row_programs_are_executed(tmp_path, options):
     run(CC, *STRICT, *options, "-c", *KERNELS, cwd=tmp_path)
     sources = [HERE / "lines_harness.c", SOURCES / "lines.c", SOURCES / "line_sums.c"]
-    objects = tmp_path.glob("*.o")
+    objects = list(tmp_path.glob("*.o"))
     program = tmp_path / "lines"
     run(CC, *STRICT, *CHECKED, *sources, *objects, "-o", program)
     run(program, 4000)
+    rows = tmp_path / "row_program"
+    run(CC, *STRICT, *CHECKED, *ROW_PROGRAM, *objects, "-o", rows, "-lm")
+    for level in run(rows).split():
+        run(rows, level, 2000)
 
 
 def check_every_level(program, cases, threads):
@@ -89,7 +94,11 @@ def test_every_level_copies_right_in_other_builds(tmp_path, options, cases, thre
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="there is no valgrind")
 def test_valgrind_has_no_complaints(tmp_path):
-    program = build(tmp_path / "harness", "-O2", "-g")
+    run(CC, *STRICT, "-O2", "-g", "-c", *KERNELS, cwd=tmp_path)
     valgrind = ["valgrind", "--quiet", "--error-exitcode=1", "--leak-check=full"]
-    for level in run(*valgrind, program).split():  # what valgrind knows of this processor
-        run(*valgrind, program, level, 10)
+    for sources in ([HERE / "harness.c"], ROW_PROGRAM):
+        program = tmp_path / sources[0].stem
+        objects = tmp_path.glob("*.o")
+        run(CC, *STRICT, "-O2", "-g", *sources, *objects, "-o", program, "-pthread", "-lm")
+        for level in run(*valgrind, program).split():  # what valgrind knows of this processor
+            run(*valgrind, program, level, 10)
