@@ -38,6 +38,7 @@ from pencils.graph.trace import (
     Event,
     FieldReduction,
     Operand,
+    Store,
     Trace,
     Traced,
     explained,
@@ -289,7 +290,7 @@ class _Results:
         if not is_kept:
             like = home.field
             block = like.frame.make(like.padded.shape, like.dtype)
-            trace.add(like.in_frame(like.pencil, like.frame, block), made=True)
+            trace.add(like.in_frame(like.pencil, like.frame.bare, block), made=True)
             target: Array
             target, slot = trace.blocks[-1].node, trace.blocks[-1].slot
             for func, args, options in views:
@@ -447,6 +448,12 @@ def _compute(program: BlockProgram, slots: Sequence[int], call: Call) -> None:
             call.fields[slot].mark_written()
 
 
+def _has_ghosts(store: Store) -> bool:
+    """Whether a store writes ghosts, too, as copies do."""
+    frame = store.block.field.frame
+    return not store.target.views and frame is not frame.bare
+
+
 class Schedule:
     """Decides in which stage each value is computed.
 
@@ -513,7 +520,7 @@ class Schedule:
             for node, example in zip(kept, examples, strict=True):
                 self._slots[node] = len(arrays)
                 arrays.append(example)
-            written = sorted({store.block.slot for store in stores})
+            written = sorted({store.block.slot for store in stores if not _has_ghosts(store)})
             run = partial(_compute, program, written)
             yield Step(run, text="\n".join(program.texts))
 
