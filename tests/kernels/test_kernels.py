@@ -54,6 +54,7 @@ def test_rows_are_moved_and_points_found(tmp_path, options):
     [
         pytest.param(["-O0", "-g", "-fsanitize=address"], id="address"),  # it compiles fast
         pytest.param(CHECKED, id="undefined"),
+        pytest.param(["-O1", "-DHAVE_VECTORS=0"], id="no-vectors"),
     ],
 )
 def test_line_and_row_programs_are_executed(tmp_path, options):

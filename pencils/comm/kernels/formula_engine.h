@@ -46,6 +46,9 @@ typedef double DoubleLane __attribute__((vector_size(WIDTH), aligned(4), may_ali
 typedef float FloatLane;
 typedef double DoubleLane;
 #endif
+#define LANE_BYTES(formula) \
+    (ptrdiff_t)((formula)->is_double ? sizeof(DoubleLane) : sizeof(FloatLane))
+#define NUMBER_BYTES(formula) (ptrdiff_t)((formula)->is_double ? sizeof(double) : sizeof(float))
 
 #define REAL float
 #define LANE FloatLane
@@ -66,21 +69,21 @@ typedef double DoubleLane;
 #undef REAL
 
 /* Take so many vectors at the next place, or the last ones if more than half of them remain. */
-#define TAKE_LANES(n)                                                                    \
-    if (left >= (n) * WIDTH || (bytes >= (n) * WIDTH && left > (n) / 2 * WIDTH)) { \
-        at = left >= (n) * WIDTH ? at : bytes - (n) * WIDTH;                       \
+#define TAKE_LANES(n)                                                              \
+    if (left >= (n) * width || (bytes >= (n) * width && left > (n) / 2 * width)) { \
+        at = left >= (n) * width ? at : bytes - (n) * width;                       \
         if (formula->is_double)                                                    \
-            double_steps(formula, row, at, n, 0);                                     \
+            double_steps(formula, row, at, n, 0);                                  \
         else                                                                       \
-            float_steps(formula, row, at, n, 0);                                      \
-        return at + (n) * WIDTH;                                                   \
+            float_steps(formula, row, at, n, 0);                                   \
+        return at + (n) * width;                                                   \
     }
 
 /* Evaluate at some bytes of a row; returns where to go on. */
 static TARGET ptrdiff_t evaluate_at(const Formula *formula, FormulaRow *row, ptrdiff_t at,
                                     ptrdiff_t bytes)
 {
-    ptrdiff_t left = bytes - at;
+    ptrdiff_t left = bytes - at, width = LANE_BYTES(formula);
     TAKE_LANES(8)
     TAKE_LANES(4)
     TAKE_LANES(2)
@@ -89,15 +92,15 @@ static TARGET ptrdiff_t evaluate_at(const Formula *formula, FormulaRow *row, ptr
         double_step(formula, row, at, 1, 0);
     else
         float_step(formula, row, at, 1, 0);
-    return at + (formula->is_double ? sizeof(double) : sizeof(float));
+    return at + NUMBER_BYTES(formula);
 }
 
 /* The same in FORMULA_LANES rows. */
 static TARGET ptrdiff_t evaluate_across(const Formula *formula, FormulaRow *row, ptrdiff_t at,
                                         ptrdiff_t bytes)
 {
-    int wide = bytes >= WIDTH;
-    ptrdiff_t place = wide && at > bytes - WIDTH ? bytes - WIDTH : at;
+    ptrdiff_t width = LANE_BYTES(formula), wide = bytes >= width;
+    ptrdiff_t place = wide && at > bytes - width ? bytes - width : at;
     if (formula->is_double && wide)
         double_steps(formula, row, place, FORMULA_LANES, 1);
     else if (formula->is_double)
@@ -106,7 +109,7 @@ static TARGET ptrdiff_t evaluate_across(const Formula *formula, FormulaRow *row,
         float_steps(formula, row, place, FORMULA_LANES, 1);
     else
         float_step(formula, row, place, FORMULA_LANES, 1);
-    return place + (wide ? WIDTH : formula->is_double ? sizeof(double) : sizeof(float));
+    return place + (wide ? width : NUMBER_BYTES(formula));
 }
 
 static TARGET void evaluate(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps,
@@ -115,8 +118,8 @@ static TARGET void evaluate(char **places, const ptrdiff_t *dimensions, const pt
     const Formula *formula = data;
     FormulaRow row;
     int count = formula->operands;
-    ptrdiff_t bytes = dimensions[0] * (formula->is_double ? sizeof(double) : sizeof(float));
-    int across = bytes <= FORMULA_LANES / 2 * WIDTH;
+    ptrdiff_t bytes = dimensions[0] * NUMBER_BYTES(formula);
+    int across = bytes <= FORMULA_LANES / 2 * LANE_BYTES(formula);
     for (int i = 0; i < count; i++)
         row.ups[i] = steps[count + i];
     for (ptrdiff_t r = 0, rows; r < dimensions[1]; r += rows) {
