@@ -69,6 +69,7 @@ class Field:
     _look: tuple[object, object]  # missing before it is asked for
     _padded: Array
     _pencil: Pencil
+    record: ClassVar[Callable[..., Any] | None] = None  # of traced fields: instead of `elementwise`
     base: Field  # the field of which this one is a section of space: missing if it is none
     lent: Any  # what `pencils.dap` imported, of which this is the field: None or missing if nothing
     shifts: dict[object, Field]  # views that `shift` has made: missing before the first one

@@ -203,6 +203,8 @@ def elementwise(func: Callable[..., Any], inputs: Sequence[Any], kwargs: dict[st
         raise TypeError(
             "this argument must be a number or a NumPy array, not a PencilArray; pass u.local"
         )
+    if record := next(filter(None, [one.record for one in fields]), None):
+        return record(func, inputs, kwargs, out, where)
     pencil = common_pencil(fields)
     parts, singletons = local_parts(inputs, pencil)
     if where is not True:

@@ -209,12 +209,12 @@ def reduce_within(
     task = Reduction.of(name, u, axis, out, keepdims)
     result = None if dtype is None else native(np.dtype(dtype))
     if result is None or of is None:
-        result = _result_dtype(ufunc, u.dtype, result)
+        result = result_dtype(ufunc, u.dtype, result)
     start = initial if initial is NO_VALUE else as_value("initial", initial, result)
     kind = result
     if result == np.float16 and ufunc in _ROUNDING and (task.whole or task.is_cut):
         kind = np.dtype(np.float32)  # as NumPy does where elements are contiguous
-    neutral = _neutral(name, ufunc, kind, task.count if start is NO_VALUE else 1)
+    neutral = neutral_of(name, ufunc, kind, task.count if start is NO_VALUE else 1)
     agree(axis=task.axes, result=result, keepdims=task.keepdims, initial=start)
     options: dict[str, Any] = {} if where is True else {"where": mask_part(where, u)}
     if task.contributes:
@@ -314,7 +314,7 @@ def own_extent(name: str, u: Field) -> Array:
     task = Reduction.of(name, u, None, None, False)
     pair = np.empty(2, native(u.dtype))
     for number, ufunc in enumerate(_ENDS):
-        neutral = _neutral(name, ufunc, pair.dtype, task.count)
+        neutral = neutral_of(name, ufunc, pair.dtype, task.count)
         pair[number] = ufunc.reduce(u.local, None, initial=neutral) if task.contributes else neutral
     return pair
 
@@ -352,14 +352,15 @@ def any_of(u: Field, flags: Array | np.generic) -> bool:
 
 
 @functools.cache
-def _result_dtype(
+def result_dtype(
     ufunc: np.ufunc, dtype: np.dtype[Any], wanted: np.dtype[Any] | None
 ) -> np.dtype[Any]:
+    """Return the type of a reduction, of this type if one is wanted."""
     tried = ufunc.reduce(np.zeros(1, dtype), dtype=selectable(wanted), keepdims=True)
     return cast("np.dtype[Any]", tried.dtype)
 
 
-def _neutral(name: str, ufunc: np.ufunc, dtype: np.dtype[Any], count: int) -> Any:
+def neutral_of(name: str, ufunc: np.ufunc, dtype: np.dtype[Any], count: int) -> Any:
     """Value that changes no result, for blocks without points."""
     if ufunc not in EXTREMA:
         return np.asarray(ufunc.identity).astype(dtype)[()]

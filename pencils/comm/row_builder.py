@@ -46,6 +46,16 @@ class NoRowProgramError(Exception):
     """An operation that row programs do not have: NumPy executes it for whole blocks."""
 
 
+class _Asked(np.ndarray[Any, Any]):
+    """An array whose ufuncs return themselves."""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, *_: object, **_options: object) -> Any:
+        return ufunc
+
+
+CLIP: Any = np.zeros(1).view(_Asked).clip(0, 1)  # which has no public name
+
+
 class Leaf(NamedTuple):
     """A view of an array that is passed to each call, or belongs to the program."""
 
@@ -87,7 +97,7 @@ def loop_of(ufunc: np.ufunc, kinds: tuple[Any, ...]) -> tuple[tuple[DType, ...],
     plain = all(map(is_number, dtypes))
     # Errors of Python, in the middle of a block; those of other libraries may raise any.
     raises = ufunc is np.power and dtypes[0].kind in "iu"
-    raises |= vars(np).get(ufunc.__name__) is not ufunc
+    raises |= vars(np).get(ufunc.__name__) is not ufunc and ufunc is not CLIP
     if (
         raises
         or not plain
@@ -126,6 +136,7 @@ class RowBuilder:
         self.temporaries: list[Array] = []  # that each call allocates
         self.instructions: list[Instruction] = []
         self.stores: list[tuple[int, int]] = []  # values, and the leaves that they are written to
+        self.reductions: list[tuple[int, Any]] = []  # values, and their `BlockReduction`
         self._known: dict[object, int] = {}
 
     def array(self, array: Array) -> int:
@@ -187,6 +198,15 @@ class RowBuilder:
         array = Spec.like(like).new()
         self.temporaries.append(array)
         return self.leaf(_OWN + len(self.temporaries), array)
+
+    def scalar(self, like: Array) -> int:
+        """Add a leaf of the first element of an array that each call allocates."""
+        self.temporaries.append(like)
+        return self.leaf(_OWN + len(self.temporaries), like[:1].reshape(()))
+
+    def reduce(self, value: int, reduction: Any) -> None:
+        """Reduce a value; the program returns results in this order."""
+        self.reductions.append((self.cast(value, reduction.dtype), reduction))
 
     def store(self, value: int, target: int) -> None:
         """Write a value to a leaf, as if after all points were read."""

@@ -12,7 +12,8 @@ import numpy as np
 
 from pencils.comm.formulas import Instruction, with_formulas
 from pencils.comm.memory import address, same_view
-from pencils.comm.row_builder import Array, RowBuilder, Shape
+from pencils.comm.row_builder import Array, RowBuilder, Shape, loop_of
+from pencils.comm.row_reduction import BlockReduction
 
 Box = Sequence[tuple[int, int]]  # the first index along each axis, and the one past the last
 
@@ -21,7 +22,7 @@ _LEAST_BYTES = 8  # of a point, if there are no registers and it is not in C
 _LINE = 64  # elements: shorter parts of a row cost more calls than they save misses
 
 # Functions that are no ufuncs, as the compiled kernels call them.
-_CODES: dict[Any, int] = {np.where: 0, np.copyto: 1, np.ndarray.astype: 2}
+_CODES: dict[Any, int] = {np.where: 0, np.copyto: 1, np.ndarray.astype: 2, np.add.reduce: 4}
 
 # Makes loops of instructions, but for so many last ones, or returns None; it may ask for bytes
 # from element to element.
@@ -42,16 +43,19 @@ class RowCompiler:
         self._builder, self._join = builder, join
         self.loops = 0  # that `join` has made
         views = [leaf.view for leaf in builder.leaves.values()]
+        views += [reduction.block(builder.shape) for _, reduction in builder.reductions]
         self.axes = Axes(builder.shape, views, builder.cut)
         self.detours: list[tuple[int, int]] = []  # targets, and numbers of temporaries
         self.in_place: list[int] = []  # targets that are operands, too
+        # With numbers of temporaries that are reduced, or of those of results and their beginning.
+        self.reduced: list[tuple[BlockReduction, int, Array | None]] = []
         self.exact, self._late = self._with_stores()
 
     def traffic(self) -> tuple[int, int]:
         """Bytes that are read and written for each point, each component of an array once."""
         builder = self._builder
         read = {value for step in builder.instructions for value in step.operands}
-        read |= {value for value, _ in builder.stores}
+        read |= {value for value, _ in (*builder.stores, *builder.reductions)}
         targets = [target for _, target in builder.stores]
 
         def count(values: Iterable[int]) -> int:
@@ -133,9 +137,10 @@ class RowCompiler:
         steps, late = builder.instructions.copy(), []
         made = {step.result: number for number, step in enumerate(steps)}
         uses = Counter(value for step in steps for value in step.operands)
-        uses.update(value for value, _ in builder.stores)
+        uses.update(value for value, _ in (*builder.stores, *builder.reductions))
         read = [builder.leaves[value] for value in uses if value in builder.leaves]
-        for value, given in builder.stores:
+        reducing, stores = self._with_reductions()
+        for value, given in (*builder.stores, *stores):
             target, leaf = given, builder.leaves[given]
             shared = [one for one in read if np.may_share_memory(one.view, leaf.view)]
             if not all(same_view(one.view, leaf.view) for one in shared):
@@ -154,9 +159,28 @@ class RowCompiler:
                 builder.dtypes.append(builder.dtypes[value])
                 steps.append(builder.copy(value, len(builder.dtypes) - 1))
                 late[number] = steps[-1].result, target
-        last = [builder.copy(*pair) for pair in late if pair[1] in self.in_place]
+        last = reducing + [builder.copy(*pair) for pair in late if pair[1] in self.in_place]
         steps += [builder.copy(*pair) for pair in late if pair[1] not in self.in_place]
         return steps + last, len(last)
+
+    def _with_reductions(self) -> tuple[list[Instruction], list[tuple[int, int]]]:
+        """List instructions that reduce, and stores of values that are reduced after the pass."""
+        builder = self._builder
+        steps, stores = [], []
+        for value, reduction in builder.reductions:
+            block = reduction.block(builder.shape)
+            start = reduction.beginning(block.size, in_order=self.axes.is_in_order(block))
+            self.reduced.append((reduction, len(builder.temporaries), start))
+            if start is None:
+                stores.append((value, builder.temporary(block)))
+                continue
+            state, ufunc = builder.scalar(start), reduction.ufunc
+            if reduction.is_rounded:
+                steps.append(Instruction("reduce", ufunc.reduce, 0, (value,), state))
+            else:
+                _, loop = loop_of(ufunc, (reduction.dtype,) * 2)
+                steps.append(Instruction("reduce", ufunc, loop, (state, value), state))
+        return steps, stores
 
 
 class Axes:
@@ -194,6 +218,15 @@ class Axes:
                 raise ValueError(f"the block is not cut along the axes {group}")
             found += (0, prod(self._whole[axis] for axis in group)) if whole else box[group[0]]
         return tuple(found)
+
+    def is_in_order(self, block: Array) -> bool:
+        """Whether tiles follow each other as the elements of a contiguous block."""
+        step = block.itemsize
+        for axis in [axis for group in self._groups for axis in group][::-1]:
+            if block.strides[axis] != step:
+                return False
+            step *= self._whole[axis]
+        return True
 
     def strides(self, view: Array) -> tuple[int, ...]:
         """Bytes between elements of a view along each axis."""

@@ -19,6 +19,7 @@ import numpy as np
 from pencils.comm.pack import compiled
 from pencils.comm.row_builder import Array, Leaf, RowBuilder, Spec
 from pencils.comm.row_compiler import Box, Join, RowCompiler
+from pencils.comm.row_reduction import end_of
 
 _MOST_ARRAYS, _MOST_AXES = 120, 16  # of the compiled programs
 _EXCEPTIONS = {  # by the flags of the compiled kernels, in the order of NumPy
@@ -44,6 +45,7 @@ class RowProgram:
         self._axes = compiler.axes
         self._detours = [(_reader(leaves[one]), number) for one, number in compiler.detours]
         self._in_place = [_reader(leaves[target]) for target in compiler.in_place]
+        self._reduced = compiler.reduced
         self._names = [step.name for step in compiler.exact]
         self.traffic = compiler.traffic()
         self._constants = tuple(builder.constants)
@@ -61,7 +63,7 @@ class RowProgram:
         stores = [leaves[target].array for _, target in builder.stores if target not in late]
         self.written = frozenset(stores)  # numbers of arrays, before all points are read
 
-    def run(self, arrays: Arrays, parts: Iterable[Box] | None = None) -> None:
+    def run(self, arrays: Arrays, parts: Iterable[Box] | None = None) -> list[Array]:
         """Execute for all points, or for those of a box of the block, part by part.
 
         Raises
@@ -70,27 +72,31 @@ class RowProgram:
             If `numpy.errstate` asks for it; arrays that are read and written are unchanged then.
         """
         if self._run is None:
-            self._plain.run(arrays, None if parts is None else _joined(parts))
-            return
+            return self._plain.run(arrays, None if parts is None else _joined(parts))
         saved = self._save(arrays) if self._in_place else ()
         every, box = arrays + self._constants, None
+        temporaries: Arrays = ()
         if self._temporaries:
             temporaries = tuple([spec.new() for spec in self._temporaries])
             every += temporaries
+        for _, number, start in self._reduced:
+            if start is not None:
+                temporaries[number][:] = start
         options = (_ignored(),) if self._raises else ()
         if parts is None:
             raised = self._run(every, None, *options)
         else:
             raised, box = self._run_parts(every, parts, options)
         if raised is NotImplemented:  # elements are not aligned
-            self._plain.run(arrays, box)
-            return
-        if raised is not None:
-            self._raises = True
-            self._report(raised, saved)
+            return self._plain.run(arrays, box)
+        found = []
+        if raised is not None or self._reduced:
+            self._raises |= raised is not None
+            found = self._report(raised or (), saved, temporaries)
         for target, number in self._detours:
             key = _key_of(box)
             np.copyto(target(arrays)[key], temporaries[number][key])
+        return found
 
     def _run_parts(
         self, every: Arrays, parts: Iterable[Box], options: tuple[int, ...]
@@ -122,16 +128,27 @@ class RowProgram:
         return [(view, view.copy()) for view in views]
 
     def _report(
-        self, raised: Sequence[tuple[int, int]], saved: Sequence[tuple[Array, Array]]
-    ) -> None:
-        """Do what `numpy.errstate` asks for, in the order of the instructions."""
+        self,
+        raised: Sequence[tuple[int, int]],
+        saved: Sequence[tuple[Array, Array]],
+        temporaries: Arrays,
+    ) -> list[Array]:
+        """Do what `numpy.errstate` asks for, in the order of instructions; return reductions."""
+        found = []
         try:
             for number, bits in raised:
                 _handle(self._names[number], bits)
+            for reduction, number, start in self._reduced:
+                block = temporaries[number]
+                value, bits = (reduction.of(block), 0) if start is None else end_of(block)
+                found.append(value)
+                if bits:
+                    _handle("reduce", bits)
         except BaseException:
             for view, values in saved:
                 view[...] = values
             raise
+        return found
 
 
 class _PlainProgram:
@@ -146,10 +163,10 @@ class _PlainProgram:
             for value, leaf in builder.leaves.items()
             if not builder.is_temporary(leaf)
         }
-        self._stores = builder.stores
+        self._stores, self._reductions = builder.stores, builder.reductions
 
-    def run(self, arrays: Arrays, box: Box | None) -> None:
-        """Execute for all points, or for those of a box."""
+    def run(self, arrays: Arrays, box: Box | None) -> list[Array]:
+        """Execute for all points, or for those of a box; return the reductions."""
         key, every = _key_of(box), (*arrays, *self._constants)
         values: dict[int, Array] = {
             value: np.broadcast_to(read(every), self._shape)[key]
@@ -161,11 +178,13 @@ class _PlainProgram:
                 values[step.result] = operands[0].astype(self._dtypes[step.result])
             else:
                 values[step.result] = step.function(*operands)
+        found = [reduction.of(values[value]) for value, reduction in self._reductions]
         results = [values[value] for value, _ in self._stores]
         if len(results) > 1:
             results = [result.copy() if result.base is not None else result for result in results]
         for result, (_, target) in zip(results, self._stores, strict=True):
             np.copyto(self._given[target](arrays)[key], result)
+        return found
 
 
 def _reader(leaf: Leaf) -> Callable[[Arrays], Array]:

@@ -218,7 +218,13 @@ class Array(Node, NDArrayOperatorsMixin):
         raise TypeError(
             "this node of a graph has no value yet: make it an output, and take the value from "
             "what execute_distributed_partition returns (numpy.where chooses within a graph, "
-            "call() runs any function)"
+            "call() runs any function; in a fused function write u instead of u.local)"
+        )
+
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        raise TypeError(
+            "an array that is not computed yet is not written to; in a fused function write "
+            "u[...] = values to the field"
         )
 
     __bool__ = __array__ = __float__ = __int__ = __complex__ = __index__ = _no_value

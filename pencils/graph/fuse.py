@@ -17,9 +17,18 @@ import numpy as np
 from pencils.comm.c_loops import with_loops
 from pencils.comm.pack import no_op
 from pencils.comm.progress import poll
-from pencils.comm.row_builder import Leaf, NoRowProgramError, RowBuilder, Spec, is_exact, loop_of
+from pencils.comm.row_builder import (
+    CLIP,
+    Leaf,
+    NoRowProgramError,
+    RowBuilder,
+    Spec,
+    is_exact,
+    loop_of,
+)
 from pencils.comm.row_compiler import Box as Pairs
 from pencils.comm.row_program import RowProgram
+from pencils.comm.row_reduction import BlockReduction
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, DataWrapper, in_order
 from pencils.graph.number import Number, evaluation
@@ -31,7 +40,11 @@ Block = np.ndarray[Any, Any]
 _NUMBERS = (int, float, complex)
 _PARTS = (np.real, np.imag)  # of complex numbers
 _POINTS = 2**17  # that are computed, in a millisecond or less, before messages are moved again
+_ROUNDS = {np.round, np.around}
 _POWERS: dict[float, np.ufunc] = {2: np.square, 0.5: np.sqrt, 1: np.positive, -1: np.reciprocal}
+
+
+View = tuple[Function, tuple[Any, ...], dict[str, Any]]
 
 
 class Memory(NamedTuple):
@@ -39,7 +52,7 @@ class Memory(NamedTuple):
 
     slot: int
     view: Block
-    views: tuple[tuple[Function, tuple[Any, ...], dict[str, Any]], ...] = ()
+    views: tuple[View, ...] = ()
 
     def derive(self, array: Block) -> Block:
         """Return the same view of another array."""
@@ -101,7 +114,7 @@ _Step = Callable[[list[Any], Sequence[Any]], None]
 class _Operation(NamedTuple):
     """A node as an instruction; operands are converted to these types."""
 
-    function: Any  # a ufunc, `numpy.where`, or None for a conversion
+    function: Any  # a ufunc, `numpy.where`, a `BlockReduction`, or None for a conversion
     loop: int
     dtypes: tuple[DType, ...]
     operands: tuple[Any, ...]
@@ -276,9 +289,9 @@ class _Maker:
         return is_row and _is_row(output) and _shape_of(output) == output.node.shape
 
     def _joined(self, one: Array, other: Array) -> bool:
-        """Whether both nodes can be instructions of one program."""
+        """Whether a node and what is computed of it can be instructions of one program."""
         both = self._operations[one] is not None and self._operations[other] is not None
-        return both and one.shape == other.shape
+        return both and one.shape == _points_of(other)
 
     # The steps.
 
@@ -288,7 +301,7 @@ class _Maker:
         groups: dict[tuple[int, Shape | None], list[Array]] = {}
         for node, level in self._levels.items():
             is_row = self._operations[node] is not None
-            groups.setdefault((level, node.shape if is_row else None), []).append(node)
+            groups.setdefault((level, _points_of(node) if is_row else None), []).append(node)
         last: dict[Shape, list[Array]] = {}  # the last programs write
         for output in filter(_is_row, stores):
             key = self._last, _shape_of(output)
@@ -391,12 +404,12 @@ class _Maker:
             example = np.asarray(func(memory.view, *node.args[1:]))
         self.examples.append(example)
         self._memory[node] = Memory(slot, example)
-        spec, strides = Spec.like(example), example.strides
+        spec, strides = Spec.like(example), _steps_of(example)
 
         def call(values: list[Any], arguments: Sequence[Any]) -> None:
             given = [_value(arg, values, arguments) for arg in args]
             result = np.asarray(func(*given))
-            if result.strides != strides or not (views or _is_new(result, given)):
+            if _steps_of(result) != strides or not (views or _is_new(result, given)):
                 result, made = spec.new(), result
                 np.copyto(result, made)
             values[slot] = result
@@ -407,10 +420,7 @@ class _Maker:
     def _example(self, node: Array) -> Block:
         """Allocate an array for the value of a node, in the memory order of an input."""
         views = [self._memory[one].view for one in node.inputs if one in self._memory]
-        like = next((view for view in views if view.shape == node.shape), None)
-        if like is None:
-            return np.empty(node.shape, node.dtype)
-        return Spec.like(like, node.dtype).new()
+        return _block_of(node, next((view for view in views if view.shape == node.shape), None))
 
     def _compute(
         self,
@@ -421,19 +431,20 @@ class _Maker:
         waiting: Sequence[Output] = (),
     ) -> list[Memory]:
         """Make one row program of nodes; return blocks of the stores that wait for others."""
-        kept = [node for node in nodes if node in needed]
+        kept = [node for node in nodes if node in needed and not is_reduction(node)]
         builder = _Rows(shape, self._memory, self.examples, self._fix)
         for node in nodes:
             builder.add(node, self._operations[node])
         like = builder.largest()
         for node in kept:
-            block = np.empty(shape, node.dtype)
-            if like is not None:
-                block = Spec.like(like, node.dtype).new()
-            self._memory[node] = Memory(len(self.examples), block)
-            self.examples.append(block)
+            self._memory[node] = Memory(len(self.examples), _block_of(node, like))
+            self.examples.append(self._memory[node].view)
             builder.store(builder.values[node], self._memory[node])
         new, late = [self._memory[node] for node in kept], []
+        first = len(self.examples)
+        for node in filter(is_reduction, nodes):
+            self._memory[node] = Memory(len(self.examples), np.empty((), node.dtype))
+            self.examples.append(self._memory[node].view)
         for output in stores:
             target = output.target
             if target is None or any(one is output for one in waiting):
@@ -457,7 +468,8 @@ class _Maker:
         ) -> None:
             for slot, spec in blocks:
                 values[slot] = spec.new()
-            program.run(given(values)[:-1], parts)
+            reduced = program.run(given(values)[:-1], parts)
+            values[first : first + len(reduced)] = reduced
 
         self.steps.append(compute)
         sent = {ghosts.slot for ghosts in self._ghosts}
@@ -466,6 +478,11 @@ class _Maker:
         ):
             self.split = lambda values, wait: compute(values, (), _around(wait, *parts))
         return late
+
+
+def _block_of(node: Array, like: Block | None) -> Block:
+    """Allocate an array for the value of a node, in the memory order of another one."""
+    return np.empty(node.shape, node.dtype) if like is None else Spec.like(like, node.dtype).new()
 
 
 def _around(
@@ -477,6 +494,31 @@ def _around(
         poll()
     wait()
     yield from late
+
+
+def reduced(node: Array, reduction: BlockReduction) -> Call:
+    """Make the node of a reduction of all values of another one."""
+    return Call(_reduce, (node,), {"reduction": reduction}, (), reduction.dtype)
+
+
+def _reduce(block: Block, reduction: BlockReduction) -> Block:
+    return reduction.of(block)
+
+
+def is_reduction(node: Array) -> bool:
+    """Whether a node is made by `reduced`."""
+    return isinstance(node, Call) and node.func is _reduce
+
+
+def _points_of(node: Array) -> Shape:
+    """Shape of the program that computes a node."""
+    return node.inputs[0].shape if is_reduction(node) else node.shape
+
+
+def _steps_of(block: Block) -> list[int]:
+    """Strides of a block along axes of several points: others do not matter."""
+    pairs = zip(block.strides, block.shape, strict=True)
+    return [step for step, points in pairs if points != 1]
 
 
 def _shape_of(output: Output) -> Shape:
@@ -534,6 +576,8 @@ class _Rows:
         given = [self.operand(one, dtype) for one, dtype in zip(operands, dtypes[:-1], strict=True)]
         if function is None:
             self.values[node] = given[0]
+        elif isinstance(function, BlockReduction):
+            self.rows.reduce(given[0], function)
         elif function is np.where:
             self.values[node] = self.rows.where(*given)
         else:
@@ -562,6 +606,8 @@ class _Rows:
         The first ones have further parts, along the slowest axis.
         """
         rows, inner = self.rows, Box.of_shape(self.rows.shape)
+        if rows.reductions:
+            return None
         read = {value for step in rows.instructions for value in step.operands}
         read |= {value for value, _ in rows.stores}
         for leaf in [rows.leaves[value] for value in read & rows.leaves.keys()]:
@@ -616,10 +662,12 @@ def _as_operation(node: Call) -> _Operation | None:
 
 
 def _operation_of(node: Call) -> _Operation:
-    func, args = node.func, node.args
+    func, args, options = _as_ufunc(node)
     if func is rules.convert:
         return _checked(_Operation(None, 0, (node.dtype,) * 2, args))
-    if node.options:
+    if func is _reduce:
+        return _checked(_Operation(node.options["reduction"], 0, (node.dtype,) * 2, args))
+    if options:
         raise NoRowProgramError("arguments by keyword")
     if func is np.where and len(args) == 3:  # noqa: PLR2004
         return _checked(_Operation(np.where, 0, (np.dtype(bool), *(node.dtype,) * 3), args))
@@ -631,6 +679,25 @@ def _operation_of(node: Call) -> _Operation:
     if dtypes[-1] != node.dtype:
         raise NoRowProgramError(f"{func.__name__} of {dtypes[-1]}")
     return _checked(_Operation(func, loop, dtypes, args))
+
+
+def _as_ufunc(node: Call) -> tuple[Function, tuple[Any, ...], dict[str, Any]]:
+    """Return the ufunc that NumPy itself calls for some functions, with its arguments."""
+    func, args, options = node.func, node.args, node.options
+    if func in _ROUNDS and node.dtype.kind == "f" and (*args[1:], *options.values()) in {(), (0,)}:
+        return np.rint, args[:1], {}
+    if func is np.fix:
+        return np.trunc, args, options
+    if func is not np.clip:
+        return func, args, options
+    given = dict(zip(("a", "min", "max"), args, strict=False))
+    given |= {name.removeprefix("a_"): value for name, value in options.items()}
+    value, low, high = (given.pop(name, None) for name in ("a", "min", "max"))
+    if given or (low is None and high is None):
+        return func, args, options
+    if low is None or high is None:
+        return (np.minimum, (value, high), {}) if low is None else (np.maximum, (value, low), {})
+    return CLIP, (value, low, high), {}
 
 
 def _kind_of(arg: Any) -> Any:

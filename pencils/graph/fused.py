@@ -183,7 +183,7 @@ def fused(
         objects are constants; another object is another kind of arguments. Returns fields, numbers,
         reductions of fields, None, and tuples, lists and dicts of these. It may use operators,
         NumPy's functions of elements, `numpy.where`, shifts, sections, components, assignments to
-        arguments, `copy`, `exchange_halo` and `fill_boundary`.
+        arguments, `copy`, `exchange_halo` and `fill_boundary`. Reductions are known at its end.
     compiler : str, optional
         A C compiler, such as ``"cc"``, ``"gcc"`` or a path: loops are compiled when the function is
         traced, and kept in a cache folder. If there is none, or it fails, a message is logged, and
@@ -215,9 +215,10 @@ def fused(
     exchanged; its boundary points are 0.
 
     Four things differ from plain lines. Complex products in place, ``u *= v``, may differ in the
-    last bit: NumPy rounds them in another way than ``u * v``. Of two NaNs, another one may be
-    returned; with a compiler, NaN may have another sign. With ``where=``, warnings come from all
-    points. `numpy.errstate` is that of the call, also within the function.
+    last bit: NumPy rounds them in another way than ``u * v``. Of two NaNs, and among zeros of both
+    signs that an extremum is found in, another one may be returned; with a compiler, NaN may have
+    another sign. With ``where=``, warnings come from all points, and for two results, as of
+    `numpy.divmod`, twice. `numpy.errstate` is that of the call, also within the function.
 
     Examples
     --------

@@ -9,21 +9,49 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.array.allocation import BlockLayout
 from pencils.array.base import checks
+from pencils.array.global_reduction import neutral_of, reduce_field, result_dtype
+from pencils.array.numpy_api import REDUCTIONS
 from pencils.array.operands import FieldSpec, check_out
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Handle
 from pencils.comm.pack import no_op
 from pencils.comm.progress import poll, under_way
+from pencils.comm.row_reduction import BlockReduction
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
+from pencils.graph import rules
 from pencils.graph.array import Array, Placeholder, in_order
-from pencils.graph.fuse import BlockProgram, Ghosts, Output, make_program
+from pencils.graph.array import Call as Node
+from pencils.graph.fuse import (
+    BlockProgram,
+    Ghosts,
+    Output,
+    View,
+    is_reduction,
+    is_view,
+    make_program,
+    reduced,
+)
 from pencils.graph.number import NUMBERS, Number, ValueNeededError
-from pencils.graph.trace import Block, Event, Reduced, Trace, Traced, traced_call, viewed
+from pencils.graph.trace import (
+    Block,
+    Event,
+    FieldReduction,
+    Operand,
+    Store,
+    Trace,
+    Traced,
+    explained,
+    traced_call,
+    viewed,
+    views_of,
+)
 from pencils.halo import exchange_halos
 from pencils.halo.kept import prepare_kept
+from pencils.pencil import Pencil
 
 _NOTE = (
     "This was raised while pencils.fused recorded a function. Its fields have no values then: only "
@@ -87,17 +115,20 @@ class Replay:
             with traced_call(trace):
                 self._returned = results.of(function(*args, **kwargs), out)
                 results.finish()
-            schedule = Schedule(trace)
+            schedule = Schedule(trace, results.nodes)
         except ValueNeededError:
             raise
         except BaseException as error:
-            error.add_note(_NOTE)
+            clear = explained(error)
+            clear.add_note(_NOTE)
             tell_others(
                 (step for stage in trace.stages for step in _event_steps(trace, stage.events)),
-                error,
+                clear,
             )
-            raise
-        self._steps = [*schedule.steps, *results.reductions]
+            if clear is error:
+                raise
+            raise clear from error
+        self._steps = [*schedule.steps, *results.steps(schedule)]
         self._makers = [
             _maker(block.field, zero=block.slot not in results.written)
             for block in trace.blocks
@@ -164,9 +195,23 @@ def rebuilt(value: Any, parts: Iterable[Any]) -> Any:
     return kind._make(parts) if hasattr(kind, "_make") else kind(parts)
 
 
-def known(value: Any, leaves: Sequence[Any]) -> Any:
-    """Return the value of a number in a call, and anything else as it is."""
-    return value.evaluate(leaves) if isinstance(value, Number) else value
+class _FieldAt(NamedTuple):
+    """A field that views a block."""
+
+    slot: int
+    views: Sequence[View]
+    pencil: Pencil
+    frame: BlockLayout
+
+
+def known(value: Any, call: Call) -> Any:
+    """Return the value of a number in a call, the view of a block, and anything else as it is."""
+    if type(value) is _FieldAt:
+        block = call.values[value.slot]
+        for func, args, options in value.views:
+            block = func(block, *args, **options)
+        return PencilArray.in_frame(value.pencil, value.frame, block)
+    return value.evaluate(call.leaves) if isinstance(value, Number) else value
 
 
 def _maker(field: PencilArray, *, zero: bool) -> Callable[[], PencilArray]:
@@ -181,9 +226,9 @@ class _Results:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._reduced: list[Reduced] = []
+        self._reduced: list[FieldReduction] = []
+        self._runs: list[Callable[[Call], Any] | tuple[Array, Callable[..., Any]]] = []
         self.written: set[int] = set()  # blocks all of whose points are written
-        self.reductions: list[Step] = []
 
     def of(self, result: Any, out: Any = None) -> Callable[[Call], Any]:
         """Return a function that finds a result in a call."""
@@ -199,7 +244,7 @@ class _Results:
             return lambda call: call.fields[slot]
         if out is not None:
             raise ArgumentError("out is given, but the function returns no field in its place")
-        if isinstance(result, Reduced):
+        if isinstance(result, FieldReduction):
             place = len(self._reduced)
             self._reduced.append(result)
             return lambda call: call.reduced[place]
@@ -212,7 +257,7 @@ class _Results:
                 f"a fused function returns a {type(result).__name__}: it may return fields, "
                 "reductions, numbers, None, and tuples, lists and dicts of these"
             )
-        return lambda call: known(result, call.leaves)
+        return lambda call: known(result, call)
 
     def _several(self, results: Any, out: Any) -> Callable[[Call], Any]:
         outs = [None] * len(results) if out is None else out
@@ -222,15 +267,58 @@ class _Results:
         return lambda call: rebuilt(results, [part(call) for part in parts])
 
     def finish(self) -> None:
-        """Store what is reduced, unless it is a field that nothing is written to."""
-        for result in self._reduced:
-            home = self._trace.home(result.value.node)
-            plain = home is not None and not home.touched and self._trace.is_whole(result.value)
-            slot = home.slot if home is not None and plain else self._new(result.value, result.node)
-            text = f"{result.method} of a result"
-            run = partial(_reduce, (slot, *result.without_value()))
-            topology = result.value.pencil.topology
-            self.reductions.append(Step(run, topology, result.method, text))
+        """Find what passes reduce; store what is reduced after them."""
+        self._runs = [_in_pass(result) or self._by_function(result) for result in self._reduced]
+
+    @property
+    def nodes(self) -> list[Array]:
+        """What passes reduce."""
+        return [run[0] for run in self._runs if isinstance(run, tuple)]
+
+    def steps(self, schedule: Schedule) -> Iterator[Step]:
+        """Yield the steps in which ranks combine reductions."""
+        for result, run in zip(self._reduced, self._runs, strict=True):
+            text = f"{result.name} of a result"
+            if isinstance(run, tuple):
+                text += ", reduced in a pass"
+                run = partial(_combine, schedule.slot_of(run[0]), run[1])  # noqa: PLW2901
+            topology = result.operands[0].field.pencil.topology
+            verb = "var" if result.name == "std" else result.name  # which it calls
+            yield Step(partial(_append, run), topology, verb, text)
+
+    def _by_function(self, result: FieldReduction) -> Callable[[Call], Any]:
+        """Return what calls the function in a call, of fields that are stored."""
+        arguments = [self._stored(one) for one in result.arguments]
+        options = {name: self._stored(one) for name, one in result.options.items()}
+        return lambda call: result.function(
+            *[known(one, call) for one in arguments],
+            **{name: known(one, call) for name, one in options.items()},
+        )
+
+    def _stored(self, operand: Any) -> Any:
+        """Store a field that is reduced as plain lines have it: sums depend on its strides.
+
+        Fields that keep the values until the function returns are not copied.
+        """
+        if not isinstance(operand, Operand):
+            return operand
+        (field, node), trace = operand, self._trace
+        home = trace.home(field.node)
+        if home is None:
+            base = viewed(node)
+            return _FieldAt(self._new(field, base), views_of(node), field.pencil, field.frame.bare)
+        now, slot, views = trace.read(field.node), home.slot, trace.view(field.node).views
+        is_kept = now is node or (trace.home(node) is not None and viewed(now) is viewed(node))
+        if not is_kept:
+            like = home.field
+            block = like.frame.make(like.padded.shape, like.dtype)
+            trace.add(like.in_frame(like.pencil, like.frame.bare, block), made=True)
+            target: Array
+            target, slot = trace.blocks[-1].node, trace.blocks[-1].slot
+            for func, args, options in views:
+                target = Node(*rules.view(func, (target, *args), options))
+            trace.store(target, node)
+        return _FieldAt(slot, views, field.pencil, field.frame.bare)
 
     def _store(self, result: Traced, out: Any) -> int:
         trace = self._trace
@@ -262,8 +350,66 @@ class _Results:
         return slot
 
 
-def _reduce(reduction: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: Call) -> None:
-    call.reduced.append(_execute(reduction, call))
+def _append(run: Callable[[Call], Any], call: Call) -> None:
+    call.reduced.append(run(call))
+
+
+def _combine(slot: int, combine: Callable[[Any], Any], call: Call) -> Any:
+    return combine(call.values[slot])
+
+
+# Functions whose values passes reduce: by a ufunc, if elements are of these kinds or types. Sums of
+# other types are not those of NumPy if they are added in parts.
+_PASSES: dict[str, tuple[np.ufunc, str]] = {
+    "max": (np.maximum, "biuf"),
+    "min": (np.minimum, "biuf"),
+    "any": (np.logical_or, "biufc"),
+    "all": (np.logical_and, "biufc"),
+    "sum": (np.add, "biud"),
+    "mean": (np.add, "d"),
+    "norm": (np.add, "d"),
+}
+_NAMES: dict[Callable[..., Any], str] = {
+    **{function: name for function, name in REDUCTIONS.items() if name in _PASSES},
+    **{getattr(PencilArray, name): name for name in _PASSES},
+    np.linalg.norm: "norm",
+}
+
+
+def _in_pass(result: FieldReduction) -> tuple[Array, Callable[[Any], Any]] | None:
+    """Return what a pass reduces, and what combines the values of all ranks, if both are known.
+
+    Ranks combine as if the block had one element, the own result.
+    """
+    name = _NAMES.get(result.function)
+    if name is None or len(result.arguments) > 1 or result.options:
+        return None
+    field, node = result.operands[0]
+    ufunc, kinds = _PASSES[name]
+    if not {node.dtype.kind, node.dtype.char} & {*kinds}:
+        return None
+    in_memory = not isinstance(field.node, Node) or is_view(field.node)
+    if name in {"sum", "mean"} and node.dtype.kind == "f" and in_memory:
+        return None  # NumPy adds in another order if there are gaps
+    frame, pencil, combine = field.frame.bare, field.pencil, getattr(PencilArray, name)
+    dtype = result_dtype(ufunc, node.dtype, None)
+    axes, _ = frame.axes(len(field.components))
+    example = frame.make(node.shape, node.dtype)
+    kind = frame.kind_of(example)
+    padded: Any = np.broadcast_to(np.zeros((), node.dtype), node.shape)
+    if name == "norm":
+        node = node * node
+    start = neutral_of(name, ufunc, dtype, 1)
+
+    def combined(value: Any) -> Any:
+        field = PencilArray.in_frame(pencil, frame, padded, kind)
+        if padded.size:
+            field._local = value.reshape((1,) * padded.ndim)  # noqa: SLF001
+        if name == "norm":
+            return np.sqrt(reduce_field(result.name, field, keep_as="norm of squares"))
+        return combine(field)
+
+    return reduced(node, BlockReduction(ufunc, dtype, start, axes)), combined
 
 
 def _groups(events: Sequence[Event]) -> list[list[Event]]:
@@ -328,8 +474,8 @@ def _begin(slots: Sequence[int], options: dict[str, Any], call: Call) -> None:
 def _execute(event: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: Call) -> Any:
     """Call a method of the field of a block, with the values of numbers."""
     slot, method, arguments, options = event
-    given = [known(one, call.leaves) for one in arguments]
-    named = {name: known(one, call.leaves) for name, one in options.items()}
+    given = [known(one, call) for one in arguments]
+    named = {name: known(one, call) for name, one in options.items()}
     return getattr(call.fields[slot], method)(*given, **named)
 
 
@@ -361,6 +507,12 @@ def _compute_meanwhile(program: BlockProgram, slots: Sequence[int], call: Call) 
         begun.wait()
 
 
+def _has_ghosts(store: Store) -> bool:
+    """Whether a store writes ghosts, too, as copies do."""
+    frame = store.block.field.frame
+    return not store.target.views and frame is not frame.bare
+
+
 class Schedule:
     """Decides in which stage each value is computed.
 
@@ -368,17 +520,18 @@ class Schedule:
     that need it. A value that a later stage needs is kept in a block of its own.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, reductions: Sequence[Array]) -> None:
         self._trace = trace
         self._last = len(trace.stages) - 1
         stores = [(number, one) for number, each in enumerate(trace.stages) for one in each.stores]
-        self._nodes = in_order(store.value for _, store in stores)
+        self._nodes = in_order([*(store.value for _, store in stores), *reductions])
         self._early: dict[Array, int] = {}
         for node in self._nodes:
             self._early[node] = self._first_stage(node)
         self._used: dict[Array, set[int]] = {}
         for number, store in stores:
             self._used.setdefault(store.value, set()).add(number)
+        self._used |= {node: {self._last + 1} for node in reductions}
         self._at: dict[Array, int] = {}
         for node in reversed(self._nodes):
             self._place(node)
@@ -403,10 +556,11 @@ class Schedule:
         if self._is_leaf(node):
             self._at[node] = self._dies(node)
             return
-        limits = [self._dies(one) for one in node.inputs if self._is_leaf(one)]
+        read = in_order([node]) if is_reduction(node) else node.inputs  # without a block
+        limits = [self._dies(one) for one in read if self._is_leaf(one)]
         early = self._early[node]
         wanted = min([*self._used[node], *(limit for limit in limits if limit >= early)])
-        at = self._at[node] = max(early, wanted)
+        at = self._at[node] = max(early, min(wanted, self._last))
         for one in node.inputs:
             self._used.setdefault(one, set()).add(at)
 
@@ -431,7 +585,7 @@ class Schedule:
                 self._slots[node] = len(arrays)
                 arrays.append(example)
             text = "while ghosts travel: " * (program.split is not None) + "\n".join(program.texts)
-            written = sorted({store.block.slot for store in stores})
+            written = sorted({store.block.slot for store in stores if not _has_ghosts(store)})
             run = _compute_meanwhile if begun else _compute
             yield Step(partial(run, program, written), text=text)
 
@@ -447,6 +601,10 @@ class Schedule:
                 axis = len(field.components) + dim
                 found.append(Ghosts(block.slot, axis, slice(before, before + points)))
         return found
+
+    def slot_of(self, node: Array) -> int:
+        """Return the place of a value that is kept, among those of a call."""
+        return self._slots[node]
 
     def _living(self, number: int) -> dict[Array, int]:
         """Return the blocks of the placeholders that have their values in a stage."""

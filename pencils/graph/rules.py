@@ -267,7 +267,7 @@ class Padding(NamedTuple):
 
 _ELEMENTWISE: tuple[Function, ...] = (
     *(func for func in ELEMENTWISE if func is not np.interp),  # whose tables do not broadcast
-    *(np.where, np.real, np.imag, np.nan_to_num, np.copy),
+    *(np.where, np.real, np.imag, np.nan_to_num, np.copy, np.fix),
 )
 _OF_ONE_ARRAY: tuple[Function, ...] = (
     *REDUCTIONS,

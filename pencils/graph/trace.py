@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partialmethod
+from functools import cache, partial, partialmethod
+from traceback import walk_tb
 from typing import Any, NamedTuple, NoReturn, Self, cast
 
 import numpy as np
@@ -21,9 +22,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
 from pencils.array import indexing, shifts
-from pencils.array.allocation import BlockLayout, as_dtype, frame_of
+from pencils.array.allocation import BlockLayout, as_dtype, as_value, frame_of
 from pencils.array.base import Field
-from pencils.array.numpy_api import AS_METHODS, QUERIES, REDUCTIONS
+from pencils.array.numpy_api import AS_METHODS, QUERIES, REDUCTIONS, apply_function
 from pencils.array.operands import (
     check_fits,
     common_pencil,
@@ -37,7 +38,7 @@ from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, Placeholder, filled
-from pencils.graph.fuse import Memory, is_view
+from pencils.graph.fuse import Memory, View, is_view
 from pencils.graph.number import Number
 from pencils.pencil import Pencil
 
@@ -285,6 +286,15 @@ def viewed(node: Array) -> Array:
     return node
 
 
+def views_of(node: Array) -> list[View]:
+    """List the views of such a chain."""
+    found: list[View] = []
+    while isinstance(node, Call) and is_view(node):
+        found.insert(0, (node.func, node.args[1:], node.options))
+        node = node.args[0]
+    return found
+
+
 def _need_values(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
     """Ask for the values of numbers within lists: only numbers themselves are found in calls."""
     for one in (*arguments, *options.values()):
@@ -299,6 +309,8 @@ def _as_node(value: Any, like: Array) -> Array:
     return filled(like.shape, np.asarray(value, like.dtype))
 
 
+_LIBRARIES = {"pencils", "numpy"}
+_WITH_OWN_ERRORS = "pencils.graph.", "pencils.array.creation"
 # The function that is traced now, in this thread.
 _now = threading.local()
 
@@ -330,23 +342,38 @@ def traced_call(trace: Trace) -> Iterator[None]:
         _now.trace = before
 
 
-class Reduced:
-    """A reduction of a field, which is known when the function has returned it."""
+class Operand(NamedTuple):
+    """A field that is reduced, with the values that it has then."""
 
-    def __init__(self, value: Traced, method: str, *arguments: Any, **options: Any) -> None:
-        if any(isinstance(one, Field) for one in (*arguments, *options.values())):
-            raise TypeError(f"{method}() in a fused function takes no other field, like where=")
+    field: Traced
+    node: Array
+
+
+class FieldReduction:
+    """A reduction of fields, which is known when the function has returned it."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], *arguments: Any, **options: Any
+    ) -> None:
         _need_values(arguments, options)
-        self.value, self.method, self.arguments, self.options = value, method, arguments, options
-        self.node = value.local  # as it is now
+        for one in (*arguments, *options.values()):
+            if isinstance(one, Array):
+                raise TypeError(f"{name} in a fused function takes fields, not replicated arrays")
+        self.name, self.function = name, function
+        self.arguments = [_operand(one) for one in arguments]
+        self.options = {key: _operand(one) for key, one in options.items()}
+        if not self.operands:
+            raise TypeError(f"{name} in a fused function needs a field as an argument by itself")
 
-    def without_value(self) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-        """Return the method, with its arguments."""
-        return self.method, self.arguments, self.options
+    @property
+    def operands(self) -> list[Operand]:
+        """The fields among the arguments."""
+        given = (*self.arguments, *self.options.values())
+        return [one for one in given if isinstance(one, Operand)]
 
     def _unknown(self, *_: object) -> NoReturn:
         raise TypeError(
-            f"{self.method}() in a fused function is known when the function has returned it: "
+            f"{self.name} in a fused function is known when the function has returned it: "
             "return it, and use it in another function"
         )
 
@@ -357,6 +384,10 @@ class Reduced:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _unknown
     __truediv__ = __rtruediv__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _unknown
     __array_ufunc__ = _unknown
+
+
+def _operand(value: Any) -> Any:
+    return Operand(value, value.local) if isinstance(value, Traced) else value
 
 
 class Traced(NDArrayOperatorsMixin, PencilArray):
@@ -380,10 +411,16 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         """The node of the own block."""
         return self._local  # type: ignore[return-value]
 
-    @property  # type: ignore[misc]
+    @property
     def local(self) -> Any:
         """The values of the own block now."""
         return present().read(self.node)
+
+    @local.setter
+    def local(self, values: Any) -> None:
+        if isinstance(values, np.ndarray) or np.shape(values) not in {(), self.node.shape}:
+            raise TypeError("u.local = array is not recorded: write u[...] = values")
+        present().store(self.node, values)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -393,8 +430,17 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
     # NumPy.
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method != "__call__":
-            raise TypeError(_cannot(f"numpy.{ufunc.__name__}.{method}"))
+        if method == "reduce" and ufunc in rules.REDUCING_UFUNCS:
+            name = rules.REDUCING_UFUNCS[ufunc].__name__
+            return FieldReduction(name, ufunc.reduce, *inputs, **kwargs)
+        if method != "__call__" or ufunc.signature:
+            name = f"numpy.{ufunc.__name__}.{method}".removesuffix(".__call__")
+            raise TypeError(_cannot(name))
+        if ufunc.nout > 1:
+            if "out" in kwargs:
+                raise TypeError(f"numpy.{ufunc.__name__} in a fused function takes no out=")
+            parts = [_part_of(ufunc, number) for number in range(ufunc.nout)]
+            return tuple([_recorded(part, inputs, kwargs) for part in parts])
         out = kwargs.pop("out", None)
         where = kwargs.pop("where", True)
         if where is not True and out is None:
@@ -406,12 +452,9 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
     def __array_function__(
         self, func: Callable[..., Any], types: object, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
-        if func in QUERIES:
-            return QUERIES[func](*args, **kwargs)
-        if func in REDUCTIONS:
-            return Reduced(args[0], REDUCTIONS[func], *args[1:], **kwargs)
-        if func in AS_METHODS:
-            return AS_METHODS[func](*args, **kwargs)
+        known = _FUNCTIONS.get(func)
+        if known is not None:
+            return known(*args, **kwargs)
         if rules.RULES.get(func) is not rules.elementwise:
             raise TypeError(_cannot(f"numpy.{func.__name__}"))
         out = kwargs.pop("out", None)
@@ -423,7 +466,9 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         return _apply(operator.pow, (self, other), {})
 
     def __ipow__(self, other: Any) -> Any:
-        return self.become((self**other).local)
+        if isinstance(other, Number):
+            bool(other)
+        return _apply(operator.pow, (self, other), {}, self)
 
     def become(self, node: Array) -> Traced:
         """Take other values, converted to the own type, as by ``u += 1``."""
@@ -511,6 +556,25 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         del zero  # what nobody sets is 0 here
         return present().add(field, made=True)
 
+    def fill(self, value: object) -> None:
+        """Set every own point and every halo point to one value."""
+        if not isinstance(value, Number):
+            value = as_value("value", value, self.dtype)
+        present().store(self._padded, value)  # type: ignore[arg-type]
+
+    @staticmethod
+    def record(
+        function: Callable[..., Any],
+        inputs: Sequence[Any],
+        options: dict[str, Any],
+        out: Any,
+        where: Any,
+    ) -> Traced:
+        """Do what `elementwise` does, of which this is a part, for traced fields."""
+        if where is not True:
+            raise TypeError("where= is not recorded: write numpy.where(mask, values, others)")
+        return _recorded(function, inputs, options, out[0] if isinstance(out, tuple) else out)
+
     # Ghosts.
 
     def exchange_halo(self, *, corners: bool = True) -> None:
@@ -585,6 +649,75 @@ def _own_part(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
     return local_part(operand.sample if isinstance(operand, Number) else operand, pencil)
 
 
+def _recorded(
+    function: Callable[..., Any], inputs: Sequence[Any], options: dict[str, Any], out: Any = None
+) -> Traced:
+    """Make the node of a function of blocks, which NumPy calls between passes."""
+    known = partial(function, **options) if options else function
+
+    def record(*parts: Any) -> Call:
+        return Call(*rules.elementwise(known, parts, {}))
+
+    return _apply(record, inputs, {}, out)
+
+
+@cache
+def _part_of(ufunc: np.ufunc, number: int) -> Callable[..., Any]:
+    """Return the function for one of the results of a ufunc."""
+
+    def part(*operands: Any, **options: Any) -> Any:
+        return ufunc(*operands, **options)[number]
+
+    part.__name__ = ufunc.__name__
+    return part
+
+
+def _round(a: Any, decimals: Any = 0, out: Any = None) -> Traced:
+    """Round floats to some decimals as NumPy does it: scaled to integers, and back."""
+    if decimals == 0 or not isinstance(a, Traced) or a.dtype.kind != "f" or out is not None:
+        return _apply(np.round, (a, decimals), {}, out)
+    there, back = (np.multiply, np.divide) if decimals > 0 else (np.divide, np.multiply)
+    factor = 10.0 ** abs(decimals)
+    return cast("Traced", back(np.rint(there(a, factor)), factor))
+
+
+def _copy_to(
+    dst: Any,
+    src: Any,
+    casting: str = "same_kind",
+    where: Any = True,  # noqa: FBT002 - NumPy's
+) -> None:
+    """Copy values to where a mask is true."""
+    if not isinstance(dst, Traced) or casting != "same_kind":
+        raise TypeError(_cannot(f"numpy.copyto to a {type(dst).__name__} with casting={casting!r}"))
+    _apply(np.where, (where, src, dst), {}, dst)
+
+
+def explained(error: BaseException) -> BaseException:
+    """Return a clear error for one of a library function that does not take traced fields."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    modules = [str(frame.f_globals.get("__name__")) for frame in frames]
+    outside = [at for at, name in enumerate(modules) if name.partition(".")[0] not in _LIBRARIES]
+    called = outside[-1] + 1 if outside else len(frames)  # by the lines of the function
+    if called >= len(frames) or not modules[called].startswith("pencils."):
+        return error
+    first, *others = frames[called].f_locals.values() or [None]
+    has_own_errors = modules[called].startswith(_WITH_OWN_ERRORS) or isinstance(first, Traced)
+    if has_own_errors and modules[called].startswith(("pencils.graph.", "pencils.array.")):
+        return error
+    several = [[one, *one] if isinstance(one, list | tuple) else [one] for one in (first, *others)]
+    several += [[*one.values()] for one in (first, *others) if isinstance(one, dict)]
+    if not any(isinstance(one, Traced) for each in several for one in each):
+        return error
+    name = frames[called].f_code.co_qualname
+    if isinstance(first, Field) and not isinstance(first, Traced) and "__init__" not in name:
+        return TypeError(
+            "a field of an enclosing scope is written to, or reduced, together with one that is "
+            "traced: pass it to the fused function as an argument"
+        )
+    return TypeError(_cannot(name.removesuffix(".__init__")))
+
+
 def _cannot(name: str) -> str:
     return (
         f"{name} cannot be fused: only functions of elements can, and reductions of results; call "
@@ -592,8 +725,43 @@ def _cannot(name: str) -> str:
     )
 
 
-def _reduced(value: Traced, method: str, *arguments: Any, **options: Any) -> Reduced:
-    return Reduced(value, method, *arguments, **options)
+def _reduction(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    return lambda *args, **options: FieldReduction(name, function, *args, **options)
+
+
+def _by_record(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let plain fields compute a function by `elementwise`, which calls `Traced.record`."""
+    return lambda *args, **options: apply_function(function, args, options)
+
+
+# Reductions of several fields, or in `pencils.functions`, by what ranks agree on.
+_REDUCTIONS: dict[Callable[..., Any], str] = {np.linalg.norm: "numpy.linalg.norm"} | {
+    getattr(np, name): name
+    for name in (
+        *("vdot", "allclose", "array_equal", "average", "median", "quantile", "percentile"),
+        *("nansum", "nanprod", "nanmin", "nanmax", "nanargmin", "nanargmax", "nanmean", "nanvar"),
+        *("nanstd", "nanmedian", "nanquantile", "nanpercentile"),
+    )
+}
+_OF_ELEMENTS = (
+    *(np.select, np.piecewise, np.polyval, np.isin, np.digitize, np.searchsorted, np.interp),
+    *(np.ones_like, np.full_like, getattr(np, "astype", np.full_like)),
+)
+# What traced fields do for NumPy's functions that are no rules of graphs.
+_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    **QUERIES,
+    **AS_METHODS,
+    **{func: _by_record(func) for func in _OF_ELEMENTS},
+    **{func: _reduction(func, name) for func, name in (REDUCTIONS | _REDUCTIONS).items()},
+    np.copyto: _copy_to,
+    np.round: _round,
+    np.around: _round,
+}
+_METHODS = {*REDUCTIONS.values(), "norm", "vdot"} & set(dir(PencilArray))
+
+
+def _reduced(value: Traced, name: str, *arguments: Any, **options: Any) -> FieldReduction:
+    return FieldReduction(name, getattr(PencilArray, name), value, *arguments, **options)
 
 
 class _NotTraced:
@@ -612,12 +780,22 @@ _FUSED = {
     *("shape", "ndim", "size", "dtype", "nbytes", "itemsize", "components", "singletons", "halo"),
     *("pencil", "frame", "extent", "halo_room", "trimmed", "local", "padded", "local_shape"),
     *("local_slices", "global_box", "real", "imag", "component", "unstack", "conj", "conjugate"),
-    *("clip", "round", "shift", "astype", "copy", "blank", "exchange_halo", "fill_boundary"),
+    *(
+        "clip",
+        "round",
+        "shift",
+        "astype",
+        "copy",
+        "blank",
+        "fill",
+        "exchange_halo",
+        "fill_boundary",
+    ),
     *("map_block", "mark_written", "from_block", "in_frame", "allocated"),
-    *("node", "base", "lent", "shifts", "kept", "kind", "recorded", "become"),
+    *("node", "base", "lent", "shifts", "kept", "kind", "recorded", "record", "become"),
 }
-for _name in {*REDUCTIONS.values(), "norm"} & set(dir(PencilArray)):
+for _name in _METHODS:
     setattr(Traced, _name, partialmethod(_reduced, _name))
-for _name in set(dir(PencilArray)) - _FUSED - {*REDUCTIONS.values(), "norm"}:
+for _name in set(dir(PencilArray)) - _FUSED - _METHODS:
     if not _name.startswith("_"):
         setattr(Traced, _name, _NotTraced(_name))

@@ -10,6 +10,7 @@ from pencils.comm import pack
 from pencils.comm.row_builder import RowBuilder, loop_of
 from pencils.comm.row_compiler import RowCompiler
 from pencils.comm.row_program import RowProgram
+from pencils.comm.row_reduction import BlockReduction
 
 implementations = pytest.mark.parametrize("name", dict.fromkeys([pack.available()[0], "numpy"]))
 
@@ -198,3 +199,68 @@ def test_formulas_that_leave_their_operands_are_refused():
             program(1, 3, 1, 0, 0, 2, 1, strides=strides, item=item)
     with pytest.raises(TypeError):
         make((1, 2, 2), (u,), (), ((3, 8, ()),), (), 1, 2, 2, 2, 0, 0)
+
+
+SIZES = [1, 7, 8, 9, 127, 128, 129, 136, 1000, 4099]
+BLOCKS = [
+    *((n,) for n in SIZES),
+    (300, 5),
+    (12, 17, 19),
+    (3, 1, 7000),
+    (40, 130, 8),
+    (5, 4, 3, 2, 6),
+]
+
+
+@implementations
+@pytest.mark.parametrize("shape", [(n,) for n in SIZES] + BLOCKS)
+@pytest.mark.parametrize("width", [0, 1])
+def test_values_are_reduced(name, shape, width):
+    rng, axes = np.random.default_rng(shape), tuple(range(len(shape)))
+    padded = rng.standard_normal([n + 2 * width for n in shape])
+    u = padded[tuple(slice(width, width + n) for n in shape)]
+    v, out = rng.standard_normal(shape), np.empty(shape)
+    double, boolean, whole = np.dtype(float), np.dtype(bool), np.dtype(np.int64)
+
+    def inside(array):
+        return array[tuple(slice(width, width + n) for n in shape)]
+
+    with pack.using(name):
+        rows = RowBuilder(shape)
+        x = rows.leaf(rows.array(padded), u, inside)
+        y = rows.leaf(rows.array(v), v)
+        product = rows.apply(np.multiply, loop_of(np.multiply, (double, double))[1], double, [x, y])
+        positive = rows.apply(np.greater, loop_of(np.greater, (double, double))[1], boolean, [x, y])
+        for value, reduction in [
+            (product, BlockReduction(np.add, double, 0.0, axes)),
+            (product, BlockReduction(np.add, double, 0.0, axes[::-1])),
+            (x, BlockReduction(np.add, double, 0.0, axes)),
+            (product, BlockReduction(np.maximum, double, -np.inf, axes)),
+            (product, BlockReduction(np.minimum, double, np.inf, axes)),
+            (product, BlockReduction(np.logical_and, boolean, True, axes)),  # noqa: FBT003
+            (positive, BlockReduction(np.add, whole, 0, axes)),
+            (product, BlockReduction(np.multiply, double, 1.0, axes)),
+        ]:
+            rows.reduce(value, reduction)
+        rows.store(product, rows.leaf(rows.array(out), out))
+        program = RowProgram(rows)
+        w = u * v
+        turned = np.ascontiguousarray(w.transpose())
+        expected = [w.sum(), turned.sum(), u.copy().sum(), w.max(), w.min(), w.all(), (u > v).sum()]
+        for _ in range(2):
+            found = program.run((padded, v, out))
+            assert [one.tobytes() for one in found[:-1]] == [one.tobytes() for one in expected]
+            np.testing.assert_allclose(found[-1], w.prod(), rtol=1e-10)
+            np.testing.assert_array_equal(out, w)
+
+
+def test_a_sum_needs_room():
+    u, state = np.ones(5), np.zeros(8)
+    kernels = pack.compiled()
+    if kernels is None:
+        pytest.skip("there are no kernels")
+    for slots in [((0, -1, 8, 0, (0, 0, 8)), (1, -1, 8, 0, (0, 0, 0)))]:
+        with pytest.raises(ValueError, match="no room"):
+            kernels.RowProgram(
+                (1, 1, 5), (u, state), slots, ((4, 0, (0, 1)),), (), 1, 1, 5, 5, 0, 1
+            )

@@ -60,4 +60,9 @@ RowLoop row_where, row_copy;
 int row_has_size(size_t bytes);
 RowLoop *row_cast(int from, int to);
 
+/* Adds elements of doubles to a sum of so many bytes, whose first 8 are the number of elements of the
+   block: see row_total.c. */
+RowLoop row_total;
+size_t row_total_size(void);
+
 #endif

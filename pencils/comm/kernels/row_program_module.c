@@ -146,7 +146,7 @@ static int read_slots(RowObject *self, PyObject *slots)
     return 0;
 }
 
-enum { WHERE, COPY, CAST, FORMULA }; /* functions that are no ufuncs; above are addresses */
+enum { WHERE, COPY, CAST, FORMULA, TOTAL }; /* functions that are no ufuncs; above are addresses */
 
 /* Find the loop of a function; its number is that of the loop, of bytes, of types, or of results of
    a loop at an address; and its bytes are a formula. */
@@ -168,7 +168,7 @@ static int read_function(RowInstruction *instruction, PyObject *function, PyObje
     }
     size_t kind = PyLong_AsSize_t(function);
     instruction->rows = 1;
-    if (kind > FORMULA) {
+    if (kind > TOTAL) {
         instruction->loop = (RowLoop *)(uintptr_t)kind;
         *wanted = instruction->count;
         *results = (int)number;
@@ -193,6 +193,8 @@ static int read_function(RowInstruction *instruction, PyObject *function, PyObje
     instruction->loop = kind == WHERE ? row_where : row_copy;
     if ((kind == WHERE || kind == COPY) && !row_has_size((size_t)number))
         return fail("an instruction copies elements of so many bytes");
+    if (kind == TOTAL)
+        instruction->loop = row_total;
     if (kind == CAST)
         instruction->loop = row_cast((int)(number / 16), (int)(number % 16));
     return instruction->loop ? 0 : fail("no such conversion");
@@ -255,6 +257,11 @@ static int read_instructions(RowObject *self, PyObject *instructions)
             if (result->reg < 0)
                 self->arrays[result->array].written = 1;
         }
+        const RowSlot *total = &program->slots[instruction->slots[wanted - 1]];
+        const Known *array = total->reg < 0 ? &self->arrays[total->array] : NULL;
+        if (instruction->loop == row_total
+            && (!array || (size_t)(array->shape[0] * array->item) < row_total_size()))
+            return fail("a sum has no room");
     }
     return 0;
 }
