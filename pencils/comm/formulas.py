@@ -72,7 +72,7 @@ def with_formulas(
         sizes[step.result] = size if size <= _MOST_OPERANDS else len(step.operands)
     numbers = {one for step in made.values() for one in step.operands if stride_of(one) == 0}
     return [
-        _Formula(inner, numbers, step).instruction(_REALS[dtypes[step.result]])
+        _StepWriter(inner, numbers, step).instruction(_REALS[dtypes[step.result]])
         if step.result in made
         else step
         for step in steps
@@ -80,8 +80,8 @@ def with_formulas(
     ]
 
 
-class _Formula:
-    """The steps of a formula in the making."""
+class _StepWriter:
+    """Writes the steps of a formula, for the instruction that computes its last value."""
 
     def __init__(self, inner: dict[int, Instruction], numbers: set[int], last: Instruction) -> None:
         self._inner, self._numbers, self._last = inner, numbers, last
