@@ -31,7 +31,7 @@ _OPTIONS = (
     "-w",
 )
 _SECONDS = 60.0  # of a compiler
-_PATIENCE = 60.0  # seconds until another process that compiles the same is thought to be dead
+_LONGEST_WAIT = 60.0  # seconds for another process that compiles the same
 _DIGEST = 32  # bytes after a library: a part of one must not be loaded
 
 # What this process has loaded or failed to compile, by source and compiler.
@@ -156,7 +156,7 @@ def _create(lock: Path) -> bool:
 
 def _wait_for_end(lock: Path) -> None:
     """Wait until another process has compiled, for some time: it may have been killed."""
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _LONGEST_WAIT
     while lock.exists() and time.monotonic() < end:
         time.sleep(0.01)
 

@@ -94,17 +94,17 @@ class _Loop(NamedTuple):
 
 def with_loops(
     steps: Sequence[Instruction],
-    stay: int,
+    last: int,
     builder: RowBuilder,
     stride_of: Callable[[int], int],
     *,
     compiler: str,
 ) -> list[Instruction] | None:
-    """Join instructions, but the last ones that `stay`, to loops; None if they are not compiled.
+    """Join instructions, but so many last ones, to loops; None if they are not compiled.
 
     `stride_of` returns the bytes from one element of a value to the next one in a row.
     """
-    parts = _parts(steps[: len(steps) - stay], steps, builder)
+    parts = _parts(steps[: len(steps) - last], steps, builder)
     loops = [part for part in parts if isinstance(part, _Loop)]
     sources = [_source(number, loop, builder, stride_of) for number, loop in enumerate(loops)]
     names = [f"loop{number}" for number in range(len(loops))]
@@ -113,7 +113,7 @@ def with_loops(
         return None
     left = iter(found)
     joined = [part.instruction(next(left)) if isinstance(part, _Loop) else part for part in parts]
-    return [*joined, *steps[len(steps) - stay :]]
+    return [*joined, *steps[len(steps) - last :]]
 
 
 def _parts(

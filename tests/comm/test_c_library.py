@@ -96,7 +96,7 @@ def test_the_lock_of_a_killed_process_is_ignored(cache, counting, monkeypatch):
     library.unlink()
     library.with_suffix(".lock").touch()
     forget()
-    monkeypatch.setattr(c_library, "_PATIENCE", 0.5)
+    monkeypatch.setattr(c_library, "_LONGEST_WAIT", 0.5)
     assert answer(compiler) == 42
     assert count() == 2
     assert list(cache.iterdir()) == [library]
