@@ -47,7 +47,7 @@ _POWERS: dict[float, np.ufunc] = {2: np.square, 0.5: np.sqrt, 1: np.positive, -1
 View = tuple[Function, tuple[Any, ...], dict[str, Any]]
 
 
-class Memory(NamedTuple):
+class BlockView(NamedTuple):
     """A view of an array that is passed to each call, or of the result of a step."""
 
     slot: int
@@ -60,17 +60,17 @@ class Memory(NamedTuple):
             array = func(array, *args, **options)
         return array
 
-    def forgetting(self) -> Memory:
+    def forgetting(self) -> BlockView:
         """Return the same without the array it was made with."""
         return self._replace(view=np.empty(0))
 
-    def then(self, node: Call) -> Memory | None:
+    def then(self, node: Call) -> BlockView | None:
         """Return the view of this view that a node is; None if it is a copy."""
         step = node.func, node.args[1:], node.options
         view = node.func(self.view, *node.args[1:], **node.options)
         if view.size and view is not self.view and not np.may_share_memory(view, self.view):
             return None
-        return Memory(self.slot, view, (*self.views, step))
+        return BlockView(self.slot, view, (*self.views, step))
 
 
 class Output(NamedTuple):
@@ -80,7 +80,7 @@ class Output(NamedTuple):
     """
 
     node: Array
-    target: Memory | None = None
+    target: BlockView | None = None
     copied: bool = False
 
 
@@ -111,7 +111,7 @@ class Ghosts(NamedTuple):
 _Step = Callable[[list[Any], Sequence[Any]], None]
 
 
-class _Operation(NamedTuple):
+class _RowOperation(NamedTuple):
     """A node as an instruction; operands are converted to these types."""
 
     function: Any  # a ufunc, `numpy.where`, a `BlockReduction`, or None for a conversion
@@ -127,7 +127,7 @@ class BlockProgram(NamedTuple):
     numbers: Sequence[tuple[int, DType]]  # slots of numbers, with their types,
     evaluate: Callable[[Sequence[Any]], Sequence[Any]]  # which this computes of arguments
     steps: Sequence[_Step]
-    results: Sequence[Memory]
+    results: Sequence[BlockView]
     texts: Sequence[str]  # what each step does, for users
     split: Callable[[list[Any], Callable[[], object]], None] | None  # the only step, in parts
 
@@ -203,16 +203,16 @@ class _Maker:
         self.steps: list[_Step] = []
         self.texts: list[str] = []
         self._known: dict[object, int] = {}  # slots of fixed arrays and numbers
-        self._memory = {node: Memory(slot, arrays[slot]) for node, slot in slots.items()}
-        self._copies: dict[Array, Memory] = {}  # of memory, where copies are wanted
-        self._operations: dict[Array, _Operation | None] = {}  # of nodes that are computed
+        self._memory = {node: BlockView(slot, arrays[slot]) for node, slot in slots.items()}
+        self._copies: dict[Array, BlockView] = {}  # of memory, where copies are wanted
+        self._operations: dict[Array, _RowOperation | None] = {}  # of nodes that are computed
         self._nodes = in_order((output.node for output in outputs), known=self._memory)
         for node in self._nodes:
             self._read(node)
         self._levels, self._last = self._find_levels(outputs)
         self._make_steps(outputs)
 
-    def results(self, outputs: Sequence[Output]) -> list[Memory]:
+    def results(self, outputs: Sequence[Output]) -> list[BlockView]:
         """List where the values are that are not stored."""
         return [
             self._copies.get(output.node) or self._memory[output.node]
@@ -227,7 +227,7 @@ class _Maker:
         if node in self._memory:
             return
         if isinstance(node, DataWrapper):
-            self._memory[node] = Memory(self._fix(node.data), node.data)
+            self._memory[node] = BlockView(self._fix(node.data), node.data)
             return
         assert isinstance(node, Call)
         if is_view(node):
@@ -332,7 +332,7 @@ class _Maker:
             (shape, nodes, [one for one in stores if _is_row(one) and _shape_of(one) == shape])
             for shape, nodes in last.items()
         ]
-        late: list[tuple[Memory | None, Output]] = []
+        late: list[tuple[BlockView | None, Output]] = []
         for number, (shape, nodes, here) in enumerate(groups, 1):
             read = [one for _, after, _ in groups[number:] for node in after for one in node.inputs]
             read += [one.node for _, _, after in groups[number:] for one in after]
@@ -345,11 +345,11 @@ class _Maker:
             if output.target is not None:
                 self._store(source or self._memory[output.node], output.target)
 
-    def _copy(self, output: Output) -> Memory:
+    def _copy(self, output: Output) -> BlockView:
         """Let NumPy copy a value."""
         source = self._memory[output.node]
         spec, slot = Spec.like(source.view), len(self.examples)
-        copy = Memory(slot, spec.new())
+        copy = BlockView(slot, spec.new())
         self.examples.append(copy.view)
         if self._is_copied(output):
             self._copies[output.node] = copy
@@ -363,7 +363,7 @@ class _Maker:
         self.texts.append(f"NumPy: copy of {output.node.shape}")
         return copy
 
-    def _store(self, source: Memory, target: Memory) -> None:
+    def _store(self, source: BlockView, target: BlockView) -> None:
         """Let NumPy store a value, converted as it assigns values."""
         self.texts.append(f"NumPy: copyto of {target.view.shape}")
         source, target = source.forgetting(), target.forgetting()
@@ -403,7 +403,7 @@ class _Maker:
             memory = self._memory[node.args[0]]
             example = np.asarray(func(memory.view, *node.args[1:]))
         self.examples.append(example)
-        self._memory[node] = Memory(slot, example)
+        self._memory[node] = BlockView(slot, example)
         spec, strides = Spec.like(example), _steps_of(example)
 
         def call(values: list[Any], arguments: Sequence[Any]) -> None:
@@ -429,27 +429,27 @@ class _Maker:
         needed: set[Array],
         stores: Sequence[Output] = (),
         waiting: Sequence[Output] = (),
-    ) -> list[Memory]:
+    ) -> list[BlockView]:
         """Make one row program of nodes; return blocks of the stores that wait for others."""
         kept = [node for node in nodes if node in needed and not is_reduction(node)]
-        builder = _Rows(shape, self._memory, self.examples, self._fix)
+        builder = _RowMaker(shape, self._memory, self.examples, self._fix)
         for node in nodes:
             builder.add(node, self._operations[node])
         like = builder.largest()
         for node in kept:
-            self._memory[node] = Memory(len(self.examples), _block_of(node, like))
+            self._memory[node] = BlockView(len(self.examples), _block_of(node, like))
             self.examples.append(self._memory[node].view)
             builder.store(builder.values[node], self._memory[node])
         new, late = [self._memory[node] for node in kept], []
         first = len(self.examples)
         for node in filter(is_reduction, nodes):
-            self._memory[node] = Memory(len(self.examples), np.empty((), node.dtype))
+            self._memory[node] = BlockView(len(self.examples), np.empty((), node.dtype))
             self.examples.append(self._memory[node].view)
         for output in stores:
             target = output.target
             if target is None or any(one is output for one in waiting):
                 like = self._memory[output.node].view if target is None else target.view
-                target = Memory(len(self.examples), Spec.like(like).new())
+                target = BlockView(len(self.examples), Spec.like(like).new())
                 self.examples.append(target.view)
                 new.append(target)
                 if output.target is None:
@@ -549,18 +549,18 @@ def _is_new(result: Block, given: Sequence[Any]) -> bool:
 
 def _value(arg: Any, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
     """Return an argument of a call of NumPy."""
-    if isinstance(arg, Memory):
+    if isinstance(arg, BlockView):
         return arg.derive(values[arg.slot])
     return arg.evaluate(arguments) if isinstance(arg, Number) else arg
 
 
-class _Rows:
+class _RowMaker:
     """A row program in the making: values of nodes, and the slots of the arrays it takes."""
 
     def __init__(
         self,
         shape: Shape,
-        memory: Mapping[Array, Memory],
+        memory: Mapping[Array, BlockView],
         examples: Sequence[Block],
         fix: Callable[..., int],
     ) -> None:
@@ -569,7 +569,7 @@ class _Rows:
         self.slots: list[int] = []
         self._memory, self._examples, self._fix = memory, examples, fix
 
-    def add(self, node: Array, operation: _Operation | None) -> None:
+    def add(self, node: Array, operation: _RowOperation | None) -> None:
         """Add an instruction."""
         assert operation is not None
         function, loop, dtypes, operands = operation
@@ -590,13 +590,13 @@ class _Rows:
         if isinstance(value, Array):
             return self.rows.cast(self._leaf(self._memory[value]), dtype)
         if isinstance(value, np.ndarray):  # whose values may change
-            return self.rows.cast(self._leaf(Memory(self._fix(value), value)), dtype)
+            return self.rows.cast(self._leaf(BlockView(self._fix(value), value)), dtype)
         if isinstance(value, Number):
             slot = self._fix(value, dtype)
-            return self._leaf(Memory(slot, self._examples[slot]))
+            return self._leaf(BlockView(slot, self._examples[slot]))
         return self.rows.constant(value, dtype)
 
-    def store(self, value: int, memory: Memory) -> None:
+    def store(self, value: int, memory: BlockView) -> None:
         """Write a value to memory."""
         self.rows.store(value, self._leaf(memory))
 
@@ -628,7 +628,7 @@ class _Rows:
         views = [leaf.view for leaf in self.rows.leaves.values()]
         return next((view for view in views if view.shape == self.rows.shape), None)
 
-    def _leaf(self, memory: Memory) -> int:
+    def _leaf(self, memory: BlockView) -> int:
         if memory.slot not in self.slots:
             self.slots.append(memory.slot)
             self.rows.array(self._examples[memory.slot])
@@ -653,7 +653,7 @@ def is_view(node: Call) -> bool:
     return node.func in rules.VIEWS or node.func is operator.getitem
 
 
-def _as_operation(node: Call) -> _Operation | None:
+def _as_operation(node: Call) -> _RowOperation | None:
     """Return a node as an instruction of a row program, or None if there is none."""
     try:
         return _operation_of(node)
@@ -661,16 +661,16 @@ def _as_operation(node: Call) -> _Operation | None:
         return None
 
 
-def _operation_of(node: Call) -> _Operation:
+def _operation_of(node: Call) -> _RowOperation:
     func, args, options = _as_ufunc(node)
     if func is rules.convert:
-        return _checked(_Operation(None, 0, (node.dtype,) * 2, args))
+        return _checked(_RowOperation(None, 0, (node.dtype,) * 2, args))
     if func is _reduce:
-        return _checked(_Operation(node.options["reduction"], 0, (node.dtype,) * 2, args))
+        return _checked(_RowOperation(node.options["reduction"], 0, (node.dtype,) * 2, args))
     if options:
         raise NoRowProgramError("arguments by keyword")
     if func is np.where and len(args) == 3:  # noqa: PLR2004
-        return _checked(_Operation(np.where, 0, (np.dtype(bool), *(node.dtype,) * 3), args))
+        return _checked(_RowOperation(np.where, 0, (np.dtype(bool), *(node.dtype,) * 3), args))
     if func is operator.pow:
         func, args = _power(*args)
     if not isinstance(func, np.ufunc) or func.signature or len(args) != func.nin:
@@ -678,7 +678,7 @@ def _operation_of(node: Call) -> _Operation:
     dtypes, loop = loop_of(func, tuple(map(_kind_of, args)))
     if dtypes[-1] != node.dtype:
         raise NoRowProgramError(f"{func.__name__} of {dtypes[-1]}")
-    return _checked(_Operation(func, loop, dtypes, args))
+    return _checked(_RowOperation(func, loop, dtypes, args))
 
 
 def _as_ufunc(node: Call) -> tuple[Function, tuple[Any, ...], dict[str, Any]]:
@@ -717,7 +717,7 @@ def _power(base: Any, exponent: Any) -> tuple[np.ufunc, tuple[Any, ...]]:
     return np.power, (base, exponent)
 
 
-def _checked(operation: _Operation) -> _Operation:
+def _checked(operation: _RowOperation) -> _RowOperation:
     """Check that operands can be converted without NumPy."""
     for operand, dtype in zip(operation.operands, operation.dtypes, strict=False):
         if isinstance(operand, Array | np.ndarray) and not is_exact(operand.dtype, dtype):

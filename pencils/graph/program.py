@@ -22,7 +22,7 @@ from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import attribute
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
-from pencils.graph.fuse import Memory, Output, is_fused, is_view, make_program
+from pencils.graph.fuse import BlockView, Output, is_fused, is_view, make_program
 from pencils.graph.messages import CommunicationOpIdentifier
 from pencils.graph.partition import (
     DistributedGraphPart,
@@ -311,7 +311,7 @@ def _one_pass(
         program = programs.get(key)
         if program is None:
             outputs = [
-                Output(block, Memory(slot, arrays[slot]))
+                Output(block, BlockView(slot, arrays[slot]))
                 for slot, (block, _, _) in enumerate(parts, len(given))
             ]
             outputs += [Output(node) for node in others]

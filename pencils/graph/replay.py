@@ -60,7 +60,7 @@ _NOTE = (
 )
 
 
-class Call:
+class RunningCall:
     """The arguments of one call, the fields of all blocks, and values between stages."""
 
     __slots__ = ("begun", "fields", "leaves", "reduced", "values")
@@ -73,10 +73,10 @@ class Call:
         self.begun: Handle[None]  # an exchange of halos that is under way
 
 
-class Step(NamedTuple):
+class CallStep(NamedTuple):
     """A part of a call; with a topology, its ranks communicate by a verb of that name."""
 
-    run: Callable[[Call], object]
+    run: Callable[[RunningCall], object]
     topology: Topology | None = None
     verb: str = ""
     text: str = ""  # for users
@@ -144,7 +144,7 @@ class Replay:
         If one fails, this rank meets the others where they communicate next, so that all raise.
         """
         done = 0
-        call = Call(leaves, [leaves[place] for place in self._fields])
+        call = RunningCall(leaves, [leaves[place] for place in self._fields])
         try:
             if self._makers:
                 call.fields += [make() for make in self._makers]
@@ -162,7 +162,7 @@ class Replay:
         return self._returned(call)
 
 
-def tell_others(steps: Iterable[Step], error: BaseException) -> None:
+def tell_others(steps: Iterable[CallStep], error: BaseException) -> None:
     """Raise an error on all ranks, which meet in one of the steps to come. *Collective*."""
     for step in steps:
         if step.topology is not None and step.topology.comm.size > 1:
@@ -204,7 +204,7 @@ class _FieldAt(NamedTuple):
     frame: BlockLayout
 
 
-def known(value: Any, call: Call) -> Any:
+def known(value: Any, call: RunningCall) -> Any:
     """Return the value of a number in a call, the view of a block, and anything else as it is."""
     if type(value) is _FieldAt:
         block = call.values[value.slot]
@@ -227,10 +227,10 @@ class _Results:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._reduced: list[FieldReduction] = []
-        self._runs: list[Callable[[Call], Any] | tuple[Array, Callable[..., Any]]] = []
+        self._runs: list[Callable[[RunningCall], Any] | tuple[Array, Callable[..., Any]]] = []
         self.written: set[int] = set()  # blocks all of whose points are written
 
-    def of(self, result: Any, out: Any = None) -> Callable[[Call], Any]:
+    def of(self, result: Any, out: Any = None) -> Callable[[RunningCall], Any]:
         """Return a function that finds a result in a call."""
         if is_sequence(type(result)):
             return self._several(result, out)
@@ -259,7 +259,7 @@ class _Results:
             )
         return lambda call: known(result, call)
 
-    def _several(self, results: Any, out: Any) -> Callable[[Call], Any]:
+    def _several(self, results: Any, out: Any) -> Callable[[RunningCall], Any]:
         outs = [None] * len(results) if out is None else out
         if not is_sequence(type(outs)) or len(outs) != len(results):
             raise ArgumentError(f"out must be {len(results)} fields, as the function returns")
@@ -275,7 +275,7 @@ class _Results:
         """What passes reduce."""
         return [run[0] for run in self._runs if isinstance(run, tuple)]
 
-    def steps(self, schedule: Schedule) -> Iterator[Step]:
+    def steps(self, schedule: Schedule) -> Iterator[CallStep]:
         """Yield the steps in which ranks combine reductions."""
         for result, run in zip(self._reduced, self._runs, strict=True):
             text = f"{result.name} of a result"
@@ -284,9 +284,9 @@ class _Results:
                 run = partial(_combine, schedule.slot_of(run[0]), run[1])  # noqa: PLW2901
             topology = result.operands[0].field.pencil.topology
             verb = "var" if result.name == "std" else result.name  # which it calls
-            yield Step(partial(_append, run), topology, verb, text)
+            yield CallStep(partial(_append, run), topology, verb, text)
 
-    def _by_function(self, result: FieldReduction) -> Callable[[Call], Any]:
+    def _by_function(self, result: FieldReduction) -> Callable[[RunningCall], Any]:
         """Return what calls the function in a call, of fields that are stored."""
         arguments = [self._stored(one) for one in result.arguments]
         options = {name: self._stored(one) for name, one in result.options.items()}
@@ -350,11 +350,11 @@ class _Results:
         return slot
 
 
-def _append(run: Callable[[Call], Any], call: Call) -> None:
+def _append(run: Callable[[RunningCall], Any], call: RunningCall) -> None:
     call.reduced.append(run(call))
 
 
-def _combine(slot: int, combine: Callable[[Any], Any], call: Call) -> Any:
+def _combine(slot: int, combine: Callable[[Any], Any], call: RunningCall) -> Any:
     return combine(call.values[slot])
 
 
@@ -430,7 +430,7 @@ def _begun(trace: Trace, groups: Sequence[list[Event]]) -> list[Event]:
     return last if topology is not None and topology.comm.size > 1 else []
 
 
-def _event_steps(trace: Trace, events: Sequence[Event]) -> Iterator[Step]:
+def _event_steps(trace: Trace, events: Sequence[Event]) -> Iterator[CallStep]:
     """Yield the steps of events."""
     groups = _groups(events)
     begun = _begun(trace, groups)
@@ -439,13 +439,13 @@ def _event_steps(trace: Trace, events: Sequence[Event]) -> Iterator[Step]:
         if len(alike) == 1 and not begins:
             text = f"{first.method} of {_name_of(first.block)}"
             run = partial(_execute, first.without_block())
-            yield Step(run, first.topology, first.method, text)
+            yield CallStep(run, first.topology, first.method, text)
             continue
         slots = [event.block.slot for event in alike]
         verb = "start_halo_exchange" if begins else "exchange_halos"
         text = f"{verb} of {', '.join(_name_of(event.block) for event in alike)}"
         run = partial(_begin if begins else _exchange, slots, first.options)
-        yield Step(run, first.topology, verb, text)
+        yield CallStep(run, first.topology, verb, text)
 
 
 def _name_of(block: Block) -> str:
@@ -462,16 +462,16 @@ def _joins(event: Event, others: Sequence[Event]) -> bool:
     )
 
 
-def _exchange(slots: Sequence[int], options: dict[str, Any], call: Call) -> None:
+def _exchange(slots: Sequence[int], options: dict[str, Any], call: RunningCall) -> None:
     exchange_halos([call.fields[slot] for slot in slots], **options)
 
 
-def _begin(slots: Sequence[int], options: dict[str, Any], call: Call) -> None:
+def _begin(slots: Sequence[int], options: dict[str, Any], call: RunningCall) -> None:
     fields = [call.fields[slot] for slot in slots]
     call.begun = prepare_kept("start_halo_exchange", fields, **options).start(None)
 
 
-def _execute(event: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: Call) -> Any:
+def _execute(event: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: RunningCall) -> Any:
     """Call a method of the field of a block, with the values of numbers."""
     slot, method, arguments, options = event
     given = [known(one, call) for one in arguments]
@@ -480,7 +480,10 @@ def _execute(event: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: Call
 
 
 def _compute(
-    program: BlockProgram, slots: Sequence[int], call: Call, wait: Callable[[], object] = no_op
+    program: BlockProgram,
+    slots: Sequence[int],
+    call: RunningCall,
+    wait: Callable[[], object] = no_op,
 ) -> None:
     """Execute the program of a stage; the values that later stages need are appended.
 
@@ -494,7 +497,7 @@ def _compute(
             call.fields[slot].mark_written()
 
 
-def _compute_meanwhile(program: BlockProgram, slots: Sequence[int], call: Call) -> None:
+def _compute_meanwhile(program: BlockProgram, slots: Sequence[int], call: RunningCall) -> None:
     """Execute the program of a stage while ghosts that have not arrived are on their way."""
     begun = call.begun
     try:
@@ -564,7 +567,7 @@ class Schedule:
         for one in node.inputs:
             self._used.setdefault(one, set()).add(at)
 
-    def _make(self, trace: Trace) -> Iterator[Step]:
+    def _make(self, trace: Trace) -> Iterator[CallStep]:
         arrays = [block.field.padded for block in trace.blocks]
         self._slots |= {node: len(arrays) + i for i, node in enumerate(trace.arrays)}
         arrays += trace.arrays.values()
@@ -576,7 +579,7 @@ class Schedule:
             begun = _begun(trace, _groups(events))
             if not outputs:
                 if begun:
-                    yield Step(lambda call: call.begun.wait())
+                    yield CallStep(lambda call: call.begun.wait())
                 continue
             slots = self._slots | self._living(number)
             ghosts = self._ghosts([event.block for event in begun])
@@ -587,7 +590,7 @@ class Schedule:
             text = "while ghosts travel: " * (program.split is not None) + "\n".join(program.texts)
             written = sorted({store.block.slot for store in stores if not _has_ghosts(store)})
             run = _compute_meanwhile if begun else _compute
-            yield Step(partial(run, program, written), text=text)
+            yield CallStep(partial(run, program, written), text=text)
 
     def _ghosts(self, blocks: Sequence[Block]) -> list[Ghosts]:
         """List the ghosts of blocks that travel; none if other blocks have the same memory."""

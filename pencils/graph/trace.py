@@ -38,7 +38,7 @@ from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, Placeholder, filled
-from pencils.graph.fuse import Memory, View, is_view
+from pencils.graph.fuse import BlockView, View, is_view
 from pencils.graph.number import Number
 from pencils.pencil import Pencil
 
@@ -62,7 +62,7 @@ class Store(NamedTuple):
     """A value that a stage writes to a view of a block."""
 
     block: Block
-    target: Memory
+    target: BlockView
     value: Array
 
 
@@ -216,11 +216,11 @@ class Trace:
         self.dies[block.node] = len(self.stages) - 2
         self._renew(block, len(self.stages) - 1)
 
-    def view(self, node: Array) -> Memory:
+    def view(self, node: Array) -> BlockView:
         """Return a view of the memory of a block."""
         if isinstance(node, Placeholder):
             block = self._homes[node]
-            return Memory(block.slot, block.field.padded)
+            return BlockView(block.slot, block.field.padded)
         assert isinstance(node, Call)
         found = self.view(node.args[0]).then(node)
         assert found is not None

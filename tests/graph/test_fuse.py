@@ -13,7 +13,7 @@ import pytest
 from pencils.comm import pack
 from pencils.graph import make_placeholder
 from pencils.graph.array import Array
-from pencils.graph.fuse import Memory, Output, make_program
+from pencils.graph.fuse import BlockView, Output, make_program
 
 implementations = pytest.mark.parametrize("name", dict.fromkeys([pack.available()[0], "numpy"]))
 
@@ -115,10 +115,10 @@ class Case:
             elif fitting and self.chosen.random() < 0.6:
                 free.remove(fitting[0])
                 views = ((operator.getitem, (inside,), {}),)
-                found.append(Output(node, Memory(fitting[0], arrays[fitting[0]][inside], views)))
+                found.append(Output(node, BlockView(fitting[0], arrays[fitting[0]][inside], views)))
             else:
                 arrays.append(np.zeros(self.shape, node.dtype))
-                found.append(Output(node, Memory(len(arrays) - 1, arrays[-1])))
+                found.append(Output(node, BlockView(len(arrays) - 1, arrays[-1])))
         return found
 
     def expected(self):
@@ -188,7 +188,7 @@ def program_of(make, *arrays, target=0, key=...):
     """Return a program that stores an expression of arrays in one of them."""
     nodes = [make_placeholder(str(i), u.shape, u.dtype) for i, u in enumerate(arrays)]
     views = ((operator.getitem, (key,), {}),)
-    output = Output(make(*nodes), Memory(target, arrays[target][key], views))
+    output = Output(make(*nodes), BlockView(target, arrays[target][key], views))
     return make_program([output], arrays, {node: i for i, node in enumerate(nodes)})[0]
 
 
@@ -301,7 +301,7 @@ def test_other_types_than_native_numbers_are_stored(name, given):
     arrays = [values, other, chosen, np.zeros((4, 5))]
 
     def inside(slot, *key):
-        return Memory(slot, arrays[slot][key], ((operator.getitem, (key,), {}),))
+        return BlockView(slot, arrays[slot][key], ((operator.getitem, (key,), {}),))
 
     below, above = (slice(1, None),), (slice(None, -1),)
     outputs = [
@@ -334,7 +334,7 @@ def test_other_types_than_native_numbers_are_stored(name, given):
 def test_two_fields_of_another_type_are_exchanged(name):
     u, v = OTHERS["bytes"], OTHERS["bytes"][::-1].copy()
     nodes = [make_placeholder(str(i), x.shape, x.dtype) for i, x in enumerate((u, v))]
-    outputs = [Output(nodes[1], Memory(0, u)), Output(nodes[0], Memory(1, v))]
+    outputs = [Output(nodes[1], BlockView(0, u)), Output(nodes[0], BlockView(1, v))]
     with pack.using(name):
         program, _ = make_program(outputs, [u, v], {node: i for i, node in enumerate(nodes)})
         program.run(used := [u.copy(), v.copy()])
@@ -434,10 +434,10 @@ def test_programs_of_several_shapes_read_before_they_store(name, first):
     u, w, v = np.arange(20.0).reshape(4, 5), np.ones((2, 5)), np.zeros((4, 5))
     x, y = (make_placeholder(str(i), each.shape, each.dtype) for i, each in enumerate((u, w)))
     outputs = [
-        Output(x * np.pad(y, ((0, 2), (0, 0))), Memory(0, u)),
-        Output(x[1:3] + y, Memory(1, w)),
+        Output(x * np.pad(y, ((0, 2), (0, 0))), BlockView(0, u)),
+        Output(x[1:3] + y, BlockView(1, w)),
     ]
-    outputs += [Output(outputs[0].node, Memory(2, v)), Output(x.T, copied=True)]
+    outputs += [Output(outputs[0].node, BlockView(2, v)), Output(x.T, copied=True)]
     with pack.using(name):
         ordered = outputs if first == 0 else outputs[::-1]
         program, _ = make_program(ordered, [u, w, v], {x: 0, y: 1})
@@ -453,7 +453,7 @@ def test_programs_of_several_shapes_read_before_they_store(name, first):
 def test_values_are_stored_in_their_shape_and_broadcast(name, order):
     u, v, w = np.arange(5.0).reshape(1, 5), np.zeros((4, 5)), np.zeros((1, 5))
     x = make_placeholder("x", u.shape, u.dtype)
-    outputs = [Output(x + 1, Memory(1, v)), Output(x * 2, Memory(2, w)), Output(x - 3)][::order]
+    outputs = [Output(x + 1, BlockView(1, v)), Output(x * 2, BlockView(2, w)), Output(x - 3)][::order]
     with pack.using(name):
         program, _ = make_program(outputs, [u, v, w], {x: 0})
         returned = program.run(used := [u, v.copy(), w.copy()])
