@@ -212,12 +212,17 @@ class Axes:
         if any(first >= past for first, past in box):
             return (0, 0) * len(self.shape)
         found = [0, 1] * len(self._lead)
-        for group in self._groups:
-            whole = all(tuple(box[axis]) == (0, self._whole[axis]) for axis in group)
-            if not whole and len(group) > 1:
-                raise ValueError(f"the block is not cut along the axes {group}")
-            found += (0, prod(self._whole[axis] for axis in group)) if whole else box[group[0]]
+        for slow, *others in self._groups:
+            if any(tuple(box[axis]) != (0, self._whole[axis]) for axis in others):
+                raise ValueError(f"the block is not cut along the axes {others}")
+            inner = prod(self._whole[axis] for axis in others)
+            found += [inner * index for index in box[slow]]
         return tuple(found)
+
+    @property
+    def slowest(self) -> int:
+        """The axis along which parts follow each other in memory."""
+        return self._groups[0][0] if self._groups else 0
 
     def is_in_order(self, block: Array) -> bool:
         """Whether tiles follow each other as the elements of a contiguous block."""

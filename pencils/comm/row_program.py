@@ -43,6 +43,7 @@ class RowProgram:
         compiler = RowCompiler(builder, join)
         leaves = builder.leaves
         self._axes = compiler.axes
+        self.slowest = compiler.axes.slowest
         self._detours = [(_reader(leaves[one]), number) for one, number in compiler.detours]
         self._in_place = [_reader(leaves[target]) for target in compiler.in_place]
         self._reduced = compiler.reduced

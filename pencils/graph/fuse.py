@@ -16,7 +16,7 @@ import numpy as np
 
 from pencils.comm.c_loops import with_loops
 from pencils.comm.pack import no_op
-from pencils.comm.progress import poll
+from pencils.comm.progress import poll, under_way
 from pencils.comm.row_builder import (
     CLIP,
     Leaf,
@@ -348,9 +348,9 @@ class _Maker:
     def _copy(self, output: Output) -> BlockView:
         """Let NumPy copy a value."""
         source = self._memory[output.node]
-        spec, slot = Spec.like(source.view), len(self.examples)
-        copy = BlockView(slot, spec.new())
-        self.examples.append(copy.view)
+        spec = Spec.like(source.view)
+        copy = self._room(spec.new())
+        slot = copy.slot
         if self._is_copied(output):
             self._copies[output.node] = copy
         source = source.forgetting()
@@ -397,13 +397,12 @@ class _Maker:
             self._memory[arg].forgetting() if isinstance(arg, Array) else arg for arg in node.args
         ]
         func = partial(node.func, **node.options) if node.options else node.func
-        slot, example = len(self.examples), self._example(node)
-        views = is_view(node)
+        example, views = self._example(node), is_view(node)
         if views:
             memory = self._memory[node.args[0]]
             example = np.asarray(func(memory.view, *node.args[1:]))
-        self.examples.append(example)
-        self._memory[node] = BlockView(slot, example)
+        self._memory[node] = self._room(example)
+        slot = self._memory[node].slot
         spec, strides = Spec.like(example), _steps_of(example)
 
         def call(values: list[Any], arguments: Sequence[Any]) -> None:
@@ -422,6 +421,11 @@ class _Maker:
         views = [self._memory[one].view for one in node.inputs if one in self._memory]
         return _block_of(node, next((view for view in views if view.shape == node.shape), None))
 
+    def _room(self, example: Block) -> BlockView:
+        """Add a block that a step allocates in each call."""
+        self.examples.append(example)
+        return BlockView(len(self.examples) - 1, example)
+
     def _compute(
         self,
         shape: Shape,
@@ -431,43 +435,48 @@ class _Maker:
         waiting: Sequence[Output] = (),
     ) -> list[BlockView]:
         """Make one row program of nodes; return blocks of the stores that wait for others."""
-        kept = [node for node in nodes if node in needed and not is_reduction(node)]
         builder = _RowMaker(shape, self._memory, self.examples, self._fix)
         for node in nodes:
             builder.add(node, self._operations[node])
-        like = builder.largest()
-        for node in kept:
-            self._memory[node] = BlockView(len(self.examples), _block_of(node, like))
-            self.examples.append(self._memory[node].view)
-            builder.store(builder.values[node], self._memory[node])
-        new, late = [self._memory[node] for node in kept], []
+        like, new, late = builder.largest(), [], []
+        for node in nodes:
+            if node in needed and not is_reduction(node):
+                self._memory[node] = self._room(_block_of(node, like))
+                new.append(self._memory[node])
+                builder.store(builder.values[node], self._memory[node])
         first = len(self.examples)
         for node in filter(is_reduction, nodes):
-            self._memory[node] = BlockView(len(self.examples), np.empty((), node.dtype))
-            self.examples.append(self._memory[node].view)
+            self._memory[node] = self._room(np.empty((), node.dtype))
         for output in stores:
             target = output.target
-            if target is None or any(one is output for one in waiting):
-                like = self._memory[output.node].view if target is None else target.view
-                target = BlockView(len(self.examples), Spec.like(like).new())
-                self.examples.append(target.view)
+            if target is None:
+                like = self._memory[output.node].view
+                target = self._copies[output.node] = self._room(Spec.like(like).new())
                 new.append(target)
-                if output.target is None:
-                    self._copies[output.node] = target
-                else:
-                    late.append(target)
+            elif any(one is output for one in waiting):
+                target = self._room(Spec.like(target.view).new())
+                new.append(target)
+                late.append(target)
             builder.store(builder.operand(output.node, output.node.dtype), target)
-        parts = builder.cut(self._ghosts)
-        program = RowProgram(builder.rows, self._join)
-        self.texts.append(f"one pass over {shape}: {program}")
+        self._add_pass(builder, new, first)
+        return late
+
+    def _add_pass(self, builder: _RowMaker, new: Sequence[BlockView], first: int) -> None:
+        """Add the step of a row program, which allocates new blocks; reductions begin at a slot."""
+        parts, rows = builder.cut(self._ghosts), builder.rows
+        program = RowProgram(rows, self._join)
+        self.texts.append(f"one pass over {rows.shape}: {program}")
         blocks = [(memory.slot, Spec.like(memory.view)) for memory in new]
         given = operator.itemgetter(*builder.slots, -1)  # a tuple, also of one array
+        pieces = [] if rows.reductions else _pieces(Box.of_shape(rows.shape), program.slowest)
 
         def compute(
             values: list[Any], _arguments: object, parts: Iterable[Pairs] | None = None
         ) -> None:
             for slot, spec in blocks:
                 values[slot] = spec.new()
+            if parts is None and under_way.on and len(pieces) > 1:
+                parts = _around(no_op, pieces, ())
             reduced = program.run(given(values)[:-1], parts)
             values[first : first + len(reduced)] = reduced
 
@@ -477,12 +486,21 @@ class _Maker:
             builder.slots[number] for number in program.written
         ):
             self.split = lambda values, wait: compute(values, (), _around(wait, *parts))
-        return late
 
 
 def _block_of(node: Array, like: Block | None) -> Block:
     """Allocate an array for the value of a node, in the memory order of another one."""
     return np.empty(node.shape, node.dtype) if like is None else Spec.like(like, node.dtype).new()
+
+
+def _pieces(box: Box, axis: int) -> list[Pairs]:
+    """Cut a box along an axis into parts that are computed between two polls for messages."""
+    most = max(_POINTS, box.volume // max(1, box.shape[axis])) if box.shape else 1
+    return [_pairs(piece) for piece in box.pieces(most, [axis])]
+
+
+def _pairs(box: Box) -> Pairs:
+    return list(zip(box.start, box.stop, strict=True))
 
 
 def _around(
@@ -619,9 +637,8 @@ class _RowMaker:
         like = self.largest()
         slowest = 0 if like is None else int(np.argmax(np.abs(like.strides)))
         rows.cut = frozenset({slowest, *np.flatnonzero(np.less(inner.shape, rows.shape)).tolist()})
-        most = max(_POINTS, inner.volume // inner.shape[slowest])
-        both = inner.pieces(most, [slowest]), Box.of_shape(rows.shape).without(inner)
-        return [[list(zip(box.start, box.stop, strict=True)) for box in boxes] for boxes in both]
+        others = [_pairs(box) for box in Box.of_shape(rows.shape).without(inner)]
+        return _pieces(inner, slowest), others
 
     def largest(self) -> Block | None:
         """Find a view of the shape of the program: results have the order of its axes."""

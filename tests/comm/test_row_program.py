@@ -86,7 +86,7 @@ def test_other_boxes_raise():
         program.run((u, out), [[(0, 4), (0, 6), (0, 6)]])
     program, _ = shifted_sum(u, out, [], 0, 0)
     with pytest.raises(ValueError, match="not cut along"):
-        program.run((u, out), [[(0, 3), (0, 5), (0, 6)]])
+        program.run((u, out), [[(0, 4), (0, 3), (0, 6)]])
 
 
 @pytest.mark.skipif(pack.compiled() is None, reason="for compiled programs")

@@ -453,7 +453,9 @@ def test_programs_of_several_shapes_read_before_they_store(name, first):
 def test_values_are_stored_in_their_shape_and_broadcast(name, order):
     u, v, w = np.arange(5.0).reshape(1, 5), np.zeros((4, 5)), np.zeros((1, 5))
     x = make_placeholder("x", u.shape, u.dtype)
-    outputs = [Output(x + 1, BlockView(1, v)), Output(x * 2, BlockView(2, w)), Output(x - 3)][::order]
+    outputs = [Output(x + 1, BlockView(1, v)), Output(x * 2, BlockView(2, w)), Output(x - 3)][
+        ::order
+    ]
     with pack.using(name):
         program, _ = make_program(outputs, [u, v, w], {x: 0})
         returned = program.run(used := [u, v.copy(), w.copy()])

@@ -16,6 +16,7 @@ from pencils import graph
 from pencils.comm import mailbox, progress
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.graph import fuse
 from pencils.graph.execute import generate_code_for_partition
 from pencils.graph.program import programs as prepared_programs
 
@@ -191,11 +192,10 @@ def test_large_nodes_are_computed_as_numpy_does(comm, ufunc, order):
     assert everywhere(comm, found["a"].flags.c_contiguous == (order == "C"))
 
 
-@pytest.mark.xfail(reason="a pass over a large block is not divided", strict=True)
 def test_messages_move_within_a_large_node(comm, monkeypatch):
     polls = []
-    monkeypatch.setattr(progress, "SLAB", 2**16)
-    monkeypatch.setattr(progress, "poll", lambda: polls.append(1))
+    monkeypatch.setattr(fuse, "_POINTS", 2**13)
+    monkeypatch.setattr(fuse, "poll", lambda: polls.append(1))
     x = graph.make_placeholder("x", (2**12, 10))
     found = execute(comm, {"y": 2 * x}, x=np.ones((2**12, 10)))
     assert everywhere(comm, np.all(found["y"] == 2) and len(polls) >= 5)
