@@ -159,14 +159,14 @@ class BlockProgram(NamedTuple):
 def make_program(
     outputs: Sequence[Output],
     arrays: Sequence[Block],
-    slots: Mapping[Array, int],
+    slots: Mapping[Array, int | BlockView],
     compiler: str | None = None,
     ghosts: Sequence[Ghosts] = (),
 ) -> tuple[BlockProgram, list[Block]]:
     """Make the program for outputs, by nodes whose values are in arrays like these, in such slots.
 
-    Its passes are compiled if a C compiler is given. Calls may begin while `ghosts` are on their
-    way. Returns arrays that look like what the program returns, too.
+    They may be in views of these. Its passes are compiled if a C compiler is given. Calls may begin
+    while `ghosts` are on their way. Returns arrays that look like what the program returns, too.
     """
     maker = _Maker(outputs, arrays, slots, compiler, ghosts)
     results = maker.results(outputs)
@@ -190,7 +190,7 @@ class _Maker:
         self,
         outputs: Sequence[Output],
         arrays: Sequence[Block],
-        slots: Mapping[Array, int],
+        slots: Mapping[Array, int | BlockView],
         compiler: str | None,
         ghosts: Sequence[Ghosts],
     ) -> None:
@@ -203,7 +203,10 @@ class _Maker:
         self.steps: list[_Step] = []
         self.texts: list[str] = []
         self._known: dict[object, int] = {}  # slots of fixed arrays and numbers
-        self._memory = {node: BlockView(slot, arrays[slot]) for node, slot in slots.items()}
+        self._memory = {
+            node: slot if isinstance(slot, BlockView) else BlockView(slot, arrays[slot])
+            for node, slot in slots.items()
+        }
         self._copies: dict[Array, BlockView] = {}  # of memory, where copies are wanted
         self._operations: dict[Array, _RowOperation | None] = {}  # of nodes that are computed
         self._nodes = in_order((output.node for output in outputs), known=self._memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import NoneType
@@ -27,6 +28,7 @@ from pencils.graph.array import Array, Placeholder, in_order
 from pencils.graph.array import Call as Node
 from pencils.graph.fuse import (
     BlockProgram,
+    BlockView,
     Ghosts,
     Output,
     View,
@@ -540,6 +542,7 @@ class Schedule:
             self._place(node)
         self._kept = {node: at for node, at in self._at.items() if max(self._used[node]) > at}
         self._slots: dict[Array, int] = {}
+        self._views: dict[Array, BlockView] = {}  # of values that blocks of the trace keep
         self.steps = list(self._make(trace))
 
     def _is_leaf(self, node: Array) -> bool:
@@ -573,7 +576,12 @@ class Schedule:
         arrays += trace.arrays.values()
         for number, (events, stores) in enumerate(trace.stages):
             yield from _event_steps(trace, events)
-            kept = [node for node, at in self._kept.items() if at == number]
+            slots: dict[Array, int | BlockView] = {**self._slots, **self._living(number)}
+            slots |= self._views
+            stored = self._stored_once(stores)
+            self._views |= stored
+            here = [node for node, at in self._kept.items() if at == number]
+            kept = [node for node in here if node not in stored]
             outputs = [Output(store.value, store.target) for store in stores]
             outputs += [Output(node, copied=True) for node in kept]
             begun = _begun(trace, _groups(events))
@@ -581,7 +589,6 @@ class Schedule:
                 if begun:
                     yield CallStep(lambda call: call.begun.wait())
                 continue
-            slots = self._slots | self._living(number)
             ghosts = self._ghosts([event.block for event in begun])
             program, examples = make_program(outputs, arrays, slots, trace.compiler, ghosts)
             for node, example in zip(kept, examples, strict=True):
@@ -604,6 +611,16 @@ class Schedule:
                 axis = len(field.components) + dim
                 found.append(Ghosts(block.slot, axis, slice(before, before + points)))
         return found
+
+    def _stored_once(self, stores: Sequence[Store]) -> dict[Array, BlockView]:
+        """Find values that were shifted, whose blocks nothing else is written to."""
+        shifted = self._trace.shifted
+        written = Counter(store.block for stage in self._trace.stages for store in stage.stores)
+        return {
+            store.value: store.target
+            for store in stores
+            if shifted.get(store.value) is store.block and written[store.block] == 1
+        }
 
     def slot_of(self, node: Array) -> int:
         """Return the place of a value that is kept, among those of a call."""

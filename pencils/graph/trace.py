@@ -37,7 +37,7 @@ from pencils.comm.memory import same_view
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.graph import rules
-from pencils.graph.array import Array, Call, Placeholder, filled
+from pencils.graph.array import Array, Call, Placeholder, filled, in_order
 from pencils.graph.fuse import BlockView, View, is_view
 from pencils.graph.number import Number
 from pencils.pencil import Pencil
@@ -106,9 +106,11 @@ class Trace:
         self.dies: dict[Array, int] = {}  # and the last one, if there is one
         self.arrays: dict[Array, Any] = {}  # arguments that are replicated data
         self._homes: dict[Array, Block] = {}  # of placeholders
-        self._kept: dict[Array, Block] = {}  # of values that were shifted
+        self.shifted: dict[Array, Block] = {}  # of computed values that were
+        self._together: list[Block] = []  # of these, those that the exchange before has filled
         self.shown: set[Array] = set()  # computed values of which there are views
-        self._among_events = True  # whether nothing was read or stored since the last event
+        self._among_events = True  # whether nothing was read or stored since the last event,
+        self._stored = False  # and something was stored
 
     def add(self, field: PencilArray, *, made: bool = False) -> Traced:
         """Trace a field with memory of its own."""
@@ -166,7 +168,7 @@ class Trace:
                 "this field is a computed value of a fused function, which has no memory to "
                 "write to; write v = u.copy() first, and assign to v[...]"
             )
-        self._among_events = False
+        self._among_events, self._stored, self._together = False, True, []
         target = self.view(node)
         if not target.view.flags.writeable:
             raise ArgumentError("the field is read-only; pass one that may be written")
@@ -197,7 +199,7 @@ class Trace:
         sharing = [one for one in self.blocks if one.shares(block.field.padded)]
         if not self._among_events:
             self.begin_stage()
-        self._among_events = True
+        self._among_events, self._stored, self._together = True, False, []
         self.stages[-1].events.append(Event(block, method, arguments, options))
         for one in {block, *sharing}:
             one.touched = True
@@ -249,17 +251,34 @@ class Trace:
     def with_memory(self, value: Traced) -> Traced:
         """Return the field of a computed value, stored with a halo whose ghosts are exchanged."""
         node = value.node
-        if node not in self._kept:
+        if node not in self.shifted:
             halo = self._halo_of(value)
             field = PencilArray.allocated(
                 value.pencil, node.dtype, value.components, value.singletons, halo, zero=True
             )
             new = self.add(field, made=True)
-            self._kept[node] = self.blocks[-1]
-            self.store(new.node, node)
-            new.exchange_halo()
-        block = self._kept[node]
+            block = self.shifted[node] = self.blocks[-1]
+            others, self._together = self._together, [block] if not self._stored else []
+            if others and self._joins_exchange(field, node, others):
+                self.stages[-2].stores.append(Store(block, self.view(new.node), node))
+                self.stages[-1].events.append(self.stages[-1].events[-1]._replace(block=block))
+                self._together = [*others, block]
+            else:
+                together = self._together
+                self.store(new.node, node)
+                new.exchange_halo()
+                self._together = together
+        block = self.shifted[node]
         return _made(value.pencil, block.field.frame, block.node)
+
+    def _joins_exchange(self, field: PencilArray, node: Array, others: Sequence[Block]) -> bool:
+        """Whether the stage before can store a value with others, whose ghosts are exchanged now.
+
+        It has no other stores then. This follows from the lines alone: it is the same on all ranks.
+        """
+        first = others[0].field
+        alike = field.frame is first.frame and field.components == first.components
+        return alike and all(self.home(one) not in others for one in in_order([node]))
 
     def _halo_of(self, value: Traced) -> Any:
         bare = value.frame.bare
