@@ -282,6 +282,45 @@ def test_computed_values_are_shifted(comm):
     assert twice.explain().count("one pass") == 2
 
 
+@pytest.mark.parametrize(("written", "exchanges"), [(False, 2), (True, 3)])
+def test_values_that_are_shifted_are_exchanged_together(comm, written, exchanges):
+    u, v = two_fields(comm)
+
+    def sides(u):
+        return u.shift((1, 0)) + u.shift((0, -1))
+
+    def function(u, v, dt):
+        new = [u + dt * v, v - dt * u]
+        first = u + sides(new[0])
+        if written:
+            v[...] = first
+        return first, new[0] * new[1] + sides(new[1]), sides(sides(new[0]) + new[1])
+
+    def halos_of(field):
+        own = pencils.zeros(field.pencil, halo=1)
+        own[...] = field
+        own.exchange_halo()
+        return own
+
+    def plain(u, v, dt):
+        new = [halos_of(u + dt * v), halos_of(v - dt * u)]
+        first = u + sides(new[0])
+        if written:
+            v[...] = first
+        last = sides(halos_of(sides(new[0]) + new[1]))
+        return first, new[0] * new[1] + sides(new[1]), last
+
+    u.exchange_halo()
+    fused = pencils.fused(function)
+    copies = u.copy(), v.copy()
+    assert equal(comm, fused(u, v, 0.5), plain(*copies, 0.5))
+    assert equal(comm, [v], [copies[1]])
+    text = fused.explain()
+    assert everywhere(comm, text.count("exchange_halo") == exchanges)
+    if u.local.size and not written:  # both values that are shifted are written once
+        assert "16 bytes read and 16 written" in text
+
+
 def test_other_operands(comm):
     u, v = two_fields(comm)
     grid = pencils.localgrid(u.pencil, [np.linspace(0, 1, n) for n in u.shape])
