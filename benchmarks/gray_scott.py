@@ -25,13 +25,14 @@ DU, DV, FEED, KILL = 0.16, 0.08, 0.06, 0.062
 DT = 1.0
 # Weights of the rates, and how far ahead the next one is computed.
 STAGES = {"euler": ((1, None),), "rk4": ((1 / 6, 1 / 2), (1 / 3, 1 / 2), (1 / 3, 1), (1 / 6, None))}
-LOOP = """
+LOOP = r"""
 #include <stddef.h>
 #define BEND(a) (a[i-x] + a[i+x] + a[i-y] + a[i+y] + a[i-1] + a[i+1] - 6.0 * a[i])
-void stage(const double *restrict a, const double *restrict b, const double *restrict u,
-           const double *restrict v, double *restrict sum_u, double *restrict sum_v,
-           double *restrict next_u, double *restrict next_v, const long *n, double du, double dv,
-           double f, double k, double weight, double ahead, int first, int last)
+#define FIELDS const double *restrict a, const double *restrict b, const double *restrict u, \
+               const double *restrict v, double *restrict sum_u, double *restrict sum_v, \
+               double *restrict next_u, double *restrict next_v
+#define NUMBERS const long *n, double du, double dv, double f, double k, double weight, double ahead
+static inline __attribute__((always_inline)) void loop(FIELDS, NUMBERS, int first, int last)
 {
     long y = n[2] + 2, x = (n[1] + 2) * y;
     for (long p = 1; p <= n[0]; p++)
@@ -47,6 +48,19 @@ void stage(const double *restrict a, const double *restrict b, const double *res
                     next_v[i] = v[i] + ahead * rate_v;
                 }
             }
+}
+#define LOOP(u, v, first, last) \
+    loop(a, b, u, v, sum_u, sum_v, next_u, next_v, n, du, dv, f, k, weight, ahead, first, last)
+void stage(FIELDS, NUMBERS, int first, int last) /* a loop of its own for each kind of stage */
+{
+    if (first && last)
+        LOOP(a, b, 1, 1);
+    else if (first)
+        LOOP(u, v, 1, 0);
+    else if (last)
+        LOOP(u, v, 0, 1);
+    else
+        LOOP(u, v, 0, 0);
 }
 """
 BEND = "(s0 + s1 + s2 + s3 + s4 + s5 - 6 * {0})"
