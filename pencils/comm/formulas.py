@@ -31,6 +31,8 @@ _OF_PRODUCT: dict[Any, tuple[int, int]] = {
     np.add: (_ADD_PRODUCT, _ADD_PRODUCT),
     np.subtract: (_SUBTRACT_PRODUCT, _FROM_PRODUCT),
 }
+_FORMULA = 3  # as compiled kernels call them
+_IN_MEMORY = _FORMULA, np.copyto  # steps that read values wherever they are
 _UNARY: dict[Any, int] = {np.negative: _NEGATE, np.square: _SQUARE}
 
 
@@ -46,9 +48,15 @@ class Instruction(NamedTuple):
 
 
 def with_formulas(
-    steps: Sequence[Instruction], dtypes: Sequence[DType], stride_of: Callable[[int], int]
+    steps: Sequence[Instruction],
+    dtypes: Sequence[DType],
+    stride_of: Callable[[int], int],
+    late: int,
 ) -> list[Instruction]:
-    """Join steps to formulas, for values of types and with bytes from element to element."""
+    """Join steps to formulas, for values of types and with bytes from element to element.
+
+    The last steps, so many, write where operands are read.
+    """
 
     def fits(step: Instruction) -> bool:
         values = *step.operands, step.result
@@ -72,12 +80,40 @@ def with_formulas(
             inner |= {one: made[one] for one in alone}
         sizes[step.result] = size if size <= _MOST_OPERANDS else len(step.operands)
     numbers = {one for step in made.values() for one in step.operands if stride_of(one) == 0}
-    return [
+    found = [
         _StepWriter(inner, numbers, step).instruction(_REALS[dtypes[step.result]])
         if step.result in made
         else step
         for step in steps
         if step.result not in inner
+    ]
+    return _stored_at_once(found[: len(found) - late], found[len(found) - late :], stride_of)
+
+
+def _stored_at_once(
+    steps: Sequence[Instruction], late: Sequence[Instruction], stride_of: Callable[[int], int]
+) -> list[Instruction]:
+    """Let formulas write what is copied to memory, where others read it, in place of a register."""
+    others = {
+        one for step in (*steps, *late) if step.function not in _IN_MEMORY for one in step.operands
+    }
+    others.update(one for step in late for one in step.operands)
+    made = {step.result for step in steps if step.name == "formula"} - others
+    places: dict[int, int] = {}
+    kept = []
+    for step in steps:
+        value = step.operands[0]
+        is_copy = step.function is np.copyto and value in made and value not in places
+        if is_copy and stride_of(step.result) == stride_of(value):
+            places[value] = step.result
+        else:
+            kept.append(step)
+    return [
+        step._replace(
+            operands=tuple(places.get(one, one) for one in step.operands),
+            result=places.get(step.result, step.result),
+        )
+        for step in (*kept, *late)
     ]
 
 
@@ -104,7 +140,7 @@ class _StepWriter:
 
         code = bytes([real, result + 1, len(self._steps), self._kept])
         code += bytes(part for kind, x, y in self._steps for part in (kind, place(x), place(y)))
-        return Instruction("formula", 3, code, tuple(self._places), self._last.result)
+        return Instruction("formula", _FORMULA, code, tuple(self._places), self._last.result)
 
     def _value(self, value: int) -> None:
         """Begin with a value."""

@@ -17,7 +17,7 @@ from pencils.comm.row_reduction import BlockReduction
 
 Box = Sequence[tuple[int, int]]  # the first index along each axis, and the one past the last
 
-TILE_BYTES = 32 * 1024  # of all registers: half of a first-level cache, or all of it
+TILE_BYTES = 256 * 1024  # of all registers: a part of a second-level cache
 _LEAST_BYTES = 8  # of a point, if there are no registers and it is not in C
 _LINE = 64  # elements: shorter parts of a row cost more calls than they save misses
 
@@ -79,7 +79,7 @@ class RowCompiler:
         registers: list[int] = []
         loops = self._join(exact, self._late, builder, self._stride) if self._join else None
         self.loops = sum(step.name == "loop" for step in loops or ())
-        fast = loops or with_formulas(exact, builder.dtypes, self._stride)
+        fast = loops or with_formulas(exact, builder.dtypes, self._stride, self._late)
         instructions = self._encoded(fast, slots, registers, arrays)
         room = TILE_BYTES // max(1 if loops else _LEAST_BYTES, sum(registers))
         if fast != exact:
