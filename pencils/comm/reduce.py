@@ -27,6 +27,8 @@ _FLOATS = "fdg"
 _COMPLEX = "FDG"
 _NUMBERS = _INTEGERS + _FLOATS + _COMPLEX
 _DOUBLE = np.dtype(float)
+# Whether NumPy adds a contiguous block as one, as compiled sums do; before 2.3, 8192 elements.
+ADDS_AS_ONE = np.lib.NumpyVersion(np.__version__) >= "2.3.0"
 EXTREMA = frozenset({np.maximum, np.minimum, np.fmax, np.fmin})  # without neutral element
 # Operations of MPI that have the results of NumPy, and the types for which they have. The MPI
 # standard defines no extrema of NaN, and no half precision.
@@ -100,7 +102,7 @@ def block_reducer(
     def by_numpy(block: Array) -> Any:
         return reduce(block, None, selected)
 
-    if kernels is None or ufunc is not np.add or dtype is not _DOUBLE:
+    if kernels is None or ufunc is not np.add or dtype is not _DOUBLE or not ADDS_AS_ONE:
         return by_numpy
 
     def compiled_sum(block: Array) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.comm.reduce import block_reducer
+from pencils.comm.reduce import ADDS_AS_ONE, block_reducer
 from pencils.comm.row_builder import Array, DType, Shape
 
 # Doubles that a sum of doubles takes until it is complete; the count of elements and the sum come
@@ -43,7 +43,8 @@ class BlockReduction(NamedTuple):
         """Return what the result begins with, if so many elements can be added some at a time."""
         if not self.is_rounded:
             return np.full(1, self.start, self.dtype)
-        if self.ufunc is not np.add or self.dtype != np.dtype(float) or not in_order:
+        in_pass = self.ufunc is np.add and self.dtype == np.dtype(float) and in_order
+        if not in_pass or not ADDS_AS_ONE:
             return None
         state = np.zeros(_ROOM)
         state.view(np.int64)[0] = count

@@ -41,7 +41,6 @@ _NUMBERS = (int, float, complex)
 _PARTS = (np.real, np.imag)  # of complex numbers
 _POINTS = 2**17  # that are computed, in a millisecond or less, before messages are moved again
 _ROUNDS = {np.round, np.around}
-_POWERS: dict[float, np.ufunc] = {2: np.square, 0.5: np.sqrt, 1: np.positive, -1: np.reciprocal}
 
 
 View = tuple[Function, tuple[Any, ...], dict[str, Any]]
@@ -728,13 +727,19 @@ def _kind_of(arg: Any) -> Any:
     return type(value) if type(value) in _NUMBERS else np.asarray(value).dtype
 
 
+class _Probe(np.ndarray[Any, Any]):
+    """An array that tells which ufunc an operator of NumPy calls."""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, *_: object, **__: object) -> Any:
+        return ufunc
+
+
 def _power(base: Any, exponent: Any) -> tuple[np.ufunc, tuple[Any, ...]]:
     """Return what NumPy's operator computes: `numpy.power`, or what is faster for some numbers."""
-    of_floats = isinstance(base, Array) and base.dtype.kind in "fc"
-    known = type(exponent) is int or (type(exponent) is float and exponent == 0.5)  # noqa: PLR2004
-    if of_floats and known and exponent in _POWERS:
-        return _POWERS[exponent], (base,)
-    return np.power, (base, exponent)
+    ufunc: np.ufunc = np.power
+    if isinstance(base, Array) and not isinstance(exponent, Array | Number):
+        ufunc = operator.pow(np.empty(1, base.dtype).view(_Probe), exponent)
+    return ufunc, (base, exponent)[: ufunc.nin]
 
 
 def _checked(operation: _RowOperation) -> _RowOperation:
