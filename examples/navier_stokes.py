@@ -161,6 +161,14 @@ def draw(flow: NavierStokes, u_hat: PencilArray, path: str) -> None:
         print(f"vorticity drawn in {path}")
 
 
+def check_targets(args: argparse.Namespace) -> None:
+    """Raise before the run, not after it, if its results cannot be saved or drawn. *Collective*."""
+    for target in filter(None, (args.checkpoint, args.picture)):
+        check_target(target)
+    if args.picture:
+        from pencils.tools import plot  # noqa: F401 - there may be no Matplotlib
+
+
 def run(args: argparse.Namespace) -> None:
     """Integrate up to ``args.time``; print energy and dissipation. *Collective*."""
     state: dict[str, Any] = {"n": 32, "viscosity": 0.000625, "dt": 0.01, "time": 0.0, "step": 0}
@@ -174,8 +182,7 @@ def run(args: argparse.Namespace) -> None:
     if not (n > 0 and 0 < dt < inf and 0 <= viscosity < inf and 0 <= args.time < inf):
         numbers = f"{n=!s} and {dt=!s} must be positive, {viscosity=!s} and time={args.time}"
         raise errors.PencilsError(f"{numbers} not negative, and all of them finite")
-    for target in filter(None, (args.checkpoint, args.picture)):
-        check_target(target)  # a mistake raises before the run, not after it
+    check_targets(args)
 
     if args.restart:  # the file has waves: transforming a velocity would round once more
         flow = NavierStokes(n, viscosity)

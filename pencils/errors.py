@@ -41,6 +41,10 @@ class MissingAttributeError(PencilsError, AttributeError, TypeError):
     """An attribute of NumPy arrays that fields do not have; the text names what to write."""
 
 
+class MissingLibraryError(PencilsError, ImportError):
+    """A library that is needed cannot be imported; the text names what installs it."""
+
+
 class NotLocalError(PencilsError, IndexError):
     """A single element was asked for on a rank that does not own it."""
 

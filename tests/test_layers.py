@@ -12,6 +12,7 @@ SIMMPI = PENCILS.with_name("simmpi")
 # inside one folder imports are free, but no files may import each other in a circle.
 HEIGHT = {
     "errors": 0,
+    "libraries": 1,
     "bars": 2,
     "tables": 2,
     "layout": 10,

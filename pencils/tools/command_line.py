@@ -8,7 +8,6 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ _EXAMPLES = """examples:
   mpiexec -n 4 python -m pencils run program.py
   python -m pencils simulate -n 4 program.py
 """
-_NO_DEMO = 'the demo needs SciPy: pip install "pencils[demo]"'
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -70,7 +68,7 @@ def _parse(argv: Sequence[str] | None, comm: MPI.Intracomm) -> argparse.Namespac
 
 
 def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
-    """Make the parser; the options of the demo take an import of SciPy."""
+    """Make the parser; the options of the demo take an import of SciPy, which is long."""
     parser = argparse.ArgumentParser(
         "python -m pencils",
         description=sys.modules["pencils"].__doc__,
@@ -102,20 +100,19 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     check.add_argument("file", nargs="+", help="a file that pencils.save() has written")
     check.add_argument("--edited", action="store_true", help="files changed by other programs, too")
     check.add_argument("--external", action="store_true", help="follow links to other files")
-    summary = "solve the Navier-Stokes equations" if find_spec("scipy") else _NO_DEMO
     layout = argparse.RawDescriptionHelpFormatter  # the formulas keep their lines
-    command = commands.add_parser("demo", help=summary, formatter_class=layout)
-    if with_demo and not _add_demo(command):
-        command.add_argument("_", nargs=argparse.REMAINDER)
+    command = commands.add_parser(
+        "demo", help="solve the Navier-Stokes equations", formatter_class=layout
+    )
+    if with_demo:
+        _add_demo(command)
     return parser
 
 
-def _demo(args: argparse.Namespace, rank: int) -> None:
-    """Solve the Navier-Stokes equations, if SciPy is installed. *Collective*."""
-    try:
-        from pencils.tools import demo
-    except ModuleNotFoundError as error:
-        sys.exit(f"{error}; {_NO_DEMO}" if rank == 0 else 0)
+def _demo(args: argparse.Namespace, _: int) -> None:
+    """Solve the Navier-Stokes equations. *Collective*."""
+    from pencils.tools import demo
+
     demo.main(args)
 
 
@@ -147,15 +144,16 @@ def _draw_grid(args: argparse.Namespace, best: Candidate) -> None:
     print(f"drawn: {args.picture}")
 
 
-def _add_demo(command: argparse.ArgumentParser) -> bool:
-    """Add the options of the demo; return whether SciPy is installed."""
+def _add_demo(command: argparse.ArgumentParser) -> None:
+    """Add the options of the demo."""
+    from pencils.errors import MissingLibraryError
+
     try:
         from pencils.tools import demo
-    except ModuleNotFoundError:
-        return False
+    except MissingLibraryError as error:
+        command.error(str(error))
     command.description = demo.__doc__
     demo.add_arguments(command)
-    return True
 
 
 def _show(args: argparse.Namespace, rank: int) -> None:

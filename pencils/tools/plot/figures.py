@@ -7,13 +7,12 @@ from pathlib import PurePath
 from typing import Any
 
 from pencils.errors import ArgumentError
+from pencils.libraries import needs
 
-try:
+with needs("Matplotlib"):
     import matplotlib as mpl
     from matplotlib import pyplot as plt
     from matplotlib.axes import Axes
-except ImportError as error:
-    raise ImportError("pencils.plot needs Matplotlib: pip install 'pencils[plot]'") from error
 
 Color = tuple[float, float, float, float]
 
