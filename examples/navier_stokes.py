@@ -155,7 +155,8 @@ def draw(flow: NavierStokes, u_hat: PencilArray, path: str) -> None:
     omega = flow.fft.backward(curl(flow.ik, u_hat, out=flow.slope), out=flow.omega)
     n, strength = omega.shape[-1], np.sqrt((omega * omega).sum(axis=0))
     grid = pencils.localgrid(omega.pencil, [np.arange(n) * 2 * np.pi / n] * 3)
-    ax = plot_slice(strength, axis=2, index=n // 8, grid=grid, cmap="magma", shading="gouraud")
+    style: Any = {"cmap": "magma", "shading": "gouraud", "label": "vorticity"}
+    ax = plot_slice(strength, axis=2, index=n // 8, grid=grid, **style)
     save_picture(path, ax)
     if ax is not None:  # on rank 0
         print(f"vorticity drawn in {path}")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pencils import __version__
 from pencils.comm.mpi import MPI
@@ -19,6 +19,9 @@ from pencils.tools.planning.links import Links, measure_links
 from pencils.tools.run import report  # noqa: F401 - hides the frames that start programs
 from pencils.tools.run.report import add_check, turn_on_checks
 from simmpi import command
+
+if TYPE_CHECKING:
+    from pencils.io.show import At
 
 _GIB = 2**30
 _MOST_NODES = 4
@@ -94,7 +97,11 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     show.add_argument("--axis", type=int, help="across the plane (default: the last of 3)")
     show.add_argument("--index", type=int, help="of the plane along the axis (default: the middle)")
     show.add_argument(
-        "--at", nargs="+", type=int, help="number of the time and of components (default: last, 0)"
+        "--at",
+        nargs="+",
+        metavar="NAME=X",
+        help="coordinates, like time=0.5 z=0.25 component=1, or numbers of the time and components "
+        "(default: last, 0)",
     )
     check = commands.add_parser("verify", help="compare files with the checksums in them")
     check.add_argument("file", nargs="+", help="a file that pencils.save() has written")
@@ -177,7 +184,8 @@ def _show(args: argparse.Namespace, rank: int) -> None:
                 _draw(args, path)
         except (ImportError, OSError, PencilsError) as error:
             bad = True
-            print(f"error: {path}: {error}", flush=True)
+            where = "" if path in str(error) else f"{path}: "
+            print(f"error: {where}{error}", flush=True)
     if bad:
         sys.exit(1)
 
@@ -190,8 +198,26 @@ def _draw(args: argparse.Namespace, path: str) -> None:
     words = [*(Path(path).parts if several else ()), *args.plot.split("/")]
     named = "_".join(word for word in words if word.strip("./"))
     target = args.picture or f"{named}.png"
-    save_picture(target, plot_file(path, args.plot, args.axis, args.index, at=args.at))
-    print(f"  drawn: {target}", flush=True)
+    ax = plot_file(path, args.plot, args.axis, args.index, at=_as_places(args.at))
+    save_picture(target, ax)
+    print(f"  drawn: {target} ({ax.get_title()})", flush=True)
+
+
+def _as_places(words: Sequence[str] | None) -> At:
+    """Read the words after --at: coordinates by names of axes, or indices."""
+    from pencils.errors import ArgumentError
+
+    if words is None:
+        return None
+    try:
+        if not any("=" in word for word in words):
+            return list(map(int, words))
+        return {name: float(x) for name, x in (word.split("=") for word in words)}
+    except ValueError:
+        raise ArgumentError(
+            f"--at {' '.join(words)} is neither coordinates of axes, like --at time=0.5 z=0.25, "
+            "nor integers, the numbers of the time and of components"
+        ) from None
 
 
 def _verify(args: argparse.Namespace, rank: int) -> None:

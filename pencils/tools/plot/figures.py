@@ -34,6 +34,14 @@ def new_pair(ndim: int) -> tuple[Axes, Axes]:
     return left, right
 
 
+def new_panels(number: int) -> list[Axes]:
+    """Make a figure with axes one above the other, over one horizontal scale."""
+    figure = plt.figure(figsize=(6.4, max(4.8, 0.6 + 1.6 * number)), layout="constrained")
+    panels: list[Axes] = list(figure.subplots(number, sharex=True, squeeze=False)[:, 0])
+    figure.align_ylabels(panels)
+    return panels
+
+
 SOLID = 3  # dimensions of what is drawn in perspective
 
 
