@@ -268,8 +268,9 @@ class PencilFFT(Plan[PreparedSteps]):
         direction = self._forward if forward else self._backward
 
         def bind(_: Agreement) -> tuple[PreparedSteps, PencilArray]:
-            check_source(u, start.pencil, start.spec, "u" if forward else "u_hat")
-            check_out(out, end.pencil, end.spec)
+            places = ("plan.input_pencil", "plan.output_pencil")[:: 1 if forward else -1]
+            check_source(u, start.pencil, start.spec, "u" if forward else "u_hat", places[0])
+            check_out(out, end.pencil, end.spec, places[1])
             target = PencilArray.allocated(end.pencil, *end.spec) if out is None else out
             key = forward, id(u), id(target)
             prepared = self._found(key)
