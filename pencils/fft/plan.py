@@ -19,6 +19,7 @@ from pencils.fft.execute import AUTO, SCIPY, Space, check_backend, choose_backen
 from pencils.fft.options import NORMS, PI, Axes, Choice, as_wanted
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
+from pencils.tables import text_bytes
 
 
 class PencilFFT(Plan[PreparedSteps]):
@@ -297,6 +298,20 @@ class PencilFFT(Plan[PreparedSteps]):
         super()._check_open()
         if self.input_pencil.topology.freed or self.output_pencil.topology.freed:
             raise ArgumentError(self._freed_text)
+
+    def _repr_html_(self) -> str:
+        """Return a table and pictures for notebooks, of both pencils; local."""
+        wanted = self._wanted
+        ways = [f"{line.transform} along {line.axis}" for line in wanted.lines]
+        dealias = [f"{line.dealias} along {line.axis}" for line in wanted.lines if line.dealias]
+        rows = [
+            ("transforms", ", ".join(ways) or "none"),
+            *([("dealiased", ", ".join(dealias))] if dealias else []),
+            ("library", " and ".join(dict.fromkeys(self._libraries)) or "none"),
+            ("memory", f"{text_bytes(self.memory)} on this rank"),
+        ]
+        ends = self._physical, self._spectral
+        return self._card([(end.pencil, end.spec) for end in ends], rows)
 
     def _describe(self) -> str:
         wanted = self._wanted
