@@ -16,6 +16,7 @@ from pencils.layout.build import SplitSpec, change_layout
 from pencils.layout.drawing import Blocks, card, svg
 from pencils.layout.integers import as_dim, as_dims, as_ints, as_rank
 from pencils.layout.whole import is_whole, whole_layout
+from pencils.words import PENCILS, explain_words
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -590,6 +591,9 @@ class Pencil:
             ("in memory", f"dimensions {self.order}, slowest first"),
         ]
         return card("Pencil", rows, svg(self._layout, self.rank))
+
+
+explain_words(Pencil, PENCILS)
 
 
 def _check_placement(placement: str) -> str:

@@ -13,6 +13,7 @@ SIMMPI = PENCILS.with_name("simmpi")
 HEIGHT = {
     "errors": 0,
     "libraries": 1,
+    "words": 1,
     "bars": 2,
     "tables": 2,
     "layout": 10,

@@ -20,6 +20,7 @@ from pencils.fft.options import NORMS, PI, Axes, Choice, as_wanted
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
 from pencils.tables import text_bytes
+from pencils.words import PLANS, explain_words
 
 
 class PencilFFT(Plan[PreparedSteps]):
@@ -323,3 +324,6 @@ class PencilFFT(Plan[PreparedSteps]):
         text += f", dealias={ways}" if ways else ""
         text += f", by {' and '.join(dict.fromkeys(self._libraries))}" if wanted.lines else ""
         return f"{text}\n  from {self.input_pencil!r}\n  to   {self.output_pencil!r}>"
+
+
+explain_words(PencilFFT, PLANS)
