@@ -79,9 +79,9 @@ def __getattr__(name: str) -> object:
 
 def _explain_word(name: str) -> str:
     """Return what to write instead of a name of another library; empty if it is none."""
-    from pencils import words
+    from pencils.errors import missing
 
-    return words.by_word(words.MODULE).get(name, "")
+    return missing.by_word(missing.MODULE).get(name, "")
 
 
 def __dir__() -> list[str]:

@@ -11,12 +11,12 @@ from pencils.comm.agree import agreed
 from pencils.comm.canonical import encoded
 from pencils.comm.topology import Topology, as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, NotLocalError
+from pencils.errors.missing import PENCILS, explain_words
 from pencils.layout import Box, Extent, Layout, Selection, build_layout
 from pencils.layout.build import SplitSpec, change_layout
 from pencils.layout.drawing import Blocks, card, svg
 from pencils.layout.integers import as_dim, as_dims, as_ints, as_rank
 from pencils.layout.whole import is_whole, whole_layout
-from pencils.words import PENCILS, explain_words
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI

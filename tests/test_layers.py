@@ -12,8 +12,6 @@ SIMMPI = PENCILS.with_name("simmpi")
 # inside one folder imports are free, but no files may import each other in a circle.
 HEIGHT = {
     "errors": 0,
-    "libraries": 1,
-    "words": 1,
     "bars": 2,
     "tables": 2,
     "layout": 10,

@@ -8,7 +8,7 @@ import pytest
 from mpi_helpers import python
 
 import pencils
-from pencils.libraries import INSTALL
+from pencils.errors.missing import INSTALL
 
 ROOT = Path(__file__).parents[1]
 HIDE = "import sys\nsys.modules[{!r}] = None\nimport pencils\n"

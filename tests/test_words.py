@@ -3,8 +3,8 @@
 import pytest
 
 import pencils
-from pencils import words
 from pencils.errors import MissingAttributeError, PencilsError
+from pencils.errors import missing as words
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -33,9 +33,9 @@ from pencils.array.operands import check_type, topology_among
 from pencils.array.signatures import Axes, Element
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
+from pencils.errors.missing import FIELDS, Missing, explain_words
 from pencils.layout import Box, interior
 from pencils.pencil import Pencil
-from pencils.words import FIELDS, Missing, explain_words
 
 # Attributes for other parts of the library.
 _INTERNAL = {"kept", "lent", "look", "shifts"}

@@ -18,8 +18,8 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.comm.memory import same_view
 from pencils.comm.mpi import PerProcess
+from pencils.errors.missing import needs
 from pencils.fft.options import COSINES, FOURIER, SINES, THREE_HALVES, TWO_THIRDS, AxisTransform
-from pencils.libraries import needs
 
 with needs("SciPy"):
     from scipy import fft

@@ -14,13 +14,13 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError
+from pencils.errors.missing import PLANS, explain_words
 from pencils.fft.directions import PreparedSteps, make_directions
 from pencils.fft.execute import AUTO, SCIPY, Space, check_backend, choose_backend, plan_route
 from pencils.fft.options import NORMS, PI, Axes, Choice, as_wanted
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
 from pencils.tables import text_bytes
-from pencils.words import PLANS, explain_words
 
 
 class PencilFFT(Plan[PreparedSteps]):

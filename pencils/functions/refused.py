@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pencils.words import by_word
+from pencils.errors.missing import by_word
 
 MATRICES = (
     "the last two axes are space; write numpy.einsum('ij...,j...->i...', a, u) for matrices of "

@@ -18,9 +18,9 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.topology import as_comm, topology_of
 from pencils.errors import ArgumentError
+from pencils.errors.missing import needs
 from pencils.layout import ProcessGrid, Split
 from pencils.layout.integers import as_dim
-from pencils.libraries import needs
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:

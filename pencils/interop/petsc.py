@@ -19,9 +19,9 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError
+from pencils.errors.missing import needs
 from pencils.layout import ProcessGrid, halo_room
 from pencils.layout.integers import as_int
-from pencils.libraries import needs
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:

@@ -178,7 +178,7 @@ def stored_datasets(file: Any) -> list[str]:
 
 
 def only_names_an_axis(item: Any) -> bool:
-    """Whether a dataset stands for a dimension without coordinates, as netCDF wants it."""
+    """Whether a dataset is only the name of a dimension without coordinates, as in netCDF."""
     return "not a netCDF variable" in str(item.attrs.get("NAME", ""))
 
 

@@ -139,7 +139,7 @@ class Plane(NamedTuple):
     title: str
 
 
-class _Line(NamedTuple):
+class _NamedAxis(NamedTuple):
     """An axis of a dataset: its name, and its coordinates, which are indices if there are none."""
 
     name: str
@@ -180,7 +180,7 @@ def read_plane(path: str, name: str, axis: int | None, index: int | None, at: At
         return Plane(values, tuple(x.name for x in left), tuple(x.points for x in left), title)
 
 
-def _lines(dataset: h5py.Dataset, lead: int, *, times: bool) -> list[_Line]:
+def _lines(dataset: h5py.Dataset, lead: int, *, times: bool) -> list[_NamedAxis]:
     """List the axes of a dataset: a time, components, and those of space."""
     components = lead - times
     names = [TIME] * times
@@ -193,11 +193,13 @@ def _lines(dataset: h5py.Dataset, lead: int, *, times: bool) -> list[_Line]:
         points: Array = np.arange(extent)
         if scale is not None and scale.shape == points.shape and scale.dtype.kind in "iuf":
             points = read_checked(scale)
-        lines.append(_Line(name if scale is None else str(scale.name).rpartition("/")[2], points))
+        lines.append(
+            _NamedAxis(name if scale is None else str(scale.name).rpartition("/")[2], points)
+        )
     return lines
 
 
-def _places(at: At, lines: Sequence[_Line], lead: int) -> dict[int, int]:
+def _places(at: At, lines: Sequence[_NamedAxis], lead: int) -> dict[int, int]:
     """Return indices along axes: given for all in front of space, or by names and coordinates."""
     if at is None:
         return {}
@@ -217,7 +219,7 @@ def _places(at: At, lines: Sequence[_Line], lead: int) -> dict[int, int]:
     return {k: as_index("at", i, n) for k, (i, n) in enumerate(zip(found, front, strict=True))}
 
 
-def _nearest(line: _Line, value: float) -> int:
+def _nearest(line: _NamedAxis, value: float) -> int:
     """Return the index of the point that is nearest to a coordinate."""
     points = line.points.astype(float)
     room = np.abs(np.diff(points)).max(initial=0.0)

@@ -27,8 +27,10 @@ from pencils.tools.plot.figures import (
     lightened,
     new_axes,
     new_pair,
+    set_ticks,
+    settle,
+    write_labels,
 )
-from pencils.tools.plot.labels import set_ticks, settle, write_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

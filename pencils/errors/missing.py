@@ -1,10 +1,19 @@
-"""Words of mpi4py-fft, Dedalus, PETSc, DOLFINx, PencilArrays.jl, Dask and xarray, and ours."""
+"""Texts about what is missing: libraries, and words of other libraries that have ours instead."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
-from pencils.errors import MissingAttributeError
+from pencils.errors import MissingAttributeError, MissingLibraryError
+
+# How to install each library: as an extra of pencils, or by name.
+INSTALL = {
+    "Matplotlib": 'pip install "pencils[plot]"',
+    "SciPy": "pip install scipy",
+    "mpi4py-fft": 'pip install "pencils[fftw]", with a compiler and the headers of FFTW',
+    "petsc4py": "pip install petsc petsc4py, with compilers",
+}
 
 _HALO = "write u.exchange_halo() to fill ghosts, of a field made with halo="
 _MOVE = "write pencils.transpose(u, pencil) for other blocks, u.whole(axis) for whole lines"
@@ -22,7 +31,8 @@ _MAKE = "write pencils.zeros(pencil), with halo=1 for ghosts"
 _SAVE = 'write pencils.save("u.h5", {"u": u}), which all ranks call'
 _BLOCK = "write pencil.local_slices for the global indices of the own block"
 
-# What to write instead, by words.
+# What to write instead of words of mpi4py-fft, Dedalus, PETSc, DOLFINx, PencilArrays.jl, Dask and
+# xarray: attributes of fields, of pencils and of transforms, and names of the module.
 FIELDS: Mapping[str, str] = {
     "redistribute rechunk alignment towards_coeff_space towards_grid_space": _MOVE,
     "get gather gather_data allgather_data": f"{_GATHER}, key= for a part of it",
@@ -70,6 +80,23 @@ MODULE: Mapping[str, str] = {
     "update_halo scatter_forward globalToLocal": _HALO,
     "range_local local_slice": _BLOCK,
 }
+
+
+@contextmanager
+def needs(library: str) -> Iterator[None]:
+    """Import a library in a ``with`` block; if this fails, the error names what installs it.
+
+    Examples
+    --------
+    >>> with needs("SciPy"):
+    ...     import scipy.fft
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingLibraryError(
+            f"{library} is needed here: {INSTALL[library]} ({error})"
+        ) from error
 
 
 def by_word(table: Mapping[str, str]) -> dict[str, str]:
