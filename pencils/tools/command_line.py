@@ -264,7 +264,7 @@ def _rows() -> Iterator[tuple[str, str]]:
     yield "h5py", version("h5py")
     yield "HDF5", h5py.version.hdf5_version
     yield "parallel HDF5", "yes" if h5py.get_config().mpi else "no (checkpoints do not need it)"
-    for package in ("scipy", "mpi4py-fft", "tqdm"):
+    for package in ("scipy", "mpi4py-fft", "matplotlib", "tqdm"):
         yield package, _version(package)
     yield "copies", f"{kernels()} (one of {', '.join(available())})"
     kept = memory().bound / _GIB

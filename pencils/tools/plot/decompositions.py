@@ -151,7 +151,7 @@ def plot_redistribution(
     _draw(right, other, parts)
     if other.ndim < SOLID:
         _outline(right, [box for box, _ in blocks], edgecolor="black", linewidth=1.2)
-    right.set_title(f"{_title(other, len(blocks))},\ncolours as before")
+    right.set_title(f"{_title(other, len(blocks))},\ncolours of the ranks before")
     _label(right, other, blocks)
     return left, right
 
