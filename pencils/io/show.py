@@ -213,7 +213,7 @@ def _places(at: At, lines: Sequence[_NamedAxis], lead: int) -> dict[int, int]:
     found = as_ints("at", at)
     if len(found) != lead:
         raise ArgumentError(
-            f"at={tuple(found)}, but {lead} axes are in front of space, of shape {front}; or pass "
+            f"at={tuple(found)}, but the axes in front of space have shape {front}; or pass "
             f"coordinates by names of axes: {', '.join(line.name for line in lines)}"
         )
     return {k: as_index("at", i, n) for k, (i, n) in enumerate(zip(found, front, strict=True))}
@@ -225,7 +225,7 @@ def _nearest(line: _NamedAxis, value: float) -> int:
     room = np.abs(np.diff(points)).max(initial=0.0)
     if not points.min() - room <= value <= points.max() + room:
         ends = f"{points.min():.6g} to {points.max():.6g}"
-        raise ArgumentError(f"{line.name}={value} is not within its points, from {ends}")
+        raise ArgumentError(f"{line.name}={value:g} is not within its points, from {ends}")
     return int(np.abs(points - value).argmin())
 
 

@@ -284,7 +284,7 @@ def test_a_plane_of_a_file(tmp_path):
         (("n",), {}, "no picture"),
         (("u", 3), {}, "axis"),
         (("u", 0, 5), {}, "not within 5 points"),
-        (("u",), {"at": 1}, "0 axes are in front of space, .* names of axes: x, y, z"),
+        (("u",), {"at": 1}, r"axes in front of space have shape \(\); .* names of axes: x, y, z"),
         (("u",), {"at": {"r": 1}}, "no axis 'r', but x, y, z"),
         (("u",), {"at": {"x": 2.6}}, "x=2.6 is not within its points, from 0 to 2"),
         (("u",), {"at": {"x": float("nan")}}, "x=nan is not within"),
