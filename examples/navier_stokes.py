@@ -150,24 +150,14 @@ def scatter(path: str, n: int | None) -> PencilArray:
 
 def draw(flow: NavierStokes, u_hat: PencilArray, path: str) -> None:
     """Draw the strength of the vorticity in the plane z = π/4. *Collective*."""
-    from pencils.tools.plot import plot_slice, save_picture
-
     omega = flow.fft.backward(curl(flow.ik, u_hat, out=flow.slope), out=flow.omega)
     n, strength = omega.shape[-1], np.sqrt((omega * omega).sum(axis=0))
     grid = pencils.localgrid(omega.pencil, [np.arange(n) * 2 * np.pi / n] * 3)
     style: Any = {"cmap": "magma", "shading": "gouraud", "label": "vorticity"}
-    ax = plot_slice(strength, axis=2, index=n // 8, grid=grid, **style)
-    save_picture(path, ax)
+    ax = pencils.plot.plot_slice(strength, axis=2, index=n // 8, grid=grid, **style)
+    pencils.plot.save_picture(path, ax)
     if ax is not None:  # on rank 0
         print(f"vorticity drawn in {path}")
-
-
-def check_targets(args: argparse.Namespace) -> None:
-    """Raise before the run, not after it, if its results cannot be saved or drawn. *Collective*."""
-    for target in filter(None, (args.checkpoint, args.picture)):
-        check_target(target)
-    if args.picture:
-        from pencils.tools import plot  # noqa: F401 - there may be no Matplotlib
 
 
 def run(args: argparse.Namespace) -> None:
@@ -183,7 +173,9 @@ def run(args: argparse.Namespace) -> None:
     if not (n > 0 and 0 < dt < inf and 0 <= viscosity < inf and 0 <= args.time < inf):
         numbers = f"{n=!s} and {dt=!s} must be positive, {viscosity=!s} and time={args.time}"
         raise errors.PencilsError(f"{numbers} not negative, and all of them finite")
-    check_targets(args)
+    for target in filter(None, (args.checkpoint, args.picture)):
+        check_target(target)  # a mistake raises before the run, not after it
+    _ = args.picture and pencils.plot  # likewise, where Matplotlib is missing
 
     if args.restart:  # the file has waves: transforming a velocity would round once more
         flow = NavierStokes(n, viscosity)
