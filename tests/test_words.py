@@ -25,6 +25,8 @@ def test_every_word_names_what_to_write(comm):
                 getattr(thing, word)
             kind = type(thing).__name__
             assert str(caught.value) == f"a {kind} has no attribute {word!r}: {text}"
+        assert not words.by_word(table).keys() & {*dir(thing)}
+        assert len(dir(thing)) > 20
     for word, text in words.by_word(words.MODULE).items():
         with pytest.raises(AttributeError, match=f"no attribute '{word}'") as caught:
             getattr(pencils, word)

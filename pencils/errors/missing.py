@@ -128,3 +128,10 @@ def explain_words(kind: type, table: Mapping[str, str]) -> None:
     texts = by_word(table)
     for word in texts.keys() - set(dir(kind)):
         setattr(kind, word, Missing(word, texts.__getitem__))
+
+    def known(owner: object) -> list[str]:
+        names = object.__dir__(owner)
+        return [name for name in names if not isinstance(getattr(kind, name, None), Missing)]
+
+    if "__dir__" not in vars(kind):
+        setattr(kind, "__dir__", known)  # noqa: B010 - checkers know only methods of an object
