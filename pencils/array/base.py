@@ -31,10 +31,11 @@ from pencils.array.allocation import (
 )
 from pencils.comm.mpi import keep_apart
 from pencils.layout import Box, Extent, ghost_box
-from pencils.layout.drawing import card, svg
+from pencils.layout.drawing import Blocks, card, svg
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
 from pencils.plans import MOST_REMEMBERED, Remembered
+from pencils.tables import text_bytes
 
 _SHOWN = 4  # values
 _new = object.__new__
@@ -373,16 +374,33 @@ class Field:
         extras += [f"singleton dimensions {sorted(self.singletons)}"] if self.singletons else []
         extras += [f"halo {self.halo}"] if any(map(any, self.halo)) else []
         extras += [f"trimmed along {sorted(self.trimmed)}"] if self.trimmed else []
-        first = list(map(str, self.local.flat[:_SHOWN]))
-        more = ["..."] if self.local.size > _SHOWN else []
         lines = (
             f"<PencilArray {self.shape} {self.dtype}{''.join(', ' + extra for extra in extras)}>",
             f"  on {pencil!r}",
             f"  rank {pencil.rank} of {pencil.size} owns [{owned}], local shape {self.local_shape}",
-            " ".join(("  local values", *first, *more)),
+            f"  local values {self._first_values()}".rstrip(),
         )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """Return a picture for notebooks; local."""
-        return card(repr(self), svg(self.pencil.layout, self.pencil.rank))
+        """Return a table and a picture for notebooks; local."""
+        pencil, blocks = self.pencil, Blocks(self.extent, self.components, self.dtype.itemsize)
+        extra = self._padded.nbytes - self._local.nbytes
+        widths = {width for pair in self.halo for width in pair}
+        halo = str(widths.pop() if len(widths) == 1 else self.halo)
+        rows = [
+            ("", "all ranks", f"rank {pencil.rank} of {pencil.size}"),
+            ("shape", *blocks.shapes),
+            ("bytes", *blocks.amounts),
+            ("indices", "", blocks.indices),
+            ("values", "", self._first_values()),
+            ("dtype", str(self.dtype)),
+            *([("components", str(self.components))] if self.components else []),
+            ("process grid", blocks.grid),
+            *([("halo", halo, text_bytes(extra))] if any(map(any, self.halo)) else []),
+        ]
+        return card("PencilArray", rows, svg(pencil.layout, pencil.rank))
+
+    def _first_values(self) -> str:
+        more = ["..."] if self.local.size > _SHOWN else []
+        return " ".join([*map(str, self.local.flat[:_SHOWN]), *more])

@@ -42,6 +42,7 @@ from pencils.io.options import (
 from pencils.io.slabs import FileMoves
 from pencils.layout import Selection
 from pencils.layout.box import as_slice
+from pencils.layout.drawing import card
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -334,6 +335,13 @@ class TimeSeries(CollectiveBlock):
         span = f" from {self._times[0]} to {self._times[-1]}" if self._times else ""
         plural = "" if len(self._times) == 1 else "s"
         return f"<TimeSeries of {len(self._times)} snapshot{plural}{span} in {self.path}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks; local."""
+        times = f"{self._times[0]:g} to {self._times[-1]:g}" if self._times else "none"
+        state = "closed" if self._closed else f"open, mode {self._mode!r}"
+        rows = [("file", self.path), ("snapshots", str(len(self._times))), ("times", times)]
+        return card("TimeSeries", [*rows, ("state", state)])
 
     def _check_open(self) -> None:
         if self._closed:

@@ -38,7 +38,6 @@ from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.layout import Layout, Traffic
-from pencils.layout.drawing import card, svg
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan, fastest_methods
@@ -427,9 +426,9 @@ class Transposition(Plan[Move]):
         return f"{text}\n  from {source}\n  to   {target}>"
 
     def _repr_html_(self) -> str:
-        """Return pictures for notebooks, of the pencils before and after; local."""
+        """Return a table and pictures for notebooks, of both pencils; local."""
         pencils = [pencil for pencil in (self.source, self.target) if pencil is not None]
-        return card(repr(self), *(svg(pencil.layout, pencil.rank) for pencil in pencils))
+        return self._card([(pencil, self.spec) for pencil in pencils], [("method", self.method)])
 
     def _move(self, call: str, us: Fields, outs: Fields | None) -> list[PencilArray]:
         bound, targets = self._prepare_fields(call, us, outs)
