@@ -109,6 +109,7 @@ class Trace:
         self.shifted: dict[Array, Block] = {}  # of computed values that were
         self._together: list[Block] = []  # of these, those that the exchange before has filled
         self.shown: set[Array] = set()  # computed values of which there are views
+        self.converted: set[Array] = set()  # fields with a halo that are converted, without it
         self._among_events = True  # whether nothing was read or stored since the last event,
         self._stored = False  # and something was stored
 
@@ -168,7 +169,7 @@ class Trace:
                 "this field is a computed value of a fused function, which has no memory to "
                 "write to; write v = u.copy() first, and assign to v[...]"
             )
-        self._among_events, self._stored, self._together = False, True, []
+        self._note_store()
         target = self.view(node)
         if not target.view.flags.writeable:
             raise ArgumentError("the field is read-only; pass one that may be written")
@@ -186,6 +187,15 @@ class Trace:
         self.stages[-1].stores[:] = [*others, Store(block, target, value)]
         for other in self.blocks:
             other.touched |= other.shares(target.view)
+
+    def assign(self, node: Array, value: Any) -> None:
+        """Write a value unless it is there, as in the second half of ``u[key] += 1``."""
+        self._note_store()  # the same on ranks without points, where views look alike
+        if not self._is_same(value, node):
+            self.store(node, value)
+
+    def _note_store(self) -> None:
+        self._among_events, self._stored, self._together = False, True, []
 
     def event(self, node: Array, method: str, *arguments: Any, **options: Any) -> None:
         """Record a call that changes points of a field outside of the own block."""
@@ -235,7 +245,7 @@ class Trace:
             return False
         return same_view(self.view(field.node).view, block.field.local)
 
-    def is_same(self, value: Any, node: Array) -> bool:
+    def _is_same(self, value: Any, node: Array) -> bool:
         """Whether a value is what a view has."""
         if not isinstance(value, Array):
             return False
@@ -251,6 +261,11 @@ class Trace:
     def with_memory(self, value: Traced) -> Traced:
         """Return the field of a computed value, stored with a halo whose ghosts are exchanged."""
         node = value.node
+        if node in self.converted:
+            raise ArgumentError(
+                "a converted field is shifted, but fused functions do not convert its ghosts: "
+                "write u.shift(...).astype(...)"
+            )
         if node not in self.shifted:
             halo = self._halo_of(value)
             field = PencilArray.allocated(
@@ -276,9 +291,9 @@ class Trace:
 
         It has no other stores then. This follows from the lines alone: it is the same on all ranks.
         """
-        first = others[0].field
+        first, now = others[0].field, len(self.stages) - 1
         alike = field.frame is first.frame and field.components == first.components
-        return alike and all(self.home(one) not in others for one in in_order([node]))
+        return alike and all(self.born.get(one, 0) < now for one in in_order([node]))
 
     def _halo_of(self, value: Traced) -> Any:
         bare = value.frame.bare
@@ -502,7 +517,10 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
 
     def astype(self, dtype: DTypeLike) -> Traced:
         """Convert to another element type."""
-        return _made(self.pencil, self.frame.bare, self.local.astype(as_dtype(dtype)))
+        node, frame = self.local.astype(as_dtype(dtype)), self.frame
+        if frame is not frame.bare:
+            present().converted.add(node)
+        return _made(self.pencil, frame.bare, node)
 
     # Views, and fields with memory of their own.
 
@@ -549,9 +567,7 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
             )
         if not isinstance(value, Number):
             value = indexing.part_of_value(self, key, section, value)
-        trace = present()
-        if not trace.is_same(value, node):  # the second half of ``u[key] += 1``
-            trace.store(node, value)
+        present().assign(node, value)
 
     def copy(self) -> Traced:
         """Copy the field, halo included."""
@@ -652,6 +668,9 @@ def _apply(
         singletons &= along
         node = cast("Call", np.where(mask, cast("Any", node), out.local))
     check_fits(singletons, out, pencil)
+    components = node.shape[: max(0, node.ndim - pencil.ndim)]
+    if np.broadcast_shapes(components, out.components) != out.components:  # also without points
+        raise ValueError(f"out has components {out.components}, but the result has {components}")
     if not np.can_cast(node.dtype, out.dtype, "same_kind"):
         raise TypeError(
             f"Cannot cast {rules.name_of(func)} output from {node.dtype!r} to {out.dtype!r} with "
