@@ -264,7 +264,7 @@ class Trace:
         if node in self.converted:
             raise ArgumentError(
                 "a converted field is shifted, but fused functions do not convert its ghosts: "
-                "write u.shift(...).astype(...)"
+                "shift it first, and convert the result"
             )
         if node not in self.shifted:
             halo = self._halo_of(value)
