@@ -272,7 +272,7 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
         _Halos("exchange_halos", fields, corners=corners).prepared().run_agreed()
 
 
-def _is_recorded(value: object) -> bool:
+def _is_recorded(value: Any) -> bool:
     # Not isinstance: an object whose class cannot be asked for raises later, where all ranks agree.
     return issubclass(type(value), PencilArray) and value.recorded
 
