@@ -735,9 +735,17 @@ def explained(error: BaseException) -> BaseException:
     """Return a clear error for one of a library function that does not take traced fields."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     modules = [str(frame.f_globals.get("__name__")) for frame in frames]
-    outside = [at for at, name in enumerate(modules) if name.partition(".")[0] not in _LIBRARIES]
-    called = outside[-1] + 1 if outside else len(frames)  # by the lines of the function
-    if called >= len(frames) or not modules[called].startswith("pencils."):
+    ours = [name.partition(".")[0] in _LIBRARIES for name in modules]
+    # By the lines of the function, or of one that it calls; the standard library may be in between.
+    called = next(
+        (
+            at
+            for at, name in enumerate(modules)
+            if at and ours[at] and not ours[at - 1] and name != "pencils.graph.fused"
+        ),
+        None,
+    )
+    if called is None or not modules[called].startswith("pencils."):
         return error
     first, *others = frames[called].f_locals.values() or [None]
     has_own_errors = modules[called].startswith(_WITH_OWN_ERRORS) or isinstance(first, Traced)
