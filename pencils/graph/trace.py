@@ -79,10 +79,6 @@ class Event(NamedTuple):
         """The ranks that communicate, if they do."""
         return None if self.method == "fill_boundary" else self.block.field.pencil.topology
 
-    def without_block(self) -> tuple[int, str, tuple[Any, ...], dict[str, Any]]:
-        """Return the event with the number of the block."""
-        return self.block.slot, *self[1:]
-
 
 class TraceStage(NamedTuple):
     """What happens between two times at which memory changes."""
@@ -135,18 +131,6 @@ class Trace:
         assert block is not None
         return block.slot
 
-    def current(self, node: Array) -> Array:
-        """Return the same view of the present values of its block."""
-        if isinstance(node, Placeholder):
-            return self._homes[node].node
-        if self.home(node) is None:
-            return node
-        assert isinstance(node, Call)
-        source = self.current(node.args[0])
-        if source is node.args[0]:
-            return node
-        return Call(*rules.view(node.func, (source, *node.args[1:]), node.options))
-
     def read(self, node: Array) -> Array:
         """Return the node of the values that a view has now, or of a value itself."""
         self._among_events = False
@@ -159,7 +143,7 @@ class Trace:
                 return value
         if any(np.may_share_memory(store.target.view, view) for store in self.stages[-1].stores):
             self.begin_stage()
-        return self.current(node)
+        return node if viewed(node) is block.node else same_views(node, block.node)
 
     def store(self, node: Array, value: Any) -> None:
         """Write a value to what a node views, converted to its type as NumPy assigns it."""
@@ -305,13 +289,18 @@ def viewed(node: Array) -> Array:
     return node
 
 
-def views_of(node: Array) -> list[View]:
+def views_of(node: Array) -> tuple[View, ...]:
     """List the views of such a chain."""
-    found: list[View] = []
-    while isinstance(node, Call) and is_view(node):
-        found.insert(0, (node.func, node.args[1:], node.options))
-        node = node.args[0]
-    return found
+    if not isinstance(node, Call) or not is_view(node):
+        return ()
+    return *views_of(node.args[0]), (node.func, node.args[1:], node.options)
+
+
+def same_views(node: Array, base: Array) -> Array:
+    """Return the views of such a chain, of another node."""
+    for func, args, options in views_of(node):
+        base = Call(*rules.view(func, (base, *args), options))
+    return base
 
 
 def _need_values(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
