@@ -402,7 +402,6 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
     """A field in a fused function while it is traced: its block is a node."""
 
     __slots__ = ()
-    recorded = True
 
     @classmethod
     def in_frame(cls, *args: Any) -> Self:
@@ -800,7 +799,7 @@ _FUSED = {
         "fill_boundary",
     ),
     *("map_block", "mark_written", "from_block", "in_frame", "allocated"),
-    *("node", "base", "lent", "shifts", "kept", "kind", "recorded", "record", "become"),
+    *("node", "base", "lent", "shifts", "kept", "kind", "record", "become"),
 }
 for _name in _METHODS:
     setattr(Traced, _name, partialmethod(_reduced, _name))
