@@ -76,12 +76,11 @@ class BlockView(NamedTuple):
 class Output(NamedTuple):
     """A node whose value is stored in memory that a call passes, or returned if that is None.
 
-    Values are broadcast to their targets. What is returned may be a view unless it is `copied`.
+    Values are broadcast to their targets. What is returned may be a view: see `copied`.
     """
 
     node: Array
     target: BlockView | None = None
-    copied: bool = False
 
 
 class Ghosts(NamedTuple):
@@ -168,6 +167,11 @@ def make_program(
     They may be in views of these. Its passes are compiled if a C compiler is given. Calls may begin
     while `ghosts` are on their way. Returns arrays that look like what the program returns, too.
     """
+    if sum(output.target is not None for output in outputs) > 1:  # NumPy stores after all passes
+        outputs = [
+            one if one.target is None or _is_row(one) else one._replace(node=copied(one.node))
+            for one in outputs
+        ]
     maker = _Maker(outputs, arrays, slots, compiler, ghosts)
     results = maker.results(outputs)
     values = dict(maker.fixed)
@@ -207,7 +211,6 @@ class _Maker:
             node: slot if isinstance(slot, BlockView) else BlockView(slot, arrays[slot])
             for node, slot in slots.items()
         }
-        self._copies: dict[Array, BlockView] = {}  # of memory, where copies are wanted
         self._operations: dict[Array, _RowOperation | None] = {}  # of nodes that are computed
         self._nodes = in_order((output.node for output in outputs), known=self._memory)
         for node in self._nodes:
@@ -217,11 +220,7 @@ class _Maker:
 
     def results(self, outputs: Sequence[Output]) -> list[BlockView]:
         """List where the values are that are not stored."""
-        return [
-            self._copies.get(output.node) or self._memory[output.node]
-            for output in outputs
-            if output.target is None
-        ]
+        return [self._memory[output.node] for output in outputs if output.target is None]
 
     # What nodes are.
 
@@ -300,7 +299,7 @@ class _Maker:
 
     def _make_steps(self, outputs: Sequence[Output]) -> None:
         needed = self._stored(outputs)
-        stores = [one for one in outputs if one.target is not None or self._is_copied(one)]
+        stores = [one for one in outputs if one.target is not None]
         groups: dict[tuple[int, Shape | None], list[Array]] = {}
         for node, level in self._levels.items():
             is_row = self._operations[node] is not None
@@ -324,18 +323,11 @@ class _Maker:
 
         What a program after it reads, or NumPy, is not written before.
         """
-        others = [one for one in stores if not _is_row(one)]
-        copies = [
-            self._copy(one)
-            if self._is_copied(one) or (len(stores) > 1 and one.node not in self._levels)
-            else None
-            for one in others
-        ]
         groups = [
             (shape, nodes, [one for one in stores if _is_row(one) and _shape_of(one) == shape])
             for shape, nodes in last.items()
         ]
-        late: list[tuple[BlockView | None, Output]] = []
+        late: list[tuple[BlockView, Output]] = []
         for number, (shape, nodes, here) in enumerate(groups, 1):
             read = [one for _, after, _ in groups[number:] for node in after for one in node.inputs]
             read += [one.node for _, _, after in groups[number:] for one in after]
@@ -343,28 +335,10 @@ class _Maker:
             waiting = [one for one in here if _is_written(one, views)]
             blocks = self._compute(shape, nodes, needed, here, waiting)
             late += zip(blocks, waiting, strict=True)
-        late += zip(copies, others, strict=True)
+        late += [(self._memory[one.node], one) for one in stores if not _is_row(one)]
         for source, output in late:
             if output.target is not None:
-                self._store(source or self._memory[output.node], output.target)
-
-    def _copy(self, output: Output) -> BlockView:
-        """Let NumPy copy a value."""
-        source = self._memory[output.node]
-        spec = Spec.like(source.view)
-        copy = self._room(spec.new())
-        slot = copy.slot
-        if self._is_copied(output):
-            self._copies[output.node] = copy
-        source = source.forgetting()
-
-        def run(values: list[Any], _arguments: object) -> None:
-            values[slot] = spec.new()
-            np.copyto(values[slot], source.derive(values[source.slot]))
-
-        self.steps.append(run)
-        self.texts.append(f"NumPy: copy of {output.node.shape}")
-        return copy
+                self._store(source, output.target)
 
     def _store(self, source: BlockView, target: BlockView) -> None:
         """Let NumPy store a value, converted as it assigns values."""
@@ -376,9 +350,6 @@ class _Maker:
             np.copyto(target.derive(values[target.slot]), value, casting="unsafe")
 
         self.steps.append(run)
-
-    def _is_copied(self, output: Output) -> bool:
-        return output.copied and output.target is None and output.node in self._memory
 
     def _stored(self, outputs: Sequence[Output]) -> set[Array]:
         """Find the computed nodes that get a block of their own."""
@@ -452,11 +423,8 @@ class _Maker:
             self._memory[node] = self._room(np.empty((), node.dtype))
         for output in stores:
             target = output.target
-            if target is None:
-                like = self._memory[output.node].view
-                target = self._copies[output.node] = self._room(Spec.like(like).new())
-                new.append(target)
-            elif any(one is output for one in waiting):
+            assert target is not None
+            if any(one is output for one in waiting):
                 target = self._room(Spec.like(target.view).new())
                 new.append(target)
                 late.append(target)
@@ -515,6 +483,11 @@ def _around(
         poll()
     wait()
     yield from late
+
+
+def copied(node: Array) -> Array:
+    """Make the node of a copy: others may write to the memory of the first one."""
+    return node.astype(node.dtype)
 
 
 def reduced(node: Array, reduction: BlockReduction) -> Call:

@@ -28,6 +28,7 @@ from pencils.graph.fuse import (
     BlockView,
     Ghosts,
     Output,
+    copied,
     is_reduction,
     is_view,
     make_program,
@@ -570,7 +571,7 @@ class Schedule:
             here = [node for node, at in self._kept.items() if at == number]
             kept = [node for node in here if node not in stored]
             outputs = [Output(store.value, store.target) for store in stores]
-            outputs += [Output(node, copied=True) for node in kept]
+            outputs += [Output(copied(node) if self._is_leaf(node) else node) for node in kept]
             begun = _begun(trace, _groups(events))
             if not outputs:
                 if begun:

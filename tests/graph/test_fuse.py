@@ -13,7 +13,7 @@ import pytest
 from pencils.comm import pack
 from pencils.graph import make_placeholder
 from pencils.graph.array import Array
-from pencils.graph.fuse import BlockView, Output, make_program
+from pencils.graph.fuse import BlockView, Output, copied, make_program
 
 implementations = pytest.mark.parametrize("name", dict.fromkeys([pack.available()[0], "numpy"]))
 
@@ -142,7 +142,7 @@ class Case:
         returned = iter(program.run(used))
         return [
             np.array(next(returned) if target is None else target.derive(used[target.slot]))
-            for _, target, _ in outputs
+            for _, target in outputs
         ]
 
 
@@ -309,7 +309,7 @@ def test_other_types_than_native_numbers_are_stored(name, given):
         Output(u[above], inside(1, *below)),
         Output(v[:1], inside(1, *above)),  # broadcast
         Output(c * 2.5, inside(3)),
-        Output(u[::2], copied=True),
+        Output(copied(u[::2])),
         Output(np.flip(v)),
     ]
     expected = [np.where(chosen, given, given[::-1]), given[::-1].copy(), chosen * 2.5]
@@ -437,7 +437,7 @@ def test_programs_of_several_shapes_read_before_they_store(name, first):
         Output(x * np.pad(y, ((0, 2), (0, 0))), BlockView(0, u)),
         Output(x[1:3] + y, BlockView(1, w)),
     ]
-    outputs += [Output(outputs[0].node, BlockView(2, v)), Output(x.T, copied=True)]
+    outputs += [Output(outputs[0].node, BlockView(2, v)), Output(copied(x.T))]
     with pack.using(name):
         ordered = outputs if first == 0 else outputs[::-1]
         program, _ = make_program(ordered, [u, w, v], {x: 0, y: 1})
