@@ -732,10 +732,6 @@ def _cannot(name: str) -> str:
     )
 
 
-def _reduction(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    return lambda *args, **options: FieldReduction(name, function, *args, **options)
-
-
 def _by_record(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let plain fields compute a function by `elementwise`, which calls `Traced.record`."""
     return lambda *args, **options: apply_function(function, args, options)
@@ -759,7 +755,10 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     **QUERIES,
     **AS_METHODS,
     **{func: _by_record(func) for func in _OF_ELEMENTS},
-    **{func: _reduction(func, name) for func, name in (REDUCTIONS | _REDUCTIONS).items()},
+    **{
+        func: partial(FieldReduction, name, func)
+        for func, name in (REDUCTIONS | _REDUCTIONS).items()
+    },
     np.copyto: _copy_to,
     np.round: _round,
     np.around: _round,
@@ -771,38 +770,21 @@ def _reduced(value: Traced, name: str, *arguments: Any, **options: Any) -> Field
     return FieldReduction(name, getattr(PencilArray, name), value, *arguments, **options)
 
 
-class _NotTraced:
-    """A method of fields that fused functions do not have."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, field: object, kind: type | None = None) -> Any:
-        if field is None:
-            return self
-        raise TypeError(_cannot(f"{self._name} of a field"))
+def _refused(name: str, _field: object) -> NoReturn:
+    """Refuse a method of fields that fused functions do not have."""
+    raise TypeError(_cannot(f"{name} of a field"))
 
 
 _FUSED = {
     *("shape", "ndim", "size", "dtype", "nbytes", "itemsize", "components", "singletons", "halo"),
     *("pencil", "frame", "extent", "halo_room", "trimmed", "local", "padded", "local_shape"),
     *("local_slices", "global_box", "real", "imag", "component", "unstack", "conj", "conjugate"),
-    *(
-        "clip",
-        "round",
-        "shift",
-        "astype",
-        "copy",
-        "blank",
-        "fill",
-        "exchange_halo",
-        "fill_boundary",
-    ),
-    *("map_block", "mark_written", "from_block", "in_frame", "allocated"),
+    *("clip", "round", "shift", "astype", "copy", "blank", "fill", "exchange_halo", "map_block"),
+    *("fill_boundary", "mark_written", "from_block", "in_frame", "allocated"),
     *("node", "base", "lent", "shifts", "kept", "kind", "record", "become"),
 }
 for _name in _METHODS:
     setattr(Traced, _name, partialmethod(_reduced, _name))
 for _name in set(dir(PencilArray)) - _FUSED - _METHODS:
     if not _name.startswith("_"):
-        setattr(Traced, _name, _NotTraced(_name))
+        setattr(Traced, _name, property(partial(_refused, _name)))
