@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import pool
-from pencils.comm.formulas import Instruction
+from pencils.comm.formulas import MOST_OPERANDS, DType, Instruction
 
 Array = NDArray[Any]
-DType = np.dtype[Any]
 Shape = tuple[int, ...]
 
-MOST_OPERANDS = 64  # of the compiled programs
 # Types that are converted without NumPy, in the order of the compiled kernels.
 _TYPES = {np.dtype(letter): number for number, letter in enumerate("?bBhHiIqQfdgFDG")}
 _KINDS, _HALF = "biufc", np.dtype("e").num  # kinds of numbers; the last type that NumPy itself has

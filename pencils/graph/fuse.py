@@ -579,10 +579,9 @@ class _RowMaker:
 
     def operand(self, value: Any, dtype: DType) -> int:
         """Return an argument of a node as a value of some type."""
-        if value in self.values if isinstance(value, Array) else False:
-            return self.rows.cast(self.values[value], dtype)
         if isinstance(value, Array):
-            return self.rows.cast(self._leaf(self._memory[value]), dtype)
+            made = self.values.get(value)
+            return self.rows.cast(self._leaf(self._memory[value]) if made is None else made, dtype)
         if isinstance(value, np.ndarray):  # whose values may change
             return self.rows.cast(self._leaf(BlockView(self._fix(value), value)), dtype)
         if isinstance(value, Number):
