@@ -27,7 +27,7 @@ from pencils.graph.fuse import (
     BlockProgram,
     BlockView,
     Ghosts,
-    Output,
+    Store,
     copied,
     is_reduction,
     is_view,
@@ -40,7 +40,6 @@ from pencils.graph.trace import (
     Event,
     FieldReduction,
     Operand,
-    Store,
     Trace,
     Traced,
     explained,
@@ -500,12 +499,6 @@ def _compute_meanwhile(program: BlockProgram, slots: Sequence[int], call: Runnin
         begun.wait()
 
 
-def _has_ghosts(store: Store) -> bool:
-    """Whether a store writes ghosts, too, as copies do."""
-    frame = store.block.field.frame
-    return not store.target.views and frame is not frame.bare
-
-
 class Schedule:
     """Decides in which stage each value is computed.
 
@@ -570,20 +563,21 @@ class Schedule:
             self._views |= stored
             here = [node for node, at in self._kept.items() if at == number]
             kept = [node for node in here if node not in stored]
-            outputs = [Output(store.value, store.target) for store in stores]
-            outputs += [Output(copied(node) if self._is_leaf(node) else node) for node in kept]
+            results = [copied(node) if self._is_leaf(node) else node for node in kept]
             begun = _begun(trace, _groups(events))
-            if not outputs:
+            if not stores and not results:
                 if begun:
                     yield CallStep(lambda call: call.begun.wait())
                 continue
             ghosts = self._ghosts([event.block for event in begun])
-            program, examples = make_program(outputs, arrays, slots, trace.compiler, ghosts)
+            program, examples = make_program(
+                stores, results, arrays, slots, compiler=trace.compiler, ghosts=ghosts
+            )
             for node, example in zip(kept, examples, strict=True):
                 self._slots[node] = len(arrays)
                 arrays.append(example)
             text = "while ghosts travel: " * (program.split is not None) + "\n".join(program.texts)
-            written = sorted({store.block.slot for store in stores if not _has_ghosts(store)})
+            written = sorted({one.target.slot for one in stores if not self._has_ghosts(one)})
             run = _compute_meanwhile if begun else _compute
             yield CallStep(partial(run, program, written), text=text)
 
@@ -600,14 +594,19 @@ class Schedule:
                 found.append(Ghosts(block.slot, axis, slice(before, before + points)))
         return found
 
+    def _has_ghosts(self, store: Store) -> bool:
+        """Whether a store writes ghosts, too, as copies do."""
+        frame = self._trace.blocks[store.target.slot].field.frame
+        return not store.target.views and frame is not frame.bare
+
     def _stored_once(self, stores: Sequence[Store]) -> dict[Array, BlockView]:
         """Find values that were shifted, whose blocks nothing else is written to."""
         shifted = self._trace.shifted
-        written = Counter(store.block for stage in self._trace.stages for store in stage.stores)
+        written = Counter(one.target.slot for stage in self._trace.stages for one in stage.stores)
         return {
-            store.value: store.target
-            for store in stores
-            if shifted.get(store.value) is store.block and written[store.block] == 1
+            value: target
+            for value, target in stores
+            if value in shifted and shifted[value].slot == target.slot and written[target.slot] == 1
         }
 
     def slot_of(self, node: Array) -> int:

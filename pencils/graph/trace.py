@@ -38,7 +38,7 @@ from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, Placeholder, filled, in_order
-from pencils.graph.fuse import BlockView, View, is_view
+from pencils.graph.fuse import BlockView, Store, View, is_view
 from pencils.graph.number import Number
 from pencils.pencil import Pencil
 
@@ -56,14 +56,6 @@ class Block:
     def shares(self, view: Any) -> bool:
         """Whether an array may have points of the field."""
         return np.may_share_memory(self.field.padded, view)
-
-
-class Store(NamedTuple):
-    """A value that a stage writes to a view of a block."""
-
-    block: Block
-    target: BlockView
-    value: Array
 
 
 class Event(NamedTuple):
@@ -138,7 +130,7 @@ class Trace:
         if block is None:
             return node
         view = self.view(node).view
-        for _, target, value in self.stages[-1].stores:
+        for value, target in self.stages[-1].stores:
             if same_view(target.view, view) and value.shape == view.shape:
                 return value
         if any(np.may_share_memory(store.target.view, view) for store in self.stages[-1].stores):
@@ -166,8 +158,7 @@ class Trace:
         if overlap or {one.target.view.shape for one in stores} - {target.view.shape}:
             self.begin_stage()
             others = []
-        block = self.blocks[target.slot]
-        self.stages[-1].stores[:] = [*others, Store(block, target, value)]
+        self.stages[-1].stores[:] = [*others, Store(value, target)]
         for other in self.blocks:
             other.touched |= other.shares(target.view)
 
@@ -244,7 +235,7 @@ class Trace:
             block = self.shifted[node] = self.blocks[-1]
             others, self._together = self._together, [block] if not self._stored else []
             if others and self._joins_exchange(field, node, others):
-                self.stages[-2].stores.append(Store(block, self.view(new.node), node))
+                self.stages[-2].stores.append(Store(node, self.view(new.node)))
                 self.stages[-1].events.append(self.stages[-1].events[-1]._replace(block=block))
                 self._together = [*others, block]
             else:
