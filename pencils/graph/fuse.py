@@ -198,7 +198,7 @@ class _Maker:
     ) -> None:
         self._join = None if compiler is None else partial(with_loops, compiler=compiler)
         self.examples = list(arrays)  # of all values
-        self._ghosts = ghosts
+        self._stores, self._results, self._ghosts = stores, results, ghosts
         self.split: Callable[[list[Any], Callable[[], object]], None] | None = None
         self.fixed: list[tuple[int, Block]] = []
         self.numbers: list[tuple[int, Number, DType]] = []
@@ -213,8 +213,9 @@ class _Maker:
         self._nodes = in_order([*(one.value for one in stores), *results], known=self.memory)
         for node in self._nodes:
             self._read(node)
-        self._levels, self._last = self._find_levels(stores, results)
-        self._make_steps(stores, results)
+        self._levels, self._last = self._find_levels()
+        self._needed = self._stored()
+        self._make_steps()
 
     # What nodes are.
 
@@ -250,9 +251,7 @@ class _Maker:
 
     # When they are computed.
 
-    def _find_levels(
-        self, stores: Sequence[Store], results: Sequence[Array]
-    ) -> tuple[dict[Array, int], int]:
+    def _find_levels(self) -> tuple[dict[Array, int], int]:
         """Give each computed node the level of its step; return the last one, too."""
         early: dict[Array, int] = {}
         for node in self._nodes:
@@ -261,15 +260,15 @@ class _Maker:
                 early[node] = max(
                     (early[other] + (not self._joined(other, node)) for other in inputs), default=0
                 )
-        ends = [early[node] for node in results if node in early]
+        ends = [early[node] for node in self._results if node in early]
         ends += [
             early[one.value] + (not self._is_stored_at_once(one))
-            for one in stores
+            for one in self._stores
             if one.value in early
         ]
         last = max(ends, default=0)
         late = dict.fromkeys(early, last)
-        for one in stores:
+        for one in self._stores:
             is_row = self._operations.get(one.value) is not None
             if is_row and not self._is_stored_at_once(one):
                 late[one.value] = last - 1  # another program stores it
@@ -291,14 +290,13 @@ class _Maker:
 
     # The steps.
 
-    def _make_steps(self, stores: Sequence[Store], results: Sequence[Array]) -> None:
-        needed = self._stored(stores, results)
+    def _make_steps(self) -> None:
         groups: dict[tuple[int, Shape | None], list[Array]] = {}
         for node, level in self._levels.items():
             is_row = self._operations[node] is not None
             groups.setdefault((level, _points_of(node) if is_row else None), []).append(node)
         last: dict[Shape, list[Array]] = {}  # the last programs write
-        for store in filter(_is_row, stores):
+        for store in filter(_is_row, self._stores):
             key = self._last, store.target.view.shape
             last[key[1]] = groups.pop(key, last.get(key[1], []))
         for level, shape in sorted(groups, key=lambda key: (key[0], key[1] is not None)):
@@ -306,18 +304,16 @@ class _Maker:
                 for node in groups[level, shape]:
                     self._call(node)  # type: ignore[arg-type]
             else:
-                self._compute(shape, groups[level, shape], needed)
-        self._make_stores(stores, last, needed)
+                self._compute(shape, groups[level, shape])
+        self._make_stores(last)
 
-    def _make_stores(
-        self, stores: Sequence[Store], last: Mapping[Shape, Sequence[Array]], needed: set[Array]
-    ) -> None:
+    def _make_stores(self, last: Mapping[Shape, Sequence[Array]]) -> None:
         """Make the last programs, after all reads of those before; let NumPy store what is left.
 
         What a program after it reads, or NumPy, is not written before.
         """
         groups = [
-            (shape, nodes, [x for x in stores if _is_row(x) and x.target.view.shape == shape])
+            (shape, nodes, [x for x in self._stores if _is_row(x) and x.target.view.shape == shape])
             for shape, nodes in last.items()
         ]
         late: list[tuple[BlockView, BlockView]] = []
@@ -325,8 +321,8 @@ class _Maker:
             read = [one for _, after, _ in groups[number:] for node in after for one in node.inputs]
             read += [one.value for _, _, after in groups[number:] for one in after]
             views = [self.memory[one].view for one in read if one in self.memory]
-            late += self._compute(shape, nodes, needed, here, views)
-        late += [(self.memory[one.value], one.target) for one in stores if not _is_row(one)]
+            late += self._compute(shape, nodes, here, views)
+        late += [(self.memory[one.value], one.target) for one in self._stores if not _is_row(one)]
         for source, target in late:
             self._store(source, target)
 
@@ -341,15 +337,15 @@ class _Maker:
 
         self.steps.append(run)
 
-    def _stored(self, stores: Sequence[Store], results: Sequence[Array]) -> set[Array]:
+    def _stored(self) -> set[Array]:
         """Find the computed nodes that get a block of their own."""
-        found = set(results)
+        found = set(self._results)
         for node, level in self._levels.items():
             for other in node.inputs:
                 together = self._levels.get(other) == level
                 if other in self._operations and not (together and self._joined(other, node)):
                     found.add(other)
-        for one in stores:
+        for one in self._stores:
             early = self._levels.get(one.value, self._last) < self._last
             if early or not self._is_stored_at_once(one):
                 found.add(one.value)
@@ -394,7 +390,6 @@ class _Maker:
         self,
         shape: Shape,
         nodes: Sequence[Array],
-        needed: set[Array],
         stores: Sequence[Store] = (),
         read: Sequence[Block] = (),
     ) -> list[tuple[BlockView, BlockView]]:
@@ -407,7 +402,7 @@ class _Maker:
             builder.add(node, self._operations[node])
         like, new, late = builder.largest(), [], []
         for node in nodes:
-            if node in needed and not is_reduction(node):
+            if node in self._needed and not is_reduction(node):
                 self.memory[node] = self._room(_block_of(node, like))
                 new.append(self.memory[node])
                 builder.store(builder.values[node], self.memory[node])
