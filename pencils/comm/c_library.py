@@ -20,15 +20,8 @@ LOG = logging.getLogger("pencils")
 
 # Results and exceptions must be those of NumPy: nothing here may change the order of operations.
 _OPTIONS = (
-    "-O3",
-    "-march=native",
-    "-ffp-contract=off",
-    "-fno-math-errno",
-    "-fno-strict-aliasing",
-    "-fwrapv",
-    "-fPIC",
-    "-shared",
-    "-w",
+    *("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing"),
+    *("-fwrapv", "-fPIC", "-shared", "-w"),
 )
 _SECONDS = 60.0  # of a compiler
 _LONGEST_WAIT = 60.0  # seconds for another process that compiles the same

@@ -38,7 +38,7 @@ from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, Placeholder, filled, in_order
-from pencils.graph.fuse import BlockView, View, is_view
+from pencils.graph.fuse import BlockView, Store, View, is_view
 from pencils.graph.number import Number
 from pencils.pencil import Pencil
 
@@ -58,14 +58,6 @@ class Block:
         return np.may_share_memory(self.field.padded, view)
 
 
-class Store(NamedTuple):
-    """A value that a stage writes to a view of a block."""
-
-    block: Block
-    target: BlockView
-    value: Array
-
-
 class Event(NamedTuple):
     """A call of a method of the field of a block, before a stage computes."""
 
@@ -78,10 +70,6 @@ class Event(NamedTuple):
     def topology(self) -> Topology | None:
         """The ranks that communicate, if they do."""
         return None if self.method == "fill_boundary" else self.block.field.pencil.topology
-
-    def without_block(self) -> tuple[int, str, tuple[Any, ...], dict[str, Any]]:
-        """Return the event with the number of the block."""
-        return self.block.slot, *self[1:]
 
 
 class TraceStage(NamedTuple):
@@ -136,18 +124,6 @@ class Trace:
         assert block is not None
         return block.slot
 
-    def current(self, node: Array) -> Array:
-        """Return the same view of the present values of its block."""
-        if isinstance(node, Placeholder):
-            return self._homes[node].node
-        if self.home(node) is None:
-            return node
-        assert isinstance(node, Call)
-        source = self.current(node.args[0])
-        if source is node.args[0]:
-            return node
-        return Call(*rules.view(node.func, (source, *node.args[1:]), node.options))
-
     def read(self, node: Array) -> Array:
         """Return the node of the values that a view has now, or of a value itself."""
         self._among_events = False
@@ -155,12 +131,12 @@ class Trace:
         if block is None:
             return node
         view = self.view(node).view
-        for _, target, value in self.stages[-1].stores:
+        for value, target in self.stages[-1].stores:
             if same_view(target.view, view) and value.shape == view.shape:
                 return value
         if any(np.may_share_memory(store.target.view, view) for store in self.stages[-1].stores):
             self.begin_stage()
-        return self.current(node)
+        return node if viewed(node) is block.node else same_views(node, block.node)
 
     def store(self, node: Array, value: Any) -> None:
         """Write a value to what a node views, converted to its type as NumPy assigns it."""
@@ -183,8 +159,7 @@ class Trace:
         if overlap or {one.target.view.shape for one in stores} - {target.view.shape}:
             self.begin_stage()
             others = []
-        block = self.blocks[target.slot]
-        self.stages[-1].stores[:] = [*others, Store(block, target, value)]
+        self.stages[-1].stores[:] = [*others, Store(value, target)]
         for other in self.blocks:
             other.touched |= other.shares(target.view)
 
@@ -275,7 +250,7 @@ class Trace:
             block = self.shifted[node] = self.blocks[-1]
             others, self._together = self._together, [block] if not self._stored else []
             if others and self._joins_exchange(field, node, others):
-                self.stages[-2].stores.append(Store(block, self.view(new.node), node))
+                self.stages[-2].stores.append(Store(node, self.view(new.node)))
                 self.stages[-1].events.append(self.stages[-1].events[-1]._replace(block=block))
                 self._together = [*others, block]
             else:
@@ -320,13 +295,18 @@ def viewed(node: Array) -> Array:
     return node
 
 
-def views_of(node: Array) -> list[View]:
+def views_of(node: Array) -> tuple[View, ...]:
     """List the views of such a chain."""
-    found: list[View] = []
-    while isinstance(node, Call) and is_view(node):
-        found.insert(0, (node.func, node.args[1:], node.options))
-        node = node.args[0]
-    return found
+    if not isinstance(node, Call) or not is_view(node):
+        return ()
+    return *views_of(node.args[0]), (node.func, node.args[1:], node.options)
+
+
+def same_views(node: Array, base: Array) -> Array:
+    """Return the views of such a chain, of another node."""
+    for func, args, options in views_of(node):
+        base = Call(*rules.view(func, (base, *args), options))
+    return base
 
 
 def _need_values(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -428,7 +408,6 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
     """A field in a fused function while it is traced: its block is a node."""
 
     __slots__ = ()
-    recorded = True
 
     @classmethod
     def in_frame(cls, *args: Any) -> Self:
@@ -771,10 +750,6 @@ def _cannot(name: str) -> str:
     )
 
 
-def _reduction(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    return lambda *args, **options: FieldReduction(name, function, *args, **options)
-
-
 def _by_record(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let plain fields compute a function by `elementwise`, which calls `Traced.record`."""
     return lambda *args, **options: apply_function(function, args, options)
@@ -798,7 +773,10 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     **QUERIES,
     **AS_METHODS,
     **{func: _by_record(func) for func in _OF_ELEMENTS},
-    **{func: _reduction(func, name) for func, name in (REDUCTIONS | _REDUCTIONS).items()},
+    **{
+        func: partial(FieldReduction, name, func)
+        for func, name in (REDUCTIONS | _REDUCTIONS).items()
+    },
     np.copyto: _copy_to,
     np.round: _round,
     np.around: _round,
@@ -810,38 +788,21 @@ def _reduced(value: Traced, name: str, *arguments: Any, **options: Any) -> Field
     return FieldReduction(name, getattr(PencilArray, name), value, *arguments, **options)
 
 
-class _NotTraced:
-    """A method of fields that fused functions do not have."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, field: object, kind: type | None = None) -> Any:
-        if field is None:
-            return self
-        raise TypeError(_cannot(f"{self._name} of a field"))
+def _refused(name: str, _field: object) -> NoReturn:
+    """Refuse a method of fields that fused functions do not have."""
+    raise TypeError(_cannot(f"{name} of a field"))
 
 
 _FUSED = {
     *("shape", "ndim", "size", "dtype", "nbytes", "itemsize", "components", "singletons", "halo"),
     *("pencil", "frame", "extent", "halo_room", "trimmed", "local", "padded", "local_shape"),
     *("local_slices", "global_box", "real", "imag", "component", "unstack", "conj", "conjugate"),
-    *(
-        "clip",
-        "round",
-        "shift",
-        "astype",
-        "copy",
-        "blank",
-        "fill",
-        "exchange_halo",
-        "fill_boundary",
-    ),
-    *("map_block", "mark_written", "from_block", "in_frame", "allocated"),
-    *("node", "base", "lent", "shifts", "kept", "kind", "recorded", "record", "become"),
+    *("clip", "round", "shift", "astype", "copy", "blank", "fill", "exchange_halo", "map_block"),
+    *("fill_boundary", "mark_written", "from_block", "in_frame", "allocated"),
+    *("node", "base", "lent", "shifts", "kept", "kind", "record", "become"),
 }
 for _name in _METHODS:
     setattr(Traced, _name, partialmethod(_reduced, _name))
 for _name in set(dir(PencilArray)) - _FUSED - _METHODS:
     if not _name.startswith("_"):
-        setattr(Traced, _name, _NotTraced(_name))
+        setattr(Traced, _name, property(partial(_refused, _name)))
