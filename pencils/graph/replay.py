@@ -524,6 +524,7 @@ class Schedule:
         self._kept = {node: at for node, at in self._at.items() if max(self._used[node]) > at}
         self._slots: dict[Array, int] = {}
         self._views: dict[Array, BlockView] = {}  # of values that blocks of the trace keep
+        self._writes = Counter(store.target.slot for _, store in stores)  # to each block
         self.steps = list(self._make(trace))
 
     def _is_leaf(self, node: Array) -> bool:
@@ -601,12 +602,11 @@ class Schedule:
 
     def _stored_once(self, stores: Sequence[Store]) -> dict[Array, BlockView]:
         """Find values that were shifted, whose blocks nothing else is written to."""
-        shifted = self._trace.shifted
-        written = Counter(one.target.slot for stage in self._trace.stages for one in stage.stores)
+        slots = {value: block.slot for value, block in self._trace.shifted.items()}
         return {
             value: target
             for value, target in stores
-            if value in shifted and shifted[value].slot == target.slot and written[target.slot] == 1
+            if slots.get(value) == target.slot and self._writes[target.slot] == 1
         }
 
     def slot_of(self, node: Array) -> int:

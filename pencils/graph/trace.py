@@ -51,7 +51,6 @@ class Block:
         self.field = field
         self.made = made
         self.node: Placeholder  # the values now
-        self.touched = False  # whether something was written to its memory
 
     def shares(self, view: Any) -> bool:
         """Whether an array may have points of the field."""
@@ -160,8 +159,6 @@ class Trace:
             self.begin_stage()
             others = []
         self.stages[-1].stores[:] = [*others, Store(value, target)]
-        for other in self.blocks:
-            other.touched |= other.shares(target.view)
 
     def assign(self, node: Array, value: Any) -> None:
         """Write a value unless it is there, as in the second half of ``u[key] += 1``."""
@@ -187,7 +184,6 @@ class Trace:
         self._among_events, self._stored, self._together = True, False, []
         self.stages[-1].events.append(Event(block, method, arguments, options))
         for one in {block, *sharing}:
-            one.touched = True
             self._end(one)
 
     def begin_stage(self) -> None:
@@ -248,25 +244,24 @@ class Trace:
             )
             new = self.add(field, made=True)
             block = self.shifted[node] = self.blocks[-1]
-            others, self._together = self._together, [block] if not self._stored else []
-            if others and self._joins_exchange(field, node, others):
+            if self._together and self._joins_exchange(field, node):
                 self.stages[-2].stores.append(Store(node, self.view(new.node)))
                 self.stages[-1].events.append(self.stages[-1].events[-1]._replace(block=block))
-                self._together = [*others, block]
+                self._together.append(block)
             else:
-                together = self._together
+                stored = self._stored
                 self.store(new.node, node)
                 new.exchange_halo()
-                self._together = together
+                self._together = [] if stored else [block]
         block = self.shifted[node]
         return _made(value.pencil, block.field.frame, block.node)
 
-    def _joins_exchange(self, field: PencilArray, node: Array, others: Sequence[Block]) -> bool:
+    def _joins_exchange(self, field: PencilArray, node: Array) -> bool:
         """Whether the stage before can store a value with others, whose ghosts are exchanged now.
 
         It has no other stores then. This follows from the lines alone: it is the same on all ranks.
         """
-        first, now = others[0].field, len(self.stages) - 1
+        first, now = self._together[0].field, len(self.stages) - 1
         alike = field.frame is first.frame and field.components == first.components
         return alike and all(self.born.get(one, 0) < now for one in in_order([node]))
 
@@ -727,8 +722,8 @@ def explained(error: BaseException) -> BaseException:
     if called is None or not modules[called].startswith("pencils."):
         return error
     first, *others = frames[called].f_locals.values() or [None]
-    has_own_errors = modules[called].startswith(_WITH_OWN_ERRORS) or isinstance(first, Traced)
-    if has_own_errors and modules[called].startswith(("pencils.graph.", "pencils.array.")):
+    is_method = isinstance(first, Traced) and modules[called].startswith("pencils.array.")
+    if is_method or modules[called].startswith(_WITH_OWN_ERRORS):
         return error
     several = [[one, *one] if isinstance(one, list | tuple) else [one] for one in (first, *others)]
     several += [[*one.values()] for one in (first, *others) if isinstance(one, dict)]

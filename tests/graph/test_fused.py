@@ -166,18 +166,24 @@ def observed(function, fields, numbers):
     return own, blocks, [u.padded.tobytes() for u in fields]
 
 
+def check_random_function(comm, seed, decorate, calls):
+    """Compare a random function with its plain lines, for several numbers and other data each."""
+    program = Program(comm, seed)
+    fused = decorate(program.function)
+    for call, numbers in enumerate(calls):
+        expected = observed(program.function, program.fields(call), numbers)
+        found = observed(fused, program.fields(call), numbers)
+        if isinstance(expected, type):
+            assert everywhere(comm, isinstance(found, type)), program.source
+            break
+        assert everywhere(comm, found == expected), program.source
+
+
 @pytest.mark.parametrize("start", range(0, 400, 20))
 def test_random_functions_are_their_plain_lines(comm, start):
     for seed in range(start, start + 20):
-        program = Program(comm, seed)
-        fused = pencils.fused(program.function, compiler=None if seed % 20 else "cc")
-        for call, numbers in enumerate([(0.25, 3), (0.25, 3), (0.1, 2)]):
-            expected = observed(program.function, program.fields(call), numbers)
-            found = observed(fused, program.fields(call), numbers)
-            if isinstance(expected, type):
-                assert everywhere(comm, isinstance(found, type)), program.source
-                break
-            assert everywhere(comm, found == expected), program.source
+        decorate = pencils.fused(compiler=None if seed % 20 else "cc")
+        check_random_function(comm, seed, decorate, [(0.25, 3), (0.25, 3), (0.1, 2)])
 
 
 def step(u, v, dt, feed=0.06):
