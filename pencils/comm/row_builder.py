@@ -34,7 +34,13 @@ class _Asked(np.ndarray[Any, Any]):
         return ufunc
 
 
-CLIP: Any = np.zeros(1).view(_Asked).clip(0, 1)  # which has no public name
+def ufunc_of(function: Callable[..., Any], dtype: DType, *operands: Any) -> np.ufunc:
+    """Return the ufunc that a function of NumPy calls for an array of a type, and operands."""
+    found: np.ufunc = function(np.zeros(1, dtype).view(_Asked), *operands)
+    return found
+
+
+CLIP = ufunc_of(np.clip, np.dtype(float), 0, 1)  # which has no public name
 
 
 class Leaf(NamedTuple):

@@ -25,6 +25,7 @@ from pencils.comm.row_builder import (
     Spec,
     is_exact,
     loop_of,
+    ufunc_of,
 )
 from pencils.comm.row_compiler import Box as Pairs
 from pencils.comm.row_program import RowProgram
@@ -674,18 +675,11 @@ def _kind_of(arg: Any) -> Any:
     return type(value) if type(value) in _NUMBERS else np.asarray(value).dtype
 
 
-class _Probe(np.ndarray[Any, Any]):
-    """An array that tells which ufunc an operator of NumPy calls."""
-
-    def __array_ufunc__(self, ufunc: np.ufunc, *_: object, **__: object) -> Any:
-        return ufunc
-
-
 def _power(base: Any, exponent: Any) -> tuple[np.ufunc, tuple[Any, ...]]:
     """Return what NumPy's operator computes: `numpy.power`, or what is faster for some numbers."""
     ufunc: np.ufunc = np.power
     if isinstance(base, Array) and not isinstance(exponent, Array | Number):
-        ufunc = operator.pow(np.empty(1, base.dtype).view(_Probe), exponent)
+        ufunc = ufunc_of(operator.pow, base.dtype, exponent)
     return ufunc, (base, exponent)[: ufunc.nin]
 
 
