@@ -62,7 +62,6 @@ class Field:
         *("__weakref__", "_frame", "_kept", "_kept_halo", "_kind", "_local", "_look", "_padded"),
         *("_pencil", "base", "lent", "shifts"),
     )
-    recorded: ClassVar[bool] = False  # whether `pencils.fused` records what is done with it
     _frame: BlockLayout
     _kept: Remembered[Any]  # missing before the first call of a verb that keeps something
     _kind: BlockType | None  # if it was found

@@ -20,15 +20,8 @@ LOG = logging.getLogger("pencils")
 
 # Results and exceptions must be those of NumPy: nothing here may change the order of operations.
 _OPTIONS = (
-    "-O3",
-    "-march=native",
-    "-ffp-contract=off",
-    "-fno-math-errno",
-    "-fno-strict-aliasing",
-    "-fwrapv",
-    "-fPIC",
-    "-shared",
-    "-w",
+    *("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing"),
+    *("-fwrapv", "-fPIC", "-shared", "-w"),
 )
 _SECONDS = 60.0  # of a compiler
 _LONGEST_WAIT = 60.0  # seconds for another process that compiles the same
@@ -37,6 +30,7 @@ _DIGEST = 32  # bytes after a library: a part of one must not be loaded
 # What this process has loaded or failed to compile, by source and compiler.
 _libraries: dict[tuple[str, str], ctypes.CDLL | None] = {}
 _reported: set[str] = set()  # compilers that have failed
+_hanging: set[str] = set()  # compilers that are not called again
 _lock = threading.Lock()
 
 
@@ -47,13 +41,15 @@ def addresses_of(source: str, names: Sequence[str], compiler: str) -> list[int] 
     """
     with _lock:
         key = source, compiler
-        if key not in _libraries:
+        if key not in _libraries and compiler not in _hanging:
             try:
                 _libraries[key] = _library(source, compiler)
             except (OSError, subprocess.SubprocessError) as error:
                 _libraries[key] = None
+                if isinstance(error, subprocess.TimeoutExpired):
+                    _hanging.add(compiler)
                 _report(compiler, error)
-        library = _libraries[key]
+        library = _libraries.get(key)
     if library is None:
         return None
     return [ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in names]
@@ -122,6 +118,7 @@ def _folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
         folder = Path(os.environ.get("PENCILS_CACHE") or Path(base) / "pencils").expanduser()
+        folder = folder.absolute()  # names without a folder are those of the system's libraries
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
     except (OSError, RuntimeError):  # there may be no home

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.comm.c_library import addresses_of
-from pencils.comm.formulas import Instruction
-from pencils.comm.row_builder import MOST_OPERANDS, RowBuilder
-
-DType = np.dtype[Any]
+from pencils.comm.formulas import MOST_OPERANDS, DType, Instruction
+from pencils.comm.row_builder import RowBuilder
 
 # Types by their letters in NumPy, which computes with others.
 _TYPES = {"f": "float", "d": "double", "F": "float _Complex", "D": "double _Complex"}

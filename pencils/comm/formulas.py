@@ -14,7 +14,7 @@ import numpy as np
 
 DType = np.dtype[Any]
 
-_MOST_OPERANDS = 63
+MOST_OPERANDS = 64  # of an instruction of the compiled programs, results included
 _REALS = {np.dtype("f4"): 0, np.dtype("f8"): 1}
 # Operations in the order of the compiled kernels.
 _LOAD, _ADD, _SUBTRACT, _FROM, _MULTIPLY, _DIVIDE, _INTO, _ADD_PRODUCT, _SUBTRACT_PRODUCT = range(9)
@@ -76,9 +76,9 @@ def with_formulas(
     for step in made.values():
         alone = [one for one in step.operands if one in sizes and uses[one] == 1]
         size = len(step.operands) + sum(sizes[one] for one in alone)
-        if size <= _MOST_OPERANDS:
+        if size < MOST_OPERANDS:
             inner |= {one: made[one] for one in alone}
-        sizes[step.result] = size if size <= _MOST_OPERANDS else len(step.operands)
+        sizes[step.result] = size if size < MOST_OPERANDS else len(step.operands)
     numbers = {one for step in made.values() for one in step.operands if stride_of(one) == 0}
     found = [
         _StepWriter(inner, numbers, step).instruction(_REALS[dtypes[step.result]])

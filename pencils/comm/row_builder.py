@@ -10,33 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import pool
-from pencils.comm.formulas import Instruction
+from pencils.comm.formulas import MOST_OPERANDS, DType, Instruction
 
 Array = NDArray[Any]
-DType = np.dtype[Any]
 Shape = tuple[int, ...]
 
-MOST_OPERANDS = 64  # of the compiled programs
 # Types that are converted without NumPy, in the order of the compiled kernels.
-_CONVERTED = (
-    "b1",
-    "i1",
-    "u1",
-    "i2",
-    "u2",
-    "i4",
-    "u4",
-    "i8",
-    "u8",
-    "f4",
-    "f8",
-    "g",
-    "c8",
-    "c16",
-    "G",
-)
+_TYPES = {np.dtype(letter): number for number, letter in enumerate("?bBhHiIqQfdgFDG")}
 _KINDS, _HALF = "biufc", np.dtype("e").num  # kinds of numbers; the last type that NumPy itself has
-_TYPES = {np.dtype(name): number for number, name in enumerate(_CONVERTED)}
 _EXACT = {"b": "biufc", "i": "biufc", "u": "biufc", "f": "bfc", "c": "bc"}  # by kinds
 # Arrays of a program itself have numbers around this one: constants below, temporaries above.
 _OWN = 1 << 20
@@ -53,7 +34,13 @@ class _Asked(np.ndarray[Any, Any]):
         return ufunc
 
 
-CLIP: Any = np.zeros(1).view(_Asked).clip(0, 1)  # which has no public name
+def ufunc_of(function: Callable[..., Any], dtype: DType, *operands: Any) -> np.ufunc:
+    """Return the ufunc that a function of NumPy calls for an array of a type, and operands."""
+    found: np.ufunc = function(np.zeros(1, dtype).view(_Asked), *operands)
+    return found
+
+
+CLIP = ufunc_of(np.clip, np.dtype(float), 0, 1)  # which has no public name
 
 
 class Leaf(NamedTuple):

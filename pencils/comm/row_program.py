@@ -48,6 +48,7 @@ class RowProgram:
         self._in_place = [_reader(leaves[target]) for target in compiler.in_place]
         self._reduced = compiler.reduced
         self._names = [step.name for step in compiler.exact]
+        self._count = len(builder.instructions)
         self.traffic = compiler.traffic()
         self._constants = tuple(builder.constants)
         count = len(builder.arrays) + len(builder.constants) + len(builder.temporaries)
@@ -59,7 +60,7 @@ class RowProgram:
         self.loops = compiler.loops  # that were compiled
         self._raises = False  # whether a call has raised floating-point exceptions
         self._temporaries = [Spec.like(array) for array in builder.temporaries]
-        self._plain = _PlainProgram(builder)
+        self._plain = _plain_program(builder)
         late = {target for target, _ in compiler.detours}
         stores = [leaves[target].array for _, target in builder.stores if target not in late]
         self.written = frozenset(stores)  # numbers of arrays, before all points are read
@@ -73,7 +74,7 @@ class RowProgram:
             If `numpy.errstate` asks for it; arrays that are read and written are unchanged then.
         """
         if self._run is None:
-            return self._plain.run(arrays, None if parts is None else _joined(parts))
+            return self._plain(arrays, None if parts is None else _joined(parts))
         saved = self._save(arrays) if self._in_place else ()
         every, box = arrays + self._constants, None
         temporaries: Arrays = ()
@@ -89,7 +90,7 @@ class RowProgram:
         else:
             raised, box = self._run_parts(every, parts, options)
         if raised is NotImplemented:  # elements are not aligned
-            return self._plain.run(arrays, box)
+            return self._plain(arrays, box)
         found = []
         if raised is not None or self._reduced:
             self._raises |= raised is not None
@@ -116,7 +117,7 @@ class RowProgram:
 
     def __repr__(self) -> str:
         read, written = self.traffic
-        text = f"{len(self._plain.instructions)} instructions"
+        text = f"{self._count} instructions"
         if self.loops:
             text += f", {self.loops} compiled loop{'s' * (self.loops > 1)}"
         return f"{text}, {read} bytes read and {written} written for each point"
@@ -152,40 +153,37 @@ class RowProgram:
         return found
 
 
-class _PlainProgram:
-    """The same by NumPy, which executes one instruction after the other."""
+def _plain_program(builder: RowBuilder) -> Callable[[Arrays, Box | None], list[Array]]:
+    """Return the same by NumPy, which executes one instruction after the other."""
+    shape, dtypes, constants = builder.shape, builder.dtypes, builder.constants
+    instructions, stores, reductions = builder.instructions, builder.stores, builder.reductions
+    given = {
+        value: _reader(leaf._replace(array=builder.number_of(leaf)))
+        for value, leaf in builder.leaves.items()
+        if not builder.is_temporary(leaf)
+    }
 
-    def __init__(self, builder: RowBuilder) -> None:
-        self.instructions = builder.instructions
-        self._shape, self._dtypes = builder.shape, builder.dtypes
-        self._constants = builder.constants
-        self._given = {
-            value: _reader(leaf._replace(array=builder.number_of(leaf)))
-            for value, leaf in builder.leaves.items()
-            if not builder.is_temporary(leaf)
-        }
-        self._stores, self._reductions = builder.stores, builder.reductions
-
-    def run(self, arrays: Arrays, box: Box | None) -> list[Array]:
+    def run(arrays: Arrays, box: Box | None) -> list[Array]:
         """Execute for all points, or for those of a box; return the reductions."""
-        key, every = _key_of(box), (*arrays, *self._constants)
+        key, every = _key_of(box), (*arrays, *constants)
         values: dict[int, Array] = {
-            value: np.broadcast_to(read(every), self._shape)[key]
-            for value, read in self._given.items()
+            value: np.broadcast_to(read(every), shape)[key] for value, read in given.items()
         }
-        for step in self.instructions:
+        for step in instructions:
             operands = [values[value] for value in step.operands]
             if step.function is np.ndarray.astype:
-                values[step.result] = operands[0].astype(self._dtypes[step.result])
+                values[step.result] = operands[0].astype(dtypes[step.result])
             else:
                 values[step.result] = step.function(*operands)
-        found = [reduction.of(values[value]) for value, reduction in self._reductions]
-        results = [values[value] for value, _ in self._stores]
+        found = [reduction.of(values[value]) for value, reduction in reductions]
+        results = [values[value] for value, _ in stores]
         if len(results) > 1:
             results = [result.copy() if result.base is not None else result for result in results]
-        for result, (_, target) in zip(results, self._stores, strict=True):
-            np.copyto(self._given[target](arrays)[key], result)
+        for result, (_, target) in zip(results, stores, strict=True):
+            np.copyto(given[target](arrays)[key], result)
         return found
+
+    return run
 
 
 def _reader(leaf: Leaf) -> Callable[[Arrays], Array]:

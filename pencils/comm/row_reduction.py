@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.comm.formulas import DType
 from pencils.comm.reduce import ADDS_AS_ONE, block_reducer
-from pencils.comm.row_builder import Array, DType, Shape
+from pencils.comm.row_builder import Array, Shape
 
 # Doubles that a sum of doubles takes until it is complete; the count of elements and the sum come
 # first, and then integers that tell whether an addition raised these exceptions.

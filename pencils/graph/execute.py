@@ -50,7 +50,7 @@ def execute_distributed_partition(
     and those that need no message of their part are computed while messages are under way. Values
     are freed after their last use, and memory for messages is allocated shortly before they are
     due. Messages use a private communicator. A partition may be executed any number of times. Many
-    MPI libraries move data only when they are called, which is between two passes or functions.
+    MPI libraries move data only when they are called: between two functions, and parts of a pass.
 
     If one rank fails, all ranks that wait for its messages raise `ExecutionError`; the partition
     can be executed again. The first time, all ranks agree that their partitions can be executed;

@@ -25,6 +25,7 @@ from pencils.comm.row_builder import (
     Spec,
     is_exact,
     loop_of,
+    ufunc_of,
 )
 from pencils.comm.row_compiler import Box as Pairs
 from pencils.comm.row_program import RowProgram
@@ -72,15 +73,11 @@ class BlockView(NamedTuple):
         return BlockView(self.slot, view, (*self.views, step))
 
 
-class Output(NamedTuple):
-    """A node whose value is stored in memory that a call passes, or returned if that is None.
+class Store(NamedTuple):
+    """A value that is written to a view of memory that a call passes, to which it is broadcast."""
 
-    Values are broadcast to their targets. What is returned may be a view unless it is `copied`.
-    """
-
-    node: Array
-    target: BlockView | None = None
-    copied: bool = False
+    value: Array
+    target: BlockView
 
 
 class Ghosts(NamedTuple):
@@ -156,38 +153,44 @@ class BlockProgram(NamedTuple):
 
 
 def make_program(
-    outputs: Sequence[Output],
+    stores: Sequence[Store],
+    results: Sequence[Array],
     arrays: Sequence[Block],
     slots: Mapping[Array, int | BlockView],
+    *,
     compiler: str | None = None,
     ghosts: Sequence[Ghosts] = (),
 ) -> tuple[BlockProgram, list[Block]]:
-    """Make the program for outputs, by nodes whose values are in arrays like these, in such slots.
+    """Make the program for nodes whose values are in arrays like these, in such slots, or in views.
 
-    They may be in views of these. Its passes are compiled if a C compiler is given. Calls may begin
-    while `ghosts` are on their way. Returns arrays that look like what the program returns, too.
+    It returns results, which may be views: see `copied`. Passes are compiled if a C compiler is
+    given. Calls may begin while `ghosts` are on their way. Returned, too, are arrays that look like
+    the results.
     """
-    maker = _Maker(outputs, arrays, slots, compiler, ghosts)
-    results = maker.results(outputs)
+    if len(stores) > 1:  # NumPy stores after all passes
+        stores = [one if _is_row(one) else one._replace(value=copied(one.value)) for one in stores]
+    maker = _Maker(stores, results, arrays, slots, compiler, ghosts)
+    found = [maker.memory[node] for node in results]
     values = dict(maker.fixed)
     program = BlockProgram(
         [values.get(slot) for slot in range(len(arrays), len(maker.examples))],
         [(slot, dtype) for slot, _, dtype in maker.numbers],
         evaluation([number for _, number, _ in maker.numbers]) if maker.numbers else tuple,
         maker.steps,
-        [memory.forgetting() for memory in results],
+        [memory.forgetting() for memory in found],
         maker.texts,
         maker.split if len(maker.steps) == 1 else None,
     )
-    return program, [memory.view for memory in results]
+    return program, [memory.view for memory in found]
 
 
 class _Maker:
     """The parts of a program in the making."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
-        outputs: Sequence[Output],
+        stores: Sequence[Store],
+        results: Sequence[Array],
         arrays: Sequence[Block],
         slots: Mapping[Array, int | BlockView],
         compiler: str | None,
@@ -195,48 +198,40 @@ class _Maker:
     ) -> None:
         self._join = None if compiler is None else partial(with_loops, compiler=compiler)
         self.examples = list(arrays)  # of all values
-        self._ghosts = ghosts
+        self._stores, self._results, self._ghosts = stores, results, ghosts
         self.split: Callable[[list[Any], Callable[[], object]], None] | None = None
         self.fixed: list[tuple[int, Block]] = []
         self.numbers: list[tuple[int, Number, DType]] = []
         self.steps: list[_Step] = []
         self.texts: list[str] = []
         self._known: dict[object, int] = {}  # slots of fixed arrays and numbers
-        self._memory = {
+        self.memory = {
             node: slot if isinstance(slot, BlockView) else BlockView(slot, arrays[slot])
             for node, slot in slots.items()
         }
-        self._copies: dict[Array, BlockView] = {}  # of memory, where copies are wanted
         self._operations: dict[Array, _RowOperation | None] = {}  # of nodes that are computed
-        self._nodes = in_order((output.node for output in outputs), known=self._memory)
+        self._nodes = in_order([*(one.value for one in stores), *results], known=self.memory)
         for node in self._nodes:
             self._read(node)
-        self._levels, self._last = self._find_levels(outputs)
-        self._make_steps(outputs)
-
-    def results(self, outputs: Sequence[Output]) -> list[BlockView]:
-        """List where the values are that are not stored."""
-        return [
-            self._copies.get(output.node) or self._memory[output.node]
-            for output in outputs
-            if output.target is None
-        ]
+        self._levels, self._last = self._find_levels()
+        self._needed = self._stored()
+        self._make_steps()
 
     # What nodes are.
 
     def _read(self, node: Array) -> None:
         """Decide whether a node is memory, an instruction, or a call of NumPy."""
-        if node in self._memory:
+        if node in self.memory:
             return
         if isinstance(node, DataWrapper):
-            self._memory[node] = BlockView(self._fix(node.data), node.data)
+            self.memory[node] = BlockView(self._fix(node.data), node.data)
             return
         assert isinstance(node, Call)
         if is_view(node):
-            found = self._memory.get(node.args[0])
+            found = self.memory.get(node.args[0])
             view = None if found is None else found.then(node)
             if view is not None:
-                self._memory[node] = view
+                self.memory[node] = view
                 return
         self._operations[node] = _as_operation(node)
 
@@ -256,7 +251,7 @@ class _Maker:
 
     # When they are computed.
 
-    def _find_levels(self, outputs: Sequence[Output]) -> tuple[dict[Array, int], int]:
+    def _find_levels(self) -> tuple[dict[Array, int], int]:
         """Give each computed node the level of its step; return the last one, too."""
         early: dict[Array, int] = {}
         for node in self._nodes:
@@ -265,30 +260,28 @@ class _Maker:
                 early[node] = max(
                     (early[other] + (not self._joined(other, node)) for other in inputs), default=0
                 )
-        last = max(
-            (
-                early[output.node]
-                + (output.target is not None and not self._is_stored_at_once(output))
-                for output in outputs
-                if output.node in early
-            ),
-            default=0,
-        )
+        ends = [early[node] for node in self._results if node in early]
+        ends += [
+            early[one.value] + (not self._is_stored_at_once(one))
+            for one in self._stores
+            if one.value in early
+        ]
+        last = max(ends, default=0)
         late = dict.fromkeys(early, last)
-        for output in outputs:
-            is_row = self._operations.get(output.node) is not None
-            if output.target is not None and is_row and not self._is_stored_at_once(output):
-                late[output.node] = last - 1  # another program stores it
+        for one in self._stores:
+            is_row = self._operations.get(one.value) is not None
+            if is_row and not self._is_stored_at_once(one):
+                late[one.value] = last - 1  # another program stores it
         for node in reversed(self._nodes):
             for other in node.inputs if node in late else ():
                 if other in late:
                     late[other] = min(late[other], late[node] - (not self._joined(other, node)))
         return late, last
 
-    def _is_stored_at_once(self, output: Output) -> bool:
+    def _is_stored_at_once(self, store: Store) -> bool:
         """Whether the program that computes a node can write it to its target."""
-        is_row = self._operations.get(output.node) is not None
-        return is_row and _is_row(output) and _shape_of(output) == output.node.shape
+        is_row = self._operations.get(store.value) is not None
+        return is_row and _is_row(store) and store.target.view.shape == store.value.shape
 
     def _joined(self, one: Array, other: Array) -> bool:
         """Whether a node and what is computed of it can be instructions of one program."""
@@ -297,73 +290,41 @@ class _Maker:
 
     # The steps.
 
-    def _make_steps(self, outputs: Sequence[Output]) -> None:
-        needed = self._stored(outputs)
-        stores = [one for one in outputs if one.target is not None or self._is_copied(one)]
+    def _make_steps(self) -> None:
         groups: dict[tuple[int, Shape | None], list[Array]] = {}
         for node, level in self._levels.items():
             is_row = self._operations[node] is not None
             groups.setdefault((level, _points_of(node) if is_row else None), []).append(node)
         last: dict[Shape, list[Array]] = {}  # the last programs write
-        for output in filter(_is_row, stores):
-            key = self._last, _shape_of(output)
+        for store in filter(_is_row, self._stores):
+            key = self._last, store.target.view.shape
             last[key[1]] = groups.pop(key, last.get(key[1], []))
         for level, shape in sorted(groups, key=lambda key: (key[0], key[1] is not None)):
             if shape is None:
                 for node in groups[level, shape]:
                     self._call(node)  # type: ignore[arg-type]
             else:
-                self._compute(shape, groups[level, shape], needed)
-        self._make_stores(stores, last, needed)
+                self._compute(shape, groups[level, shape])
+        self._make_stores(last)
 
-    def _make_stores(
-        self, stores: Sequence[Output], last: Mapping[Shape, Sequence[Array]], needed: set[Array]
-    ) -> None:
+    def _make_stores(self, last: Mapping[Shape, Sequence[Array]]) -> None:
         """Make the last programs, after all reads of those before; let NumPy store what is left.
 
         What a program after it reads, or NumPy, is not written before.
         """
-        others = [one for one in stores if not _is_row(one)]
-        copies = [
-            self._copy(one)
-            if self._is_copied(one) or (len(stores) > 1 and one.node not in self._levels)
-            else None
-            for one in others
-        ]
         groups = [
-            (shape, nodes, [one for one in stores if _is_row(one) and _shape_of(one) == shape])
+            (shape, nodes, [x for x in self._stores if _is_row(x) and x.target.view.shape == shape])
             for shape, nodes in last.items()
         ]
-        late: list[tuple[BlockView | None, Output]] = []
+        late: list[tuple[BlockView, BlockView]] = []
         for number, (shape, nodes, here) in enumerate(groups, 1):
             read = [one for _, after, _ in groups[number:] for node in after for one in node.inputs]
-            read += [one.node for _, _, after in groups[number:] for one in after]
-            views = [self._memory[one].view for one in read if one in self._memory]
-            waiting = [one for one in here if _is_written(one, views)]
-            blocks = self._compute(shape, nodes, needed, here, waiting)
-            late += zip(blocks, waiting, strict=True)
-        late += zip(copies, others, strict=True)
-        for source, output in late:
-            if output.target is not None:
-                self._store(source or self._memory[output.node], output.target)
-
-    def _copy(self, output: Output) -> BlockView:
-        """Let NumPy copy a value."""
-        source = self._memory[output.node]
-        spec = Spec.like(source.view)
-        copy = self._room(spec.new())
-        slot = copy.slot
-        if self._is_copied(output):
-            self._copies[output.node] = copy
-        source = source.forgetting()
-
-        def run(values: list[Any], _arguments: object) -> None:
-            values[slot] = spec.new()
-            np.copyto(values[slot], source.derive(values[source.slot]))
-
-        self.steps.append(run)
-        self.texts.append(f"NumPy: copy of {output.node.shape}")
-        return copy
+            read += [one.value for _, _, after in groups[number:] for one in after]
+            views = [self.memory[one].view for one in read if one in self.memory]
+            late += self._compute(shape, nodes, here, views)
+        late += [(self.memory[one.value], one.target) for one in self._stores if not _is_row(one)]
+        for source, target in late:
+            self._store(source, target)
 
     def _store(self, source: BlockView, target: BlockView) -> None:
         """Let NumPy store a value, converted as it assigns values."""
@@ -376,35 +337,32 @@ class _Maker:
 
         self.steps.append(run)
 
-    def _is_copied(self, output: Output) -> bool:
-        return output.copied and output.target is None and output.node in self._memory
-
-    def _stored(self, outputs: Sequence[Output]) -> set[Array]:
+    def _stored(self) -> set[Array]:
         """Find the computed nodes that get a block of their own."""
-        found = {output.node for output in outputs if output.target is None}
+        found = set(self._results)
         for node, level in self._levels.items():
             for other in node.inputs:
                 together = self._levels.get(other) == level
                 if other in self._operations and not (together and self._joined(other, node)):
                     found.add(other)
-        for output in outputs:
-            early = self._levels.get(output.node, self._last) < self._last
-            if output.target is not None and (early or not self._is_stored_at_once(output)):
-                found.add(output.node)
+        for one in self._stores:
+            early = self._levels.get(one.value, self._last) < self._last
+            if early or not self._is_stored_at_once(one):
+                found.add(one.value)
         return found
 
     def _call(self, node: Call) -> None:
         """Let NumPy compute a node."""
         args = [
-            self._memory[arg].forgetting() if isinstance(arg, Array) else arg for arg in node.args
+            self.memory[arg].forgetting() if isinstance(arg, Array) else arg for arg in node.args
         ]
         func = partial(node.func, **node.options) if node.options else node.func
         example, views = self._example(node), is_view(node)
         if views:
-            memory = self._memory[node.args[0]]
+            memory = self.memory[node.args[0]]
             example = np.asarray(func(memory.view, *node.args[1:]))
-        self._memory[node] = self._room(example)
-        slot = self._memory[node].slot
+        self.memory[node] = self._room(example)
+        slot = self.memory[node].slot
         spec, strides = Spec.like(example), _steps_of(example)
 
         def call(values: list[Any], arguments: Sequence[Any]) -> None:
@@ -420,7 +378,7 @@ class _Maker:
 
     def _example(self, node: Array) -> Block:
         """Allocate an array for the value of a node, in the memory order of an input."""
-        views = [self._memory[one].view for one in node.inputs if one in self._memory]
+        views = [self.memory[one].view for one in node.inputs if one in self.memory]
         return _block_of(node, next((view for view in views if view.shape == node.shape), None))
 
     def _room(self, example: Block) -> BlockView:
@@ -432,34 +390,32 @@ class _Maker:
         self,
         shape: Shape,
         nodes: Sequence[Array],
-        needed: set[Array],
-        stores: Sequence[Output] = (),
-        waiting: Sequence[Output] = (),
-    ) -> list[BlockView]:
-        """Make one row program of nodes; return blocks of the stores that wait for others."""
-        builder = _RowMaker(shape, self._memory, self.examples, self._fix)
+        stores: Sequence[Store] = (),
+        read: Sequence[Block] = (),
+    ) -> list[tuple[BlockView, BlockView]]:
+        """Make one row program of nodes.
+
+        Returned are blocks of what is not stored yet, since views are `read` later, and targets.
+        """
+        builder = _RowMaker(shape, self.memory, self.examples, self._fix)
         for node in nodes:
             builder.add(node, self._operations[node])
         like, new, late = builder.largest(), [], []
         for node in nodes:
-            if node in needed and not is_reduction(node):
-                self._memory[node] = self._room(_block_of(node, like))
-                new.append(self._memory[node])
-                builder.store(builder.values[node], self._memory[node])
+            if node in self._needed and not is_reduction(node):
+                self.memory[node] = self._room(_block_of(node, like))
+                new.append(self.memory[node])
+                builder.store(builder.values[node], self.memory[node])
         first = len(self.examples)
         for node in filter(is_reduction, nodes):
-            self._memory[node] = self._room(np.empty((), node.dtype))
-        for output in stores:
-            target = output.target
-            if target is None:
-                like = self._memory[output.node].view
-                target = self._copies[output.node] = self._room(Spec.like(like).new())
-                new.append(target)
-            elif any(one is output for one in waiting):
-                target = self._room(Spec.like(target.view).new())
-                new.append(target)
-                late.append(target)
-            builder.store(builder.operand(output.node, output.node.dtype), target)
+            self.memory[node] = self._room(np.empty((), node.dtype))
+        for value, target in stores:
+            memory = target
+            if any(np.may_share_memory(target.view, view) for view in read):
+                memory = self._room(Spec.like(target.view).new())
+                new.append(memory)
+                late.append((memory, target))
+            builder.store(builder.operand(value, value.dtype), memory)
         self._add_pass(builder, new, first)
         return late
 
@@ -516,6 +472,11 @@ def _around(
     yield from late
 
 
+def copied(node: Array) -> Array:
+    """Make the node of a copy: others may write to the memory of the first one."""
+    return node.astype(node.dtype)
+
+
 def reduced(node: Array, reduction: BlockReduction) -> Call:
     """Make the node of a reduction of all values of another one."""
     return Call(_reduce, (node,), {"reduction": reduction}, (), reduction.dtype)
@@ -541,21 +502,9 @@ def _steps_of(block: Block) -> list[int]:
     return [step for step, points in pairs if points != 1]
 
 
-def _shape_of(output: Output) -> Shape:
-    """Shape of the program that stores an output."""
-    return output.node.shape if output.target is None else output.target.view.shape
-
-
-def _is_row(output: Output) -> bool:
-    """Whether a row program can store an output; NumPy stores others."""
-    dtype = output.node.dtype
-    return is_exact(dtype, dtype if output.target is None else output.target.view.dtype)
-
-
-def _is_written(output: Output, views: Sequence[Block]) -> bool:
-    """Whether an output is stored where one of these views is."""
-    target = output.target
-    return target is not None and any(np.may_share_memory(target.view, view) for view in views)
+def _is_row(store: Store) -> bool:
+    """Whether a row program can store a value; NumPy stores others."""
+    return is_exact(store.value.dtype, store.target.view.dtype)
 
 
 def _is_new(result: Block, given: Sequence[Any]) -> bool:
@@ -605,10 +554,9 @@ class _RowMaker:
 
     def operand(self, value: Any, dtype: DType) -> int:
         """Return an argument of a node as a value of some type."""
-        if value in self.values if isinstance(value, Array) else False:
-            return self.rows.cast(self.values[value], dtype)
         if isinstance(value, Array):
-            return self.rows.cast(self._leaf(self._memory[value]), dtype)
+            made = self.values.get(value)
+            return self.rows.cast(self._leaf(self._memory[value]) if made is None else made, dtype)
         if isinstance(value, np.ndarray):  # whose values may change
             return self.rows.cast(self._leaf(BlockView(self._fix(value), value)), dtype)
         if isinstance(value, Number):
@@ -727,18 +675,11 @@ def _kind_of(arg: Any) -> Any:
     return type(value) if type(value) in _NUMBERS else np.asarray(value).dtype
 
 
-class _Probe(np.ndarray[Any, Any]):
-    """An array that tells which ufunc an operator of NumPy calls."""
-
-    def __array_ufunc__(self, ufunc: np.ufunc, *_: object, **__: object) -> Any:
-        return ufunc
-
-
 def _power(base: Any, exponent: Any) -> tuple[np.ufunc, tuple[Any, ...]]:
     """Return what NumPy's operator computes: `numpy.power`, or what is faster for some numbers."""
     ufunc: np.ufunc = np.power
     if isinstance(base, Array) and not isinstance(exponent, Array | Number):
-        ufunc = operator.pow(np.empty(1, base.dtype).view(_Probe), exponent)
+        ufunc = ufunc_of(operator.pow, base.dtype, exponent)
     return ufunc, (base, exponent)[: ufunc.nin]
 
 

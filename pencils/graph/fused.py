@@ -190,8 +190,8 @@ def fused(
         loops are those of NumPy.
     overlap : bool, optional
         Whether points that need no ghosts of other ranks are computed while these travel, where a
-        stage begins with an exchange. It helps if messages go from one host to another, and fields
-        are large; within a host there is nothing to gain. All ranks pass the same.
+        stage begins with an exchange. It may help if messages between hosts take a good part of a
+        step; within a host there is nothing to gain. All ranks pass the same.
 
     Returns
     -------

@@ -22,7 +22,7 @@ from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import attribute
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
-from pencils.graph.fuse import BlockView, Output, is_fused, is_view, make_program
+from pencils.graph.fuse import BlockView, Store, is_fused, is_view, make_program
 from pencils.graph.messages import CommunicationOpIdentifier
 from pencils.graph.partition import (
     DistributedGraphPart,
@@ -310,12 +310,11 @@ def _one_pass(
         arrays += [found[node][key] for _, node, key in parts]
         program = programs.get(key)
         if program is None:
-            outputs = [
-                Output(block, BlockView(slot, arrays[slot]))
+            stores = [
+                Store(block, BlockView(slot, arrays[slot]))
                 for slot, (block, _, _) in enumerate(parts, len(given))
             ]
-            outputs += [Output(node) for node in others]
-            program, _ = make_program(outputs, arrays, places)
+            program, _ = make_program(stores, others, arrays, places)
             programs.add(key, program)
         found |= zip(others, program.run(arrays), strict=True)
         found |= {block: found[node][key] for block, (node, key) in padded.items()}

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import BlockLayout
 from pencils.array.base import checks
 from pencils.array.global_reduction import neutral_of, reduce_field, result_dtype
 from pencils.array.numpy_api import REDUCTIONS
@@ -23,15 +22,13 @@ from pencils.comm.progress import poll, under_way
 from pencils.comm.row_reduction import BlockReduction
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
-from pencils.graph import rules
-from pencils.graph.array import Array, Placeholder, in_order
-from pencils.graph.array import Call as Node
+from pencils.graph.array import Array, Call, Placeholder, in_order
 from pencils.graph.fuse import (
     BlockProgram,
     BlockView,
     Ghosts,
-    Output,
-    View,
+    Store,
+    copied,
     is_reduction,
     is_view,
     make_program,
@@ -43,17 +40,16 @@ from pencils.graph.trace import (
     Event,
     FieldReduction,
     Operand,
-    Store,
     Trace,
     Traced,
     explained,
+    same_views,
     traced_call,
     viewed,
     views_of,
 )
 from pencils.halo import exchange_halos
 from pencils.halo.kept import prepare_kept
-from pencils.pencil import Pencil
 
 _NOTE = (
     "This was raised while pencils.fused recorded a function. Its fields have no values then: only "
@@ -197,22 +193,8 @@ def rebuilt(value: Any, parts: Iterable[Any]) -> Any:
     return kind._make(parts) if hasattr(kind, "_make") else kind(parts)
 
 
-class _FieldAt(NamedTuple):
-    """A field that views a block."""
-
-    slot: int
-    views: Sequence[View]
-    pencil: Pencil
-    frame: BlockLayout
-
-
 def known(value: Any, call: RunningCall) -> Any:
-    """Return the value of a number in a call, the view of a block, and anything else as it is."""
-    if type(value) is _FieldAt:
-        block = call.values[value.slot]
-        for func, args, options in value.views:
-            block = func(block, *args, **options)
-        return PencilArray.in_frame(value.pencil, value.frame, block)
+    """Return the value of a number in a call, and anything else as it is."""
     return value.evaluate(call.leaves) if isinstance(value, Number) else value
 
 
@@ -290,37 +272,41 @@ class _Results:
 
     def _by_function(self, result: FieldReduction) -> Callable[[RunningCall], Any]:
         """Return what calls the function in a call, of fields that are stored."""
-        arguments = [self._stored(one) for one in result.arguments]
-        options = {name: self._stored(one) for name, one in result.options.items()}
+        arguments = [self._reader(one) for one in result.arguments]
+        options = {name: self._reader(one) for name, one in result.options.items()}
         return lambda call: result.function(
-            *[known(one, call) for one in arguments],
-            **{name: known(one, call) for name, one in options.items()},
+            *[read(call) for read in arguments],
+            **{name: read(call) for name, read in options.items()},
         )
 
-    def _stored(self, operand: Any) -> Any:
+    def _reader(self, operand: Any) -> Callable[[RunningCall], Any]:
+        """Return a function that finds an argument of a reduction in a call."""
+        if not isinstance(operand, Operand):
+            return partial(known, operand)
+        field, node = operand
+        pencil, frame, views = field.pencil, field.frame.bare, views_of(field.node)
+        memory = BlockView(self._stored(field, node), np.empty(0), views)
+        return lambda call: PencilArray.in_frame(
+            pencil, frame, memory.derive(call.values[memory.slot])
+        )
+
+    def _stored(self, field: Traced, node: Array) -> int:
         """Store a field that is reduced as plain lines have it: sums depend on its strides.
 
         Fields that keep the values until the function returns are not copied.
         """
-        if not isinstance(operand, Operand):
-            return operand
-        (field, node), trace = operand, self._trace
-        home = trace.home(field.node)
+        trace, home = self._trace, self._trace.home(field.node)
         if home is None:
-            base = viewed(node)
-            return _FieldAt(self._new(field, base), views_of(node), field.pencil, field.frame.bare)
-        now, slot, views = trace.read(field.node), home.slot, trace.view(field.node).views
-        is_kept = now is node or (trace.home(node) is not None and viewed(now) is viewed(node))
-        if not is_kept:
-            like = home.field
-            block = like.frame.make(like.padded.shape, like.dtype)
-            trace.add(like.in_frame(like.pencil, like.frame.bare, block), made=True)
-            target: Array
-            target, slot = trace.blocks[-1].node, trace.blocks[-1].slot
-            for func, args, options in views:
-                target = Node(*rules.view(func, (target, *args), options))
-            trace.store(target, node)
-        return _FieldAt(slot, views, field.pencil, field.frame.bare)
+            return self._new(field, viewed(node))
+        now = trace.read(field.node)
+        if now is node or (trace.home(node) is not None and viewed(now) is viewed(node)):
+            return home.slot
+        like = home.field
+        block = like.frame.make(like.padded.shape, like.dtype)
+        trace.add(like.in_frame(like.pencil, like.frame.bare, block), made=True)
+        new = trace.blocks[-1]
+        trace.store(same_views(field.node, new.node), node)
+        return new.slot
 
     def _store(self, result: Traced, out: Any) -> int:
         trace = self._trace
@@ -390,7 +376,7 @@ def _in_pass(result: FieldReduction) -> tuple[Array, Callable[[Any], Any]] | Non
     ufunc, kinds = _PASSES[name]
     if not {node.dtype.kind, node.dtype.char} & {*kinds}:
         return None
-    in_memory = not isinstance(field.node, Node) or is_view(field.node)
+    in_memory = not isinstance(field.node, Call) or is_view(field.node)
     if name in {"sum", "mean"} and node.dtype.kind == "f" and in_memory:
         return None  # NumPy adds in another order if there are gaps
     frame, pencil, combine = field.frame.bare, field.pencil, getattr(PencilArray, name)
@@ -440,7 +426,7 @@ def _event_steps(trace: Trace, events: Sequence[Event]) -> Iterator[CallStep]:
         first, begins = alike[0], alike is begun
         if len(alike) == 1 and not begins:
             text = f"{first.method} of {_name_of(first.block)}"
-            run = partial(_execute, first.without_block())
+            run = partial(_execute, first.block.slot, *first[1:])
             yield CallStep(run, first.topology, first.method, text)
             continue
         slots = [event.block.slot for event in alike]
@@ -473,9 +459,10 @@ def _begin(slots: Sequence[int], options: dict[str, Any], call: RunningCall) -> 
     call.begun = prepare_kept("start_halo_exchange", fields, **options).start(None)
 
 
-def _execute(event: tuple[int, str, tuple[Any, ...], dict[str, Any]], call: RunningCall) -> Any:
+def _execute(
+    slot: int, method: str, arguments: Sequence[Any], options: dict[str, Any], call: RunningCall
+) -> Any:
     """Call a method of the field of a block, with the values of numbers."""
-    slot, method, arguments, options = event
     given = [known(one, call) for one in arguments]
     named = {name: known(one, call) for name, one in options.items()}
     return getattr(call.fields[slot], method)(*given, **named)
@@ -512,12 +499,6 @@ def _compute_meanwhile(program: BlockProgram, slots: Sequence[int], call: Runnin
         begun.wait()
 
 
-def _has_ghosts(store: Store) -> bool:
-    """Whether a store writes ghosts, too, as copies do."""
-    frame = store.block.field.frame
-    return not store.target.views and frame is not frame.bare
-
-
 class Schedule:
     """Decides in which stage each value is computed.
 
@@ -543,6 +524,7 @@ class Schedule:
         self._kept = {node: at for node, at in self._at.items() if max(self._used[node]) > at}
         self._slots: dict[Array, int] = {}
         self._views: dict[Array, BlockView] = {}  # of values that blocks of the trace keep
+        self._writes = Counter(store.target.slot for _, store in stores)  # to each block
         self.steps = list(self._make(trace))
 
     def _is_leaf(self, node: Array) -> bool:
@@ -582,20 +564,21 @@ class Schedule:
             self._views |= stored
             here = [node for node, at in self._kept.items() if at == number]
             kept = [node for node in here if node not in stored]
-            outputs = [Output(store.value, store.target) for store in stores]
-            outputs += [Output(node, copied=True) for node in kept]
+            results = [copied(node) if self._is_leaf(node) else node for node in kept]
             begun = _begun(trace, _groups(events))
-            if not outputs:
+            if not stores and not results:
                 if begun:
                     yield CallStep(lambda call: call.begun.wait())
                 continue
             ghosts = self._ghosts([event.block for event in begun])
-            program, examples = make_program(outputs, arrays, slots, trace.compiler, ghosts)
+            program, examples = make_program(
+                stores, results, arrays, slots, compiler=trace.compiler, ghosts=ghosts
+            )
             for node, example in zip(kept, examples, strict=True):
                 self._slots[node] = len(arrays)
                 arrays.append(example)
             text = "while ghosts travel: " * (program.split is not None) + "\n".join(program.texts)
-            written = sorted({store.block.slot for store in stores if not _has_ghosts(store)})
+            written = sorted({one.target.slot for one in stores if not self._has_ghosts(one)})
             run = _compute_meanwhile if begun else _compute
             yield CallStep(partial(run, program, written), text=text)
 
@@ -612,14 +595,18 @@ class Schedule:
                 found.append(Ghosts(block.slot, axis, slice(before, before + points)))
         return found
 
+    def _has_ghosts(self, store: Store) -> bool:
+        """Whether a store writes ghosts, too, as copies do."""
+        frame = self._trace.blocks[store.target.slot].field.frame
+        return not store.target.views and frame is not frame.bare
+
     def _stored_once(self, stores: Sequence[Store]) -> dict[Array, BlockView]:
         """Find values that were shifted, whose blocks nothing else is written to."""
-        shifted = self._trace.shifted
-        written = Counter(store.block for stage in self._trace.stages for store in stage.stores)
+        slots = {value: block.slot for value, block in self._trace.shifted.items()}
         return {
-            store.value: store.target
-            for store in stores
-            if shifted.get(store.value) is store.block and written[store.block] == 1
+            value: target
+            for value, target in stores
+            if slots.get(value) == target.slot and self._writes[target.slot] == 1
         }
 
     def slot_of(self, node: Array) -> int:

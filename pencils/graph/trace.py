@@ -38,7 +38,7 @@ from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, Placeholder, filled, in_order
-from pencils.graph.fuse import BlockView, View, is_view
+from pencils.graph.fuse import BlockView, Store, View, is_view
 from pencils.graph.number import Number
 from pencils.pencil import Pencil
 
@@ -51,19 +51,10 @@ class Block:
         self.field = field
         self.made = made
         self.node: Placeholder  # the values now
-        self.touched = False  # whether something was written to its memory
 
     def shares(self, view: Any) -> bool:
         """Whether an array may have points of the field."""
         return np.may_share_memory(self.field.padded, view)
-
-
-class Store(NamedTuple):
-    """A value that a stage writes to a view of a block."""
-
-    block: Block
-    target: BlockView
-    value: Array
 
 
 class Event(NamedTuple):
@@ -78,10 +69,6 @@ class Event(NamedTuple):
     def topology(self) -> Topology | None:
         """The ranks that communicate, if they do."""
         return None if self.method == "fill_boundary" else self.block.field.pencil.topology
-
-    def without_block(self) -> tuple[int, str, tuple[Any, ...], dict[str, Any]]:
-        """Return the event with the number of the block."""
-        return self.block.slot, *self[1:]
 
 
 class TraceStage(NamedTuple):
@@ -109,6 +96,7 @@ class Trace:
         self.shifted: dict[Array, Block] = {}  # of computed values that were
         self._together: list[Block] = []  # of these, those that the exchange before has filled
         self.shown: set[Array] = set()  # computed values of which there are views
+        self.converted: set[Array] = set()  # fields with a halo that are converted, without it
         self._among_events = True  # whether nothing was read or stored since the last event,
         self._stored = False  # and something was stored
 
@@ -135,18 +123,6 @@ class Trace:
         assert block is not None
         return block.slot
 
-    def current(self, node: Array) -> Array:
-        """Return the same view of the present values of its block."""
-        if isinstance(node, Placeholder):
-            return self._homes[node].node
-        if self.home(node) is None:
-            return node
-        assert isinstance(node, Call)
-        source = self.current(node.args[0])
-        if source is node.args[0]:
-            return node
-        return Call(*rules.view(node.func, (source, *node.args[1:]), node.options))
-
     def read(self, node: Array) -> Array:
         """Return the node of the values that a view has now, or of a value itself."""
         self._among_events = False
@@ -154,12 +130,12 @@ class Trace:
         if block is None:
             return node
         view = self.view(node).view
-        for _, target, value in self.stages[-1].stores:
+        for value, target in self.stages[-1].stores:
             if same_view(target.view, view) and value.shape == view.shape:
                 return value
         if any(np.may_share_memory(store.target.view, view) for store in self.stages[-1].stores):
             self.begin_stage()
-        return self.current(node)
+        return node if viewed(node) is block.node else same_views(node, block.node)
 
     def store(self, node: Array, value: Any) -> None:
         """Write a value to what a node views, converted to its type as NumPy assigns it."""
@@ -168,7 +144,7 @@ class Trace:
                 "this field is a computed value of a fused function, which has no memory to "
                 "write to; write v = u.copy() first, and assign to v[...]"
             )
-        self._among_events, self._stored, self._together = False, True, []
+        self._note_store()
         target = self.view(node)
         if not target.view.flags.writeable:
             raise ArgumentError("the field is read-only; pass one that may be written")
@@ -182,10 +158,16 @@ class Trace:
         if overlap or {one.target.view.shape for one in stores} - {target.view.shape}:
             self.begin_stage()
             others = []
-        block = self.blocks[target.slot]
-        self.stages[-1].stores[:] = [*others, Store(block, target, value)]
-        for other in self.blocks:
-            other.touched |= other.shares(target.view)
+        self.stages[-1].stores[:] = [*others, Store(value, target)]
+
+    def assign(self, node: Array, value: Any) -> None:
+        """Write a value unless it is there, as in the second half of ``u[key] += 1``."""
+        self._note_store()  # the same on ranks without points, where views look alike
+        if not self._is_same(value, node):
+            self.store(node, value)
+
+    def _note_store(self) -> None:
+        self._among_events, self._stored, self._together = False, True, []
 
     def event(self, node: Array, method: str, *arguments: Any, **options: Any) -> None:
         """Record a call that changes points of a field outside of the own block."""
@@ -202,7 +184,6 @@ class Trace:
         self._among_events, self._stored, self._together = True, False, []
         self.stages[-1].events.append(Event(block, method, arguments, options))
         for one in {block, *sharing}:
-            one.touched = True
             self._end(one)
 
     def begin_stage(self) -> None:
@@ -235,7 +216,7 @@ class Trace:
             return False
         return same_view(self.view(field.node).view, block.field.local)
 
-    def is_same(self, value: Any, node: Array) -> bool:
+    def _is_same(self, value: Any, node: Array) -> bool:
         """Whether a value is what a view has."""
         if not isinstance(value, Array):
             return False
@@ -251,6 +232,11 @@ class Trace:
     def with_memory(self, value: Traced) -> Traced:
         """Return the field of a computed value, stored with a halo whose ghosts are exchanged."""
         node = value.node
+        if node in self.converted:
+            raise ArgumentError(
+                "a converted field is shifted, but fused functions do not convert its ghosts: "
+                "shift it first, and convert the result"
+            )
         if node not in self.shifted:
             halo = self._halo_of(value)
             field = PencilArray.allocated(
@@ -258,27 +244,26 @@ class Trace:
             )
             new = self.add(field, made=True)
             block = self.shifted[node] = self.blocks[-1]
-            others, self._together = self._together, [block] if not self._stored else []
-            if others and self._joins_exchange(field, node, others):
-                self.stages[-2].stores.append(Store(block, self.view(new.node), node))
+            if self._together and self._joins_exchange(field, node):
+                self.stages[-2].stores.append(Store(node, self.view(new.node)))
                 self.stages[-1].events.append(self.stages[-1].events[-1]._replace(block=block))
-                self._together = [*others, block]
+                self._together.append(block)
             else:
-                together = self._together
+                stored = self._stored
                 self.store(new.node, node)
                 new.exchange_halo()
-                self._together = together
+                self._together = [] if stored else [block]
         block = self.shifted[node]
         return _made(value.pencil, block.field.frame, block.node)
 
-    def _joins_exchange(self, field: PencilArray, node: Array, others: Sequence[Block]) -> bool:
+    def _joins_exchange(self, field: PencilArray, node: Array) -> bool:
         """Whether the stage before can store a value with others, whose ghosts are exchanged now.
 
         It has no other stores then. This follows from the lines alone: it is the same on all ranks.
         """
-        first = others[0].field
+        first, now = self._together[0].field, len(self.stages) - 1
         alike = field.frame is first.frame and field.components == first.components
-        return alike and all(self.home(one) not in others for one in in_order([node]))
+        return alike and all(self.born.get(one, 0) < now for one in in_order([node]))
 
     def _halo_of(self, value: Traced) -> Any:
         bare = value.frame.bare
@@ -305,13 +290,18 @@ def viewed(node: Array) -> Array:
     return node
 
 
-def views_of(node: Array) -> list[View]:
+def views_of(node: Array) -> tuple[View, ...]:
     """List the views of such a chain."""
-    found: list[View] = []
-    while isinstance(node, Call) and is_view(node):
-        found.insert(0, (node.func, node.args[1:], node.options))
-        node = node.args[0]
-    return found
+    if not isinstance(node, Call) or not is_view(node):
+        return ()
+    return *views_of(node.args[0]), (node.func, node.args[1:], node.options)
+
+
+def same_views(node: Array, base: Array) -> Array:
+    """Return the views of such a chain, of another node."""
+    for func, args, options in views_of(node):
+        base = Call(*rules.view(func, (base, *args), options))
+    return base
 
 
 def _need_values(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -413,7 +403,6 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
     """A field in a fused function while it is traced: its block is a node."""
 
     __slots__ = ()
-    recorded = True
 
     @classmethod
     def in_frame(cls, *args: Any) -> Self:
@@ -502,7 +491,10 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
 
     def astype(self, dtype: DTypeLike) -> Traced:
         """Convert to another element type."""
-        return _made(self.pencil, self.frame.bare, self.local.astype(as_dtype(dtype)))
+        node, frame = self.local.astype(as_dtype(dtype)), self.frame
+        if frame is not frame.bare:
+            present().converted.add(node)
+        return _made(self.pencil, frame.bare, node)
 
     # Views, and fields with memory of their own.
 
@@ -549,9 +541,7 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
             )
         if not isinstance(value, Number):
             value = indexing.part_of_value(self, key, section, value)
-        trace = present()
-        if not trace.is_same(value, node):  # the second half of ``u[key] += 1``
-            trace.store(node, value)
+        present().assign(node, value)
 
     def copy(self) -> Traced:
         """Copy the field, halo included."""
@@ -652,6 +642,9 @@ def _apply(
         singletons &= along
         node = cast("Call", np.where(mask, cast("Any", node), out.local))
     check_fits(singletons, out, pencil)
+    components = node.shape[: max(0, node.ndim - pencil.ndim)]
+    if np.broadcast_shapes(components, out.components) != out.components:  # also without points
+        raise ValueError(f"out has components {out.components}, but the result has {components}")
     if not np.can_cast(node.dtype, out.dtype, "same_kind"):
         raise TypeError(
             f"Cannot cast {rules.name_of(func)} output from {node.dtype!r} to {out.dtype!r} with "
@@ -716,13 +709,21 @@ def explained(error: BaseException) -> BaseException:
     """Return a clear error for one of a library function that does not take traced fields."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     modules = [str(frame.f_globals.get("__name__")) for frame in frames]
-    outside = [at for at, name in enumerate(modules) if name.partition(".")[0] not in _LIBRARIES]
-    called = outside[-1] + 1 if outside else len(frames)  # by the lines of the function
-    if called >= len(frames) or not modules[called].startswith("pencils."):
+    ours = [name.partition(".")[0] in _LIBRARIES for name in modules]
+    # By the lines of the function, or of one that it calls; the standard library may be in between.
+    called = next(
+        (
+            at
+            for at, name in enumerate(modules)
+            if at and ours[at] and not ours[at - 1] and name != "pencils.graph.fused"
+        ),
+        None,
+    )
+    if called is None or not modules[called].startswith("pencils."):
         return error
     first, *others = frames[called].f_locals.values() or [None]
-    has_own_errors = modules[called].startswith(_WITH_OWN_ERRORS) or isinstance(first, Traced)
-    if has_own_errors and modules[called].startswith(("pencils.graph.", "pencils.array.")):
+    is_method = isinstance(first, Traced) and modules[called].startswith("pencils.array.")
+    if is_method or modules[called].startswith(_WITH_OWN_ERRORS):
         return error
     several = [[one, *one] if isinstance(one, list | tuple) else [one] for one in (first, *others)]
     several += [[*one.values()] for one in (first, *others) if isinstance(one, dict)]
@@ -742,10 +743,6 @@ def _cannot(name: str) -> str:
         f"{name} cannot be fused: only functions of elements can, and reductions of results; call "
         "it outside of the function"
     )
-
-
-def _reduction(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    return lambda *args, **options: FieldReduction(name, function, *args, **options)
 
 
 def _by_record(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -771,7 +768,10 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     **QUERIES,
     **AS_METHODS,
     **{func: _by_record(func) for func in _OF_ELEMENTS},
-    **{func: _reduction(func, name) for func, name in (REDUCTIONS | _REDUCTIONS).items()},
+    **{
+        func: partial(FieldReduction, name, func)
+        for func, name in (REDUCTIONS | _REDUCTIONS).items()
+    },
     np.copyto: _copy_to,
     np.round: _round,
     np.around: _round,
@@ -783,38 +783,21 @@ def _reduced(value: Traced, name: str, *arguments: Any, **options: Any) -> Field
     return FieldReduction(name, getattr(PencilArray, name), value, *arguments, **options)
 
 
-class _NotTraced:
-    """A method of fields that fused functions do not have."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, field: object, kind: type | None = None) -> Any:
-        if field is None:
-            return self
-        raise TypeError(_cannot(f"{self._name} of a field"))
+def _refused(name: str, _field: object) -> NoReturn:
+    """Refuse a method of fields that fused functions do not have."""
+    raise TypeError(_cannot(f"{name} of a field"))
 
 
 _FUSED = {
     *("shape", "ndim", "size", "dtype", "nbytes", "itemsize", "components", "singletons", "halo"),
     *("pencil", "frame", "extent", "halo_room", "trimmed", "local", "padded", "local_shape"),
     *("local_slices", "global_box", "real", "imag", "component", "unstack", "conj", "conjugate"),
-    *(
-        "clip",
-        "round",
-        "shift",
-        "astype",
-        "copy",
-        "blank",
-        "fill",
-        "exchange_halo",
-        "fill_boundary",
-    ),
-    *("map_block", "mark_written", "from_block", "in_frame", "allocated"),
-    *("node", "base", "lent", "shifts", "kept", "kind", "recorded", "record", "become"),
+    *("clip", "round", "shift", "astype", "copy", "blank", "fill", "exchange_halo", "map_block"),
+    *("fill_boundary", "mark_written", "from_block", "in_frame", "allocated"),
+    *("node", "base", "lent", "shifts", "kept", "kind", "record", "become"),
 }
 for _name in _METHODS:
     setattr(Traced, _name, partialmethod(_reduced, _name))
 for _name in set(dir(PencilArray)) - _FUSED - _METHODS:
     if not _name.startswith("_"):
-        setattr(Traced, _name, _NotTraced(_name))
+        setattr(Traced, _name, property(partial(_refused, _name)))

@@ -265,15 +265,16 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     >>> exchange_halos([u, v])
     """
     call = _kept_call("exchange_halos", fields, corners=corners)
-    if call is None and type(fields) in (list, tuple) and any(map(_is_recorded, fields)):
+    if call is None and type(fields) in (list, tuple) and any(map(_is_traced, fields)):
         for u in fields:  # in a fused function, which joins them
             u.exchange_halo(corners=corners)
     elif call is None or not call.run(fields, corners):
         _Halos("exchange_halos", fields, corners=corners).prepared().run_agreed()
 
 
-def _is_recorded(value: object) -> bool:
-    return isinstance(value, PencilArray) and value.recorded
+def _is_traced(value: Any) -> bool:
+    # Not isinstance: an object whose class cannot be asked for raises later, where all ranks agree.
+    return issubclass(type(value), PencilArray) and value.record is not None
 
 
 def prepare_kept(verb: str, fields: Sequence[PencilArray], *, corners: bool) -> PreparedHalo:

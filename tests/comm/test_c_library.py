@@ -21,6 +21,7 @@ def cache(monkeypatch, tmp_path):
     """Return a cache folder for a process that has compiled nothing."""
     monkeypatch.setattr(c_library, "_libraries", {})
     monkeypatch.setattr(c_library, "_reported", set())
+    monkeypatch.setattr(c_library, "_hanging", set())
     monkeypatch.setenv("PENCILS_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -133,3 +134,25 @@ def test_failures_are_logged_once(cache, tmp_path, caplog, text):
     assert "broken-cc does not compile" in record.message
     assert text is None or "disk" not in text or "no disk" in record.message
     assert not cache.exists() or not list(cache.iterdir())
+
+
+def test_a_compiler_that_hangs_is_called_once(cache, tmp_path, monkeypatch):
+    log, command = tmp_path / "log", tmp_path / "hanging-cc"
+    command.write_text(
+        f'#!/bin/sh\ncase "$*" in *-shared*) echo x >> "{log}"; exec sleep 60;; esac\n'
+    )
+    command.chmod(0o700)
+    monkeypatch.setattr(c_library, "_SECONDS", 0.5)
+    assert answer(str(command)) is None
+    assert c_library.addresses_of("another one", ["answer"], str(command)) is None
+    assert log.read_text() == "x\n"
+    assert not list(cache.iterdir())
+    assert answer() == 42
+
+
+def test_the_folder_may_be_the_current_one(cache, monkeypatch):
+    cache.mkdir(mode=0o700)
+    monkeypatch.chdir(cache)
+    monkeypatch.setenv("PENCILS_CACHE", ".")
+    assert answer() == 42
+    assert len(list(cache.iterdir())) == 1

@@ -264,3 +264,33 @@ def test_a_sum_needs_room():
             kernels.RowProgram(
                 (1, 1, 5), (u, state), slots, ((4, 0, (0, 1)),), (), 1, 1, 5, 5, 0, 1
             )
+
+
+@pytest.mark.skipif(pack.compiled() is None, reason="for compiled programs")
+def test_programs_that_would_leave_memory_are_refused():
+    u, make = np.zeros((2, 8)), pack.compiled().RowProgram
+
+    def program(*, shape=(1, 2, 8), item=8, offset=0, strides=(0, 64, 8), register=8, planes=1):
+        slots = (0, -1, item, offset, strides), (-1, 0, item, 0, ())
+        return make(shape, (u,), slots, ((1, item, (0, 1)),), (register,), planes, 2, 8, 8, 0, 0)
+
+    program()
+    program(register=16)
+    for wrong in (
+        {"shape": (1, -2, 8)},
+        {"shape": (2**32, 2**32, 8), "strides": (0, 0, 8)},
+        {"shape": (2**32, 2**31, 8), "strides": (0, 0, 8)},
+        {"shape": (2**59, 2, 8), "strides": (32, 64, 8)},
+        {"strides": (0, 2**62, 8)},
+        {"offset": 8},
+        {"offset": -8},
+        {"offset": 2**62},
+        {"item": 0},
+        {"item": -8},
+        {"item": 128},
+        {"register": 4},
+        {"register": 2**40},
+        {"planes": 2**58},
+    ):
+        with pytest.raises(ValueError, match=r"slot|extent|register|tile"):
+            program(**wrong)

@@ -13,7 +13,7 @@ import pytest
 from pencils.comm import pack
 from pencils.graph import make_placeholder
 from pencils.graph.array import Array
-from pencils.graph.fuse import BlockView, Output, make_program
+from pencils.graph.fuse import BlockView, Store, copied, make_program
 
 implementations = pytest.mark.parametrize("name", dict.fromkeys([pack.available()[0], "numpy"]))
 
@@ -111,14 +111,14 @@ class Case:
         for node in self.results:
             fitting = [slot for slot in free if arrays[slot].dtype == node.dtype]
             if not self.stored:
-                found.append(Output(node))
+                found.append(node)
             elif fitting and self.chosen.random() < 0.6:
                 free.remove(fitting[0])
                 views = ((operator.getitem, (inside,), {}),)
-                found.append(Output(node, BlockView(fitting[0], arrays[fitting[0]][inside], views)))
+                found.append(Store(node, BlockView(fitting[0], arrays[fitting[0]][inside], views)))
             else:
                 arrays.append(np.zeros(self.shape, node.dtype))
-                found.append(Output(node, BlockView(len(arrays) - 1, arrays[-1])))
+                found.append(Store(node, BlockView(len(arrays) - 1, arrays[-1])))
         return found
 
     def expected(self):
@@ -137,13 +137,22 @@ class Case:
         arrays = [u.copy(order="K") for u in self.fields]
         outputs = self.outputs(arrays)
         slots = {u: i for i, u in enumerate(self.nodes)}
-        program, _ = make_program(outputs, arrays, slots, compiler)
+        program, _ = made(outputs, arrays, slots, compiler)
         used = [array.copy(order="K") for array in arrays]
         returned = iter(program.run(used))
         return [
-            np.array(next(returned) if target is None else target.derive(used[target.slot]))
-            for _, target, _ in outputs
+            np.array(
+                one.target.derive(used[one.target.slot]) if type(one) is Store else next(returned)
+            )
+            for one in outputs
         ]
+
+
+def made(outputs, arrays, slots, compiler=None):
+    """Make a program of stores and of nodes whose values it returns."""
+    stores = [one for one in outputs if type(one) is Store]
+    results = [one for one in outputs if type(one) is not Store]
+    return make_program(stores, results, arrays, slots, compiler=compiler)
 
 
 def observed(function, mode):
@@ -188,8 +197,8 @@ def program_of(make, *arrays, target=0, key=...):
     """Return a program that stores an expression of arrays in one of them."""
     nodes = [make_placeholder(str(i), u.shape, u.dtype) for i, u in enumerate(arrays)]
     views = ((operator.getitem, (key,), {}),)
-    output = Output(make(*nodes), BlockView(target, arrays[target][key], views))
-    return make_program([output], arrays, {node: i for i, node in enumerate(nodes)})[0]
+    output = Store(make(*nodes), BlockView(target, arrays[target][key], views))
+    return made([output], arrays, {node: i for i, node in enumerate(nodes)})[0]
 
 
 @implementations
@@ -212,7 +221,7 @@ def test_exceptions_are_told_after_calls_that_ignored_them(name, compiler):
     u = np.array([[0.0, 1.0, 1e-300]] * 3)
     x = make_placeholder("x", u.shape, u.dtype)
     with pack.using(name):
-        program, _ = make_program([Output(1 / x + x * x)], [u], {x: 0}, compiler)
+        program, _ = made([1 / x + x * x], [u], {x: 0}, compiler)
         for mode in ("ignore", "ignore", "warn", "raise", "ignore", "warn"):
             expected = observed(lambda: [1 / u + u * u], mode)
             assert observed(lambda: program.run([u]), mode) == expected
@@ -305,18 +314,18 @@ def test_other_types_than_native_numbers_are_stored(name, given):
 
     below, above = (slice(1, None),), (slice(None, -1),)
     outputs = [
-        Output(np.where(c, u, v), inside(0)),  # of what the next ones write
-        Output(u[above], inside(1, *below)),
-        Output(v[:1], inside(1, *above)),  # broadcast
-        Output(c * 2.5, inside(3)),
-        Output(u[::2], copied=True),
-        Output(np.flip(v)),
+        Store(np.where(c, u, v), inside(0)),  # of what the next ones write
+        Store(u[above], inside(1, *below)),
+        Store(v[:1], inside(1, *above)),  # broadcast
+        Store(c * 2.5, inside(3)),
+        copied(u[::2]),
+        np.flip(v),
     ]
     expected = [np.where(chosen, given, given[::-1]), given[::-1].copy(), chosen * 2.5]
     expected[1][1:] = given[:-1]
     expected[1][:-1] = given[::-1][:1]
     with pack.using(name):
-        program, _ = make_program(outputs, arrays, {node: i for i, node in enumerate(nodes)})
+        program, _ = made(outputs, arrays, {node: i for i, node in enumerate(nodes)})
         used = [array.copy() for array in arrays]
         returned = program.run(used)
     for found, wanted in zip([used[0], used[1], used[3]], expected, strict=True):
@@ -334,9 +343,9 @@ def test_other_types_than_native_numbers_are_stored(name, given):
 def test_two_fields_of_another_type_are_exchanged(name):
     u, v = OTHERS["bytes"], OTHERS["bytes"][::-1].copy()
     nodes = [make_placeholder(str(i), x.shape, x.dtype) for i, x in enumerate((u, v))]
-    outputs = [Output(nodes[1], BlockView(0, u)), Output(nodes[0], BlockView(1, v))]
+    outputs = [Store(nodes[1], BlockView(0, u)), Store(nodes[0], BlockView(1, v))]
     with pack.using(name):
-        program, _ = make_program(outputs, [u, v], {node: i for i, node in enumerate(nodes)})
+        program, _ = made(outputs, [u, v], {node: i for i, node in enumerate(nodes)})
         program.run(used := [u.copy(), v.copy()])
     np.testing.assert_array_equal(used, [v, u])
 
@@ -348,9 +357,7 @@ def test_other_types_are_computed_by_numpy(name, given):
     expected = (values - values[::-1]) * 3
     x = make_placeholder("x", values.shape, values.dtype)
     with pack.using(name):
-        program, _ = make_program(
-            [Output((x - x[::-1]) * 3), Output(x > x[::-1])], [values.copy()], {x: 0}
-        )
+        program, _ = made([(x - x[::-1]) * 3, x > x[::-1]], [values.copy()], {x: 0})
         found, larger = program.run([values])
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
@@ -401,7 +408,7 @@ def test_constants_that_overflow_warn_in_each_call(name, dtype):
         for mode in ("warn", "raise", "ignore"):
             with pack.using(name), warnings.catch_warnings():
                 warnings.simplefilter("error")
-                program, _ = make_program([Output(make(x))], [u.copy()], {x: 0})
+                program, _ = made([make(x)], [u.copy()], {x: 0})
                 expected = observed(lambda make=make: [make(u)], mode)
                 for _ in range(2):
                     assert observed(lambda run=program.run: run([u]), mode) == expected
@@ -434,13 +441,13 @@ def test_programs_of_several_shapes_read_before_they_store(name, first):
     u, w, v = np.arange(20.0).reshape(4, 5), np.ones((2, 5)), np.zeros((4, 5))
     x, y = (make_placeholder(str(i), each.shape, each.dtype) for i, each in enumerate((u, w)))
     outputs = [
-        Output(x * np.pad(y, ((0, 2), (0, 0))), BlockView(0, u)),
-        Output(x[1:3] + y, BlockView(1, w)),
+        Store(x * np.pad(y, ((0, 2), (0, 0))), BlockView(0, u)),
+        Store(x[1:3] + y, BlockView(1, w)),
     ]
-    outputs += [Output(outputs[0].node, BlockView(2, v)), Output(x.T, copied=True)]
+    outputs += [Store(outputs[0].value, BlockView(2, v)), copied(x.T)]
     with pack.using(name):
         ordered = outputs if first == 0 else outputs[::-1]
-        program, _ = make_program(ordered, [u, w, v], {x: 0, y: 1})
+        program, _ = made(ordered, [u, w, v], {x: 0, y: 1})
         returned = program.run(used := [u.copy(), w.copy(), v.copy()])
     np.testing.assert_array_equal(used[0], u * np.pad(w, ((0, 2), (0, 0))))
     np.testing.assert_array_equal(used[1], u[1:3] + w)
@@ -453,11 +460,9 @@ def test_programs_of_several_shapes_read_before_they_store(name, first):
 def test_values_are_stored_in_their_shape_and_broadcast(name, order):
     u, v, w = np.arange(5.0).reshape(1, 5), np.zeros((4, 5)), np.zeros((1, 5))
     x = make_placeholder("x", u.shape, u.dtype)
-    outputs = [Output(x + 1, BlockView(1, v)), Output(x * 2, BlockView(2, w)), Output(x - 3)][
-        ::order
-    ]
+    outputs = [Store(x + 1, BlockView(1, v)), Store(x * 2, BlockView(2, w)), x - 3][::order]
     with pack.using(name):
-        program, _ = make_program(outputs, [u, v, w], {x: 0})
+        program, _ = made(outputs, [u, v, w], {x: 0})
         returned = program.run(used := [u, v.copy(), w.copy()])
     np.testing.assert_array_equal(used[1], np.broadcast_to(u + 1, (4, 5)))
     np.testing.assert_array_equal(used[2], u * 2)

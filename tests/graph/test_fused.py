@@ -166,18 +166,24 @@ def observed(function, fields, numbers):
     return own, blocks, [u.padded.tobytes() for u in fields]
 
 
+def check_random_function(comm, seed, decorate, calls):
+    """Compare a random function with its plain lines, for several numbers and other data each."""
+    program = Program(comm, seed)
+    fused = decorate(program.function)
+    for call, numbers in enumerate(calls):
+        expected = observed(program.function, program.fields(call), numbers)
+        found = observed(fused, program.fields(call), numbers)
+        if isinstance(expected, type):
+            assert everywhere(comm, isinstance(found, type)), program.source
+            break
+        assert everywhere(comm, found == expected), program.source
+
+
 @pytest.mark.parametrize("start", range(0, 400, 20))
 def test_random_functions_are_their_plain_lines(comm, start):
     for seed in range(start, start + 20):
-        program = Program(comm, seed)
-        fused = pencils.fused(program.function, compiler=None if seed % 20 else "cc")
-        for call, numbers in enumerate([(0.25, 3), (0.25, 3), (0.1, 2)]):
-            expected = observed(program.function, program.fields(call), numbers)
-            found = observed(fused, program.fields(call), numbers)
-            if isinstance(expected, type):
-                assert everywhere(comm, isinstance(found, type)), program.source
-                break
-            assert everywhere(comm, found == expected), program.source
+        decorate = pencils.fused(compiler=None if seed % 20 else "cc")
+        check_random_function(comm, seed, decorate, [(0.25, 3), (0.25, 3), (0.1, 2)])
 
 
 def step(u, v, dt, feed=0.06):
@@ -319,6 +325,41 @@ def test_values_that_are_shifted_are_exchanged_together(comm, written, exchanges
     assert everywhere(comm, text.count("exchange_halo") == exchanges)
     if u.local.size and not written:  # both values that are shifted are written once
         assert "16 bytes read and 16 written" in text
+
+
+def test_ranks_without_points_exchange_the_same_values_together(comm):
+    pen = pencils.Pencil((5, 1), decomp=[1], periodic=True, comm=comm)
+    u = pencils.from_function(pen, lambda i, j: np.sin(i + j), halo=[1, 0])
+    w = pencils.zeros(pen, halo=[1, 0], components=2)
+    up = (1, 0)
+
+    @pencils.fused
+    def assigned(u, w):
+        first = (2 * u).shift(up)
+        w.component(0)[...] = w.component(1)  # both are at one address if there are no points
+        return first + (3 * u).shift(up)
+
+    @pencils.fused
+    def of_a_new_field(u):
+        first, new = (2 * u).shift(up), np.zeros_like(u)
+        return first + (new + 3 * u).shift(up)
+
+    five = 5 * pencils.from_function(pen, lambda i, j: np.sin((i + 1) % 5 + j))
+    for found in (assigned(u, w), of_a_new_field(u)):
+        assert everywhere(comm, np.allclose(found.local, five.local))
+
+
+@pytest.mark.parametrize("shape", [(12, 10), (1, 3)])
+def test_results_do_not_lose_components(comm, shape):
+    u, _ = two_fields(comm, shape)
+    v = pencils.zeros(u.pencil, components=2)
+
+    def subtract(u, v):
+        u -= v
+        u[...] = 0 * u
+
+    for function in (subtract, lambda u, v: np.add(u, v, out=u) * 2):
+        all_raise(comm, ValueError, "components", pencils.fused(function), u, v)
 
 
 def test_other_operands(comm):
@@ -544,6 +585,8 @@ def test_the_advice_of_errors_works(comm):
 
     all_raise(comm, ArgumentError, "v = u.copy()", pencils.fused(assigns), u)
     all_raise(comm, TypeError, "0 * u + data", pencils.fused(assigns_data), u, data)
+    shifts = pencils.fused(lambda u: u.astype("f4").shift((1, 0)))  # ghosts are not exchanged
+    all_raise(comm, ArgumentError, "shift it first", shifts, u)
     assert equal(comm, [pencils.fused(function)(u, data)], [function(u, data)])
 
 

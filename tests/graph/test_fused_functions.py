@@ -161,7 +161,6 @@ REFUSED = {
     "pencils.derivative(u, 0)": "derivative cannot be fused",
     "pencils.save('nowhere', {'u': u})": "save cannot be fused",
     "pencils.load('nowhere', u)": "load cannot be fused",
-    "pencils.exchange_halos([u, u])": "exchange_halos cannot be fused",
     "pencils.HaloExchange([u])": "HaloExchange cannot be fused",
     "pencils.localgrid(u, [range(9), range(11)])": "localgrid cannot be fused",
     "pencils.profile(u)": "profile cannot be fused",

@@ -9,6 +9,8 @@
 #include <string.h>
 #include "../../pencils/comm/kernels/block.h"
 
+Level level; /* that row_total.c adds with */
+
 enum { ARRAYS = 5, AXES = 4, STEPS = 40, NUMBER = 3, OUT = 4 };
 
 static uint64_t state = 1;
@@ -213,6 +215,31 @@ static int check(const Level *level)
     return right;
 }
 
+/* A sum of doubles, some rows at a time, against that of all at once. */
+static int check_total(void)
+{
+    ptrdiff_t count = 1 + random_below(random_below(2) ? 300 : 5000), step = 1 + random_below(2);
+    double *numbers = malloc((size_t)count * sizeof *numbers);
+    double *strided = malloc((size_t)(step * count) * sizeof *numbers);
+    double *total = calloc(1, row_total_size());
+    for (ptrdiff_t i = 0; i < count; i++)
+        numbers[i] = strided[i * step] = (double)random_below(1000) / 7;
+    *(int64_t *)total = count;
+    for (ptrdiff_t at = 0, some; at < count; at += some) {
+        ptrdiff_t points = 1 + random_below(count - at), rows = 1 + random_below(3);
+        rows = rows * points > count - at ? 1 : rows;
+        ptrdiff_t extents[2] = {points, rows}, width = step * (ptrdiff_t)sizeof(double);
+        ptrdiff_t steps[4] = {width, 0, points * width, 0};
+        char *places[2] = {(char *)(strided + at * step), (char *)total};
+        row_total(places, extents, steps, NULL);
+        some = points * rows;
+    }
+    double expected = level.total(numbers, count);
+    int right = memcmp(&total[1], &expected, sizeof expected) == 0;
+    free(numbers), free(strided), free(total);
+    return right;
+}
+
 int main(int count, char **arguments)
 {
     Level levels[MOST_LEVELS];
@@ -220,10 +247,12 @@ int main(int count, char **arguments)
     for (int i = 0; count == 1 && i < known; i++)
         printf("%s\n", levels[i].name);
     for (int i = 0; count == 3 && i < known; i++)
-        for (int at = 0; at < atoi(arguments[2]) && strcmp(levels[i].name, arguments[1]) == 0; at++)
-            if (!check(&levels[i])) {
+        for (int at = 0; at < atoi(arguments[2]) && strcmp(levels[i].name, arguments[1]) == 0; at++) {
+            level = levels[i];
+            if (!check(&level) || !check_total()) {
                 printf("case %d is wrong\n", at);
                 return 1;
             }
+        }
     return 0;
 }

@@ -122,49 +122,26 @@ typedef long double LongDouble;
                     out[k] = (to)AT(from, 0); \
         } \
     }
+#define DEFINE_LOOP(name, statements) \
+    static void name(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, void *unused) \
+    { \
+        (void)unused; \
+        EACH_ROW(2) \
+            for (ptrdiff_t k = 0; k < n; k++) { \
+                statements \
+            } \
+    }
+#define PUT_COMPLEX(to, first, second) \
+    ((to *)at[1])[2 * k] = (to)(first); ((to *)at[1])[2 * k + 1] = (to)(second);
 #define DEFINE_TO_COMPLEX(from, to) \
-    static void from##_to_complex_##to(char **places, const ptrdiff_t *dimensions, \
-                                       const ptrdiff_t *steps, void *unused) \
-    { \
-        (void)unused; \
-        EACH_ROW(2) \
-            for (ptrdiff_t k = 0; k < n; k++) { \
-                ((to *)at[1])[2 * k] = (to)AT(from, 0); \
-                ((to *)at[1])[2 * k + 1] = 0; \
-            } \
-    }
+    DEFINE_LOOP(from##_to_complex_##to, PUT_COMPLEX(to, AT(from, 0), 0))
 #define DEFINE_OF_COMPLEX(from, to) \
-    static void complex_##from##_to_complex_##to(char **places, const ptrdiff_t *dimensions, \
-                                                 const ptrdiff_t *steps, void *unused) \
-    { \
-        (void)unused; \
-        EACH_ROW(2) \
-            for (ptrdiff_t k = 0; k < n; k++) { \
-                const from *pair = (const from *)(at[0] + k * steps[0]); \
-                ((to *)at[1])[2 * k] = (to)pair[0]; \
-                ((to *)at[1])[2 * k + 1] = (to)pair[1]; \
-            } \
-    }
-#define DEFINE_TESTS(from) \
-    static void from##_to_bool(char **places, const ptrdiff_t *dimensions, const ptrdiff_t *steps, \
-                               void *unused) \
-    { \
-        (void)unused; \
-        EACH_ROW(2) \
-            for (ptrdiff_t k = 0; k < n; k++) \
-                at[1][k] = AT(from, 0) != 0; \
-    }
+    DEFINE_LOOP(complex_##from##_to_complex_##to, \
+                const from *pair = &AT(from, 0); PUT_COMPLEX(to, pair[0], pair[1]))
+#define DEFINE_TESTS(from) DEFINE_LOOP(from##_to_bool, at[1][k] = AT(from, 0) != 0;)
 #define DEFINE_TEST_OF_COMPLEX(from) \
-    static void complex_##from##_to_bool(char **places, const ptrdiff_t *dimensions, \
-                                         const ptrdiff_t *steps, void *unused) \
-    { \
-        (void)unused; \
-        EACH_ROW(2) \
-            for (ptrdiff_t k = 0; k < n; k++) { \
-                const from *pair = (const from *)(at[0] + k * steps[0]); \
-                at[1][k] = pair[0] != 0 || pair[1] != 0; \
-            } \
-    }
+    DEFINE_LOOP(complex_##from##_to_bool, \
+                const from *pair = &AT(from, 0); at[1][k] = pair[0] != 0 || pair[1] != 0;)
 
 #define WITH_INTEGERS(DO, from) \
     DO(from, int8_t) DO(from, uint8_t) DO(from, int16_t) DO(from, uint16_t) DO(from, int32_t) \

@@ -4,7 +4,8 @@
 #include <string.h>
 #include "row_program.h"
 
-enum { WORTH_UNLOCKING = 16384 /* elements of all instructions */, MOST_ARRAYS = 128 };
+enum { WORTH_UNLOCKING = 16384 /* elements of all instructions */, MOST_ARRAYS = 128,
+       MOST_BYTES = 64 /* of an element */ };
 
 /* The first members of NumPy's PyUFuncObject: they belong to its ABI, and extensions read them. */
 typedef struct {
@@ -116,8 +117,14 @@ static int is_inside(const RowProgram *program, const RowSlot *slot, const Known
     Py_ssize_t low = 0, high = 0, first = slot->offset, last = slot->offset;
     for (int d = 0; d < known->ndim; d++)
         *(known->strides[d] < 0 ? &low : &high) += (known->shape[d] - 1) * known->strides[d];
-    for (int d = 0; d < program->ndim; d++)
+    if (first < low || last > high)
+        return 0;
+    for (int d = 0; d < program->ndim; d++) {
+        ptrdiff_t step = slot->strides[d] < 0 ? -slot->strides[d] : slot->strides[d];
+        if (step && program->shape[d] - 1 > (high - low) / step)
+            return 0; /* the product would be too large */
         *(slot->strides[d] < 0 ? &first : &last) += (program->shape[d] - 1) * slot->strides[d];
+    }
     return first >= low && last + slot->item <= high + known->item;
 }
 
@@ -130,6 +137,8 @@ static int read_slots(RowObject *self, PyObject *slots)
         if (!PyArg_ParseTuple(PyTuple_GetItem(slots, i), "iiinO!", &slot->array, &slot->reg,
                               &slot->item, &slot->offset, &PyTuple_Type, &strides))
             return -1;
+        if (slot->item < 1 || slot->item > MOST_BYTES)
+            return fail("a slot has elements of no type");
         if (slot->reg >= program->nregisters || slot->array >= self->narrays)
             return fail("a slot of a register or array that there is not");
         if (slot->reg >= 0)
@@ -273,8 +282,13 @@ static int read_registers(RowObject *self, PyObject *registers)
     elements *= (size_t)program->pitch;
     for (int i = 0; i < program->nregisters; i++) {
         size_t item = PyLong_AsSize_t(PyTuple_GetItem(registers, i));
-        if (item == (size_t)-1)
+        if (PyErr_Occurred())
             return -1;
+        if (item > MOST_BYTES)
+            return fail("a register has elements of no type");
+        for (int j = 0; j < program->nslots; j++)
+            if (program->slots[j].reg == i && (size_t)program->slots[j].item > item)
+                return fail("a slot has larger elements than its register");
         /* One cache line more: registers at the same place of a page would evict each other. */
         program->registers[i + 1] = program->registers[i] + (elements * item + 63) / 64 * 64 + 64;
     }
@@ -336,12 +350,17 @@ PyObject *row_program(PyObject *Py_UNUSED(module), PyObject *arguments)
     self->kept = Py_NewRef(instructions);
     self->elements = 1;
     int status = 0;
-    for (Py_ssize_t d = 0; d < ndim; d++) {
-        program->shape[d] = PyLong_AsSsize_t(PyTuple_GetItem(shape, d));
-        self->elements *= program->shape[d];
+    for (Py_ssize_t d = 0; d < ndim && status == 0; d++) {
+        Py_ssize_t points = program->shape[d] = PyLong_AsSsize_t(PyTuple_GetItem(shape, d));
+        if (PyErr_Occurred())
+            status = -1;
+        else if (points < 0 || (points && self->elements > PY_SSIZE_T_MAX / points))
+            status = fail("an extent is negative, or the block too large");
+        else
+            self->elements *= points;
     }
-    if (PyErr_Occurred())
-        status = -1;
+    if (status == 0 && planes > PY_SSIZE_T_MAX / MOST_BYTES / 256 / rows / pitch)
+        status = fail("a tile is too large");
     for (Py_ssize_t i = 0; i < narrays && status == 0; i++)
         status = learn(&self->arrays[i], PyTuple_GetItem(arrays, i));
     if (status < 0 || read_slots(self, slots) < 0 || read_instructions(self, instructions) < 0

@@ -15,40 +15,6 @@ enum {
 static ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
 static ptrdiff_t most(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
 
-/* The rows of an array. */
-typedef struct {
-    int last; /* axis */
-    int is_double, parts; /* of a number: two if it is complex */
-    int stream;
-    ptrdiff_t bytes; /* of a row */
-} Form;
-
-/* Read the form of the target, whose rows have to be contiguous; false if it has none. */
-static int read_form(Form *form, const Py_buffer *target)
-{
-    int element = element_of(target->format);
-    if (target->ndim < 1 || element < 0)
-        return 0;
-    form->is_double = element == DOUBLE || element == COMPLEX_DOUBLE;
-    form->parts = element < COMPLEX_FLOAT ? 1 : 2;
-    form->last = target->ndim - 1;
-    form->bytes = target->shape[form->last] * target->itemsize;
-    form->stream = target->len >= stream_from;
-    return 1;
-}
-
-/* Whether an array has the shape and type of the target, and its rows are contiguous. */
-static int suits(const Py_buffer *target, const Py_buffer *view)
-{
-    int last = target->ndim - 1;
-    if (view->ndim != target->ndim || strcmp(view->format, target->format) != 0)
-        return 0;
-    for (int i = 0; i < view->ndim; i++)
-        if (view->shape[i] != target->shape[i])
-            return 0;
-    return view->shape[last] < 2 || view->strides[last] == view->itemsize;
-}
-
 /* A column, which becomes the sum of other columns times their weights. */
 typedef struct {
     ptrdiff_t at; /* bytes from the beginning of a row */
@@ -60,10 +26,11 @@ typedef struct {
 /* All rows are treated as one, and wrong numbers at their ends are replaced in a buffer before it is
    written to the target: rows need not be transposed. */
 typedef struct {
-    Form form;
+    int is_double, parts; /* of a number: two if it is complex */
+    int stream;
     int as_complex; /* whether the factor multiplies complex numbers, not their parts */
     int count, ncolumns;
-    ptrdiff_t rows, offsets[MOST_TERMS];
+    ptrdiff_t bytes, rows, offsets[MOST_TERMS]; /* bytes of a row */
     double weights[MOST_TERMS], factor; /* of all sums, those of columns included */
     const Py_buffer *target, *source;
     Column columns[MOST_COLUMNS];
@@ -71,9 +38,26 @@ typedef struct {
     Py_buffer views[2 + MOST_COLUMNS * MOST_TERMS];
 } Rows_task;
 
+/* Read the form of two contiguous arrays; false if they differ, or are no rows of floats. */
+static int read_form(Rows_task *task)
+{
+    const Py_buffer *target = task->target, *source = task->source;
+    int element = element_of(target->format), same = source->ndim == target->ndim;
+    for (int i = 0; same && i < target->ndim; i++)
+        same = source->shape[i] == target->shape[i];
+    if (!same || target->ndim < 1 || element < 0 || strcmp(source->format, target->format) != 0)
+        return 0;
+    task->is_double = element == DOUBLE || element == COMPLEX_DOUBLE;
+    task->parts = element < COMPLEX_FLOAT ? 1 : 2;
+    task->bytes = target->shape[target->ndim - 1] * target->itemsize;
+    task->rows = task->bytes ? target->len / task->bytes : 0;
+    task->stream = target->len >= stream_from;
+    return 1;
+}
+
 #define ADD_TERM(REAL)                                                                            \
     for (ptrdiff_t row = 0; row < rows; row++) {                                                  \
-        REAL *number = (REAL *)(to + row * task->form.bytes);                                     \
+        REAL *number = (REAL *)(to + row * task->bytes);                                     \
         REAL product = (REAL)column->weights[i] * *(const REAL *)(from + row * stride);           \
         *number = i ? *number + product : product;                                                \
     }
@@ -82,12 +66,12 @@ static void fill_column(const Rows_task *task, const Column *column, char *buffe
                         ptrdiff_t rows)
 {
     for (int i = 0; i < column->count; i++)
-        for (int part = 0; part < task->form.parts; part++) {
+        for (int part = 0; part < task->parts; part++) {
             const Py_buffer *term = &column->terms[i];
-            ptrdiff_t stride = term->strides[0], at = part * term->itemsize / task->form.parts;
+            ptrdiff_t stride = term->strides[0], at = part * term->itemsize / task->parts;
             const char *from = (const char *)term->buf + first * stride + at;
             char *to = buffer + column->at + at;
-            if (task->form.is_double)
+            if (task->is_double)
                 ADD_TERM(double)
             else
                 ADD_TERM(float)
@@ -98,7 +82,7 @@ static void fill_column(const Rows_task *task, const Column *column, char *buffe
 static void add_some(const Rows_task *task, char *buffer, ptrdiff_t begin, ptrdiff_t bytes)
 {
     const char *source = task->source->buf, *rows[MOST_TERMS];
-    ptrdiff_t first = begin, end = begin + bytes, row = task->form.bytes;
+    ptrdiff_t first = begin, end = begin + bytes, row = task->bytes;
     for (int i = 0; i < task->count; i++) {
         first = most(first, -task->offsets[i]);
         end = least(end, task->rows * row - task->offsets[i]);
@@ -108,26 +92,26 @@ static void add_some(const Rows_task *task, char *buffer, ptrdiff_t begin, ptrdi
     if (first < end)
         level.weigh(&(Weighted){buffer + first - begin, rows, task->weights, task->count,
                                 end - first, source + first + NEAR, 0, 0},
-                    task->form.is_double);
+                    task->is_double);
     for (int i = 0; i < task->ncolumns; i++)
         fill_column(task, &task->columns[i], buffer, begin / row, bytes / row);
     rows[0] = buffer;
     level.weigh(&(Weighted){(char *)task->target->buf + begin, rows, &task->factor, 1, bytes,
-                            buffer, task->form.stream, task->as_complex},
-                task->form.is_double);
+                            buffer, task->stream, task->as_complex},
+                task->is_double);
 }
 
 static int add_rows(const Rows_task *task)
 {
-    ptrdiff_t some = task->form.bytes * most(1, PIECE / most(1, task->form.bytes));
-    ptrdiff_t all = task->rows * task->form.bytes;
+    ptrdiff_t some = task->bytes * most(1, PIECE / most(1, task->bytes));
+    ptrdiff_t all = task->rows * task->bytes;
     char *memory = calloc((size_t)some + LINE, 1);
     if (!memory)
         return 0;
     char *buffer = memory + (LINE - (uintptr_t)memory % LINE) % LINE;
     for (ptrdiff_t begin = 0; begin < all; begin += some)
         add_some(task, buffer, begin, least(some, all - begin));
-    if (task->form.stream)
+    if (task->stream)
         streams_finish();
     free(memory);
     return 1;
@@ -141,13 +125,13 @@ static int read_terms(Rows_task *task, PyObject *terms)
         return fail("terms are a factor, and up to eight offsets and weights");
     task->count = (int)(size / 2);
     task->factor = PyComplex_RealAsDouble(PyTuple_GetItem(terms, 0));
-    task->as_complex = task->form.parts == 2 && PyComplex_Check(PyTuple_GetItem(terms, 0));
+    task->as_complex = task->parts == 2 && PyComplex_Check(PyTuple_GetItem(terms, 0));
     for (int i = 0; i < task->count; i++) {
         Py_ssize_t offset = PyLong_AsSsize_t(PyTuple_GetItem(terms, 1 + 2 * i));
         task->weights[i] = PyFloat_AsDouble(PyTuple_GetItem(terms, 2 + 2 * i));
         if (PyErr_Occurred())
             return -1;
-        if (offset <= -task->form.bytes / item || offset >= task->form.bytes / item)
+        if (offset <= -task->bytes / item || offset >= task->bytes / item)
             return fail("an offset leaves its row");
         task->offsets[i] = offset * item;
     }
@@ -163,7 +147,7 @@ static int read_column(Rows_task *task, Column *column, PyObject *given)
     Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GetItem(given, 0));
     if (number == -1 && PyErr_Occurred())
         return -1;
-    if (number < 0 || number >= task->form.bytes / item)
+    if (number < 0 || number >= task->bytes / item)
         return fail("there is no such column");
     column->at = number * item;
     column->terms = &task->views[task->held.count];
@@ -189,9 +173,8 @@ static int read_task(Rows_task *task, PyObject *const *arguments)
     task->target = task->source ? hold(&task->held, arguments[0], flags | PyBUF_WRITABLE) : NULL;
     if (!task->target)
         return -1;
-    if (!read_form(&task->form, task->target) || !suits(task->target, task->source))
+    if (!read_form(task))
         return fail("rows are floats, real or complex, in two arrays of one shape and type");
-    task->rows = task->form.bytes ? task->target->len / task->form.bytes : 0;
     if (task->rows && read_terms(task, arguments[2]) < 0)
         return -1;
     Py_ssize_t count = PyTuple_Check(columns) ? PyTuple_Size(columns) : MOST_COLUMNS + 1;
