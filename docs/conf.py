@@ -24,11 +24,15 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx_copybutton",
+    "sphinx_design",
 ]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 nitpicky = False
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_templates"]
+templates_path = ["_templates"]
+copybutton_exclude = ".linenos, .gp, .go"  # copies commands without prompts and output
 
 autodoc_typehints = "none"  # numpydoc's Parameters sections say it better
 autosummary_generate = True
@@ -52,3 +56,10 @@ if "READTHEDOCS" in os.environ:  # elsewhere the build stays offline
 
 html_theme = "furo"
 html_title = f"pencils {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {
+    "source_repository": "https://github.com/pencils-dev/pencils",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
