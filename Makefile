@@ -142,7 +142,7 @@ bench: $(VENV)/.demo ## run the benchmarks on BENCH_RANKS ranks, draw their rati
 	$(BIN)/python benchmarks/plots.py build/bench/results.jsonl build/bench
 
 clean: ## remove what builds and runs left behind, but not the environment
-	rm -rf build dist *.egg-info docs/_build docs/_autosummary docs/_gallery
+	rm -rf build dist *.egg-info docs/_build docs/api docs/_gallery
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find pencils tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
