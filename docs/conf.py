@@ -62,7 +62,7 @@ INTERNAL = {
 }
 
 
-def skip_internal(app, kind, name, member, skip, options):
+def skip_internal(app, _kind, name, *_):
     """Leave out of the page of a class what `INTERNAL` lists; let Sphinx decide about others."""
     page = app.env.docname.rpartition(".")[2]
     return True if name in INTERNAL.get(page, "").split() else None

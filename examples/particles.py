@@ -66,7 +66,7 @@ def main():
     if args.picture:
         from pencils.tools.plot import plot_slice, save_picture
 
-        save_picture(args.picture, plot_slice(density, cmap="magma"))
+        save_picture(args.picture, plot_slice(density, cmap="magma", label="density"))
 
 
 if __name__ == "__main__":
