@@ -27,7 +27,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 3
 nitpicky = False
 exclude_patterns = ["_build", "_templates"]
@@ -84,6 +84,7 @@ html_theme = "furo"
 html_title = f"pencils {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["versions.js"]
 html_theme_options = {
     "source_repository": "https://github.com/pencils-dev/pencils",
     "source_branch": "main",

@@ -52,16 +52,19 @@ INDEX = """# Gallery
 Every program runs on any number of processes, and checks its own results. The pictures were made on
 one process, by the commands on their pages.
 
-::::{grid} 2 2 3 3
-:gutter: 2
-
+````{grid} 2 2 3 3
+---
+gutter: 2
+---
 """
 
-CARD = """:::{{grid-item-card}} {title}
-:link: {name}
-:link-type: doc
-:img-top: {name}.png
-:::
+CARD = """```{{grid-item-card}} {title}
+---
+img-top: {name}.png
+link: {name}
+link-type: doc
+---
+```
 
 """
 
@@ -94,7 +97,7 @@ def write(_app):
     cards = [CARD.format(title=TITLES[name][0], name=name) for name in drawn]
     others = [f"- [{TITLES[name][0]}]({name}.md)\n" for name in TITLES if name not in drawn]
     tree = "\n```{toctree}\n---\nhidden:\n---\n" + "\n".join(TITLES) + "\n```\n"
-    rest = ["::::\n\nPrograms that draw no picture:\n\n", *others, tree]
+    rest = ["````\n\nPrograms that draw no picture:\n\n", *others, tree]
     save("index.md", "".join([INDEX, *cards, *rest]))
 
 
