@@ -132,7 +132,7 @@ house: $(VENV)/.test ## print how large the house is, and the files that calls e
 	@$(BIN)/python tests/house.py
 
 docs: $(VENV)/.docs ## build the documentation into docs/_build/html
-	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q --jobs auto docs docs/_build/html
 
 bench: $(VENV)/.demo ## run the benchmarks on BENCH_RANKS ranks, draw their ratios into build/bench
 	@mkdir -p build/bench; rm -f build/bench/results.jsonl
