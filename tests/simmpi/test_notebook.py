@@ -125,7 +125,7 @@ def test_the_notebook_has_the_cells_of_the_page(monkeypatch):
     assert ["".join(cell["source"]) for cell in code] == [cell.strip() for cell, _ in cells()]
 
 
-def test_the_notebook_of_an_example_runs(monkeypatch, tmp_path):
+def test_the_notebook_of_an_example_runs(monkeypatch):
     monkeypatch.syspath_prepend(PAGE.parent)
     monkeypatch.setattr(sys, "argv", [])
     import notebooks
