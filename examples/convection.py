@@ -10,6 +10,7 @@ those of Adams and Bashforth. Below Ra = 657 the air comes to rest; above, it mo
 """
 
 import argparse
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +83,9 @@ def main():
         heat, _ = solve(args.n, args.time, 2e6, 3)
         axes = [np.arange(3 * args.n) / args.n, np.arange(1, args.n) / args.n]
         grid = pencils.localgrid(heat.pencil, axes, names="xz")
-        ax = plot_slice(heat, grid=grid, cmap="inferno", vmin=0, vmax=1, label="temperature")
+        ax: Any = plot_slice(heat, grid=grid, cmap="inferno", vmin=0, vmax=1, label="temperature")
+        if ax is not None:  # on rank 0
+            ax.figure.set_size_inches(9, 3)
         save_picture(args.picture, ax)
 
 

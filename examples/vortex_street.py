@@ -82,8 +82,11 @@ def main():
         turn = np.roll(v, -1, 0) - np.roll(v, 1, 0) - np.roll(u, -1, 1) + np.roll(u, 1, 1)
         turn[...] = np.where(inside, 0, turn)
         turn[-1], turn[0] = 0, 0
-        norm: Any = {"vmin": -0.02, "vmax": 0.02}
-        ax = plot_slice(turn, grid=grid, cmap="RdBu_r", label="vorticity", **norm)
+        ax: Any = plot_slice(
+            turn, grid=grid, cmap="RdBu_r", label="vorticity", vmin=-0.02, vmax=0.02
+        )
+        if ax is not None:  # on rank 0
+            ax.figure.set_size_inches(9, 3)
         save_picture(args.picture, ax)
         return
     fields: list[Any] = [start, *walls[:2]]
