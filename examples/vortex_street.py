@@ -40,9 +40,8 @@ def collide(gas, entry, inside, rate):
     gas = [np.where(entry, w, g) for w, g in zip(equilibrium(1, SPEED, 0), gas, strict=True)]
     rest = equilibrium(*moments(gas))
     turned = [gas[i] for i in OPPOSITE]
-    return [
-        np.where(inside, t, g + rate * (r - g)) for t, g, r in zip(turned, gas, rest, strict=True)
-    ]
+    after = [g + rate * (r - g) for g, r in zip(gas, rest, strict=True)]
+    return [np.where(inside, t, a) for t, a in zip(turned, after, strict=True)]
 
 
 @pencils.fused
@@ -73,7 +72,7 @@ def main():
         gas, new = new, gas
 
     _, u, v = moments(gas.unstack())
-    fastest = np.sqrt((u * u + v * v).max()) / SPEED
+    fastest = np.hypot(u, v).max() / SPEED
     if pen.rank == 0:
         print(f"fastest flow, of the speed at the entry: {fastest:.9f}")
     if args.picture:
@@ -82,9 +81,8 @@ def main():
         turn = np.roll(v, -1, 0) - np.roll(v, 1, 0) - np.roll(u, -1, 1) + np.roll(u, 1, 1)
         turn[...] = np.where(inside, 0, turn)
         turn[-1], turn[0] = 0, 0
-        ax: Any = plot_slice(
-            turn, grid=grid, cmap="RdBu_r", label="vorticity", vmin=-0.02, vmax=0.02
-        )
+        norm: Any = {"vmin": -0.02, "vmax": 0.02, "cmap": "RdBu_r", "label": "vorticity"}
+        ax: Any = plot_slice(turn, grid=grid, **norm)
         if ax is not None:  # on rank 0
             ax.figure.set_size_inches(9, 3)
         save_picture(args.picture, ax)
