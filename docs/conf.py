@@ -82,6 +82,7 @@ if "READTHEDOCS" in os.environ:  # elsewhere the build stays offline
 
 html_theme = "furo"
 html_title = f"pencils {release}"
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["versions.js"]
