@@ -72,7 +72,9 @@ def main():
     if args.picture:
         from pencils.tools.plot import plot_slice, save_picture
 
-        save_picture(args.picture, plot_slice(u, component=0, cmap="RdBu_r", label="u"))
+        grid = pencils.localgrid(u.pencil, [np.arange(n) * 2 * np.pi / n] * 2)
+        ax = plot_slice(u, component=0, grid=grid, cmap="RdBu_r", label="u")
+        save_picture(args.picture, ax)
 
 
 if __name__ == "__main__":

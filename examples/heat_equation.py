@@ -63,7 +63,8 @@ def main():
     if args.picture:
         from pencils.tools.plot import plot_slice, save_picture
 
-        save_picture(args.picture, plot_slice(u, cmap="inferno", label="temperature"))
+        grid = pencils.localgrid(u.pencil, [np.arange(1, n) / n, (np.arange(n) + 0.5) / n])
+        save_picture(args.picture, plot_slice(u, grid=grid, cmap="inferno", label="temperature"))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ def main():
     if args.picture:
         from pencils.tools.plot import plot_slice, save_picture
 
-        save_picture(args.picture, plot_slice(u, cmap="coolwarm", label="concentration"))
+        grid = pencils.localgrid(pen, [np.arange(args.n)] * 2)
+        save_picture(args.picture, plot_slice(u, grid=grid, cmap="coolwarm", label="concentration"))
 
 
 if __name__ == "__main__":
