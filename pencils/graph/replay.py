@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from math import prod
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -499,11 +500,16 @@ def _compute_meanwhile(program: BlockProgram, slots: Sequence[int], call: Runnin
         begun.wait()
 
 
+def _nbytes(node: Array) -> int:
+    return node.dtype.itemsize * prod(node.shape)
+
+
 class Schedule:
     """Decides in which stage each value is computed.
 
     That is the last stage in which memory still has what it is computed from, and not after those
-    that need it. A value that a later stage needs is kept in a block of its own.
+    that need it. A value that a later stage needs is kept in a block of its own. Compiled passes
+    wait for memory: they compute values earlier if no more has to be kept, to read less.
     """
 
     def __init__(self, trace: Trace, reductions: Sequence[Array]) -> None:
@@ -514,14 +520,17 @@ class Schedule:
         self._early: dict[Array, int] = {}
         for node in self._nodes:
             self._early[node] = self._first_stage(node)
-        self._used: dict[Array, set[int]] = {}
+        self._ends: dict[Array, list[int]] = {}  # stages that store a value, or after the last
         for number, store in stores:
-            self._used.setdefault(store.value, set()).add(number)
-        self._used |= {node: {self._last + 1} for node in reductions}
+            self._ends.setdefault(store.value, []).append(number)
+        self._ends |= {node: [self._last + 1] for node in reductions}
+        self._users: dict[Array, list[Array]] = {}
         self._at: dict[Array, int] = {}
         for node in reversed(self._nodes):
             self._place(node)
-        self._kept = {node: at for node, at in self._at.items() if max(self._used[node]) > at}
+        for node in self._nodes if trace.compiler else ():
+            self._move(node)
+        self._kept = {node: at for node, at in self._at.items() if self._until(node) > at}
         self._slots: dict[Array, int] = {}
         self._views: dict[Array, BlockView] = {}  # of values that blocks of the trace keep
         self._writes = Counter(store.target.slot for _, store in stores)  # to each block
@@ -539,7 +548,7 @@ class Schedule:
 
     def _place(self, node: Array) -> None:
         """Choose the stage of a node, all of whose users have one."""
-        if node not in self._used:  # an input of a view
+        if node not in self._ends and node not in self._users:  # an input of a view
             return
         if self._is_leaf(node):
             self._at[node] = self._dies(node)
@@ -547,10 +556,32 @@ class Schedule:
         read = in_order([node]) if is_reduction(node) else node.inputs  # without a block
         limits = [self._dies(one) for one in read if self._is_leaf(one)]
         early = self._early[node]
-        wanted = min([*self._used[node], *(limit for limit in limits if limit >= early)])
-        at = self._at[node] = max(early, min(wanted, self._last))
+        wanted = min([*self._uses(node), *(limit for limit in limits if limit >= early)])
+        self._at[node] = max(early, min(wanted, self._last))
         for one in node.inputs:
-            self._used.setdefault(one, set()).add(at)
+            self._users.setdefault(one, []).append(node)
+
+    def _uses(self, node: Array) -> list[int]:
+        """List the stages that need a value."""
+        users = self._users.get(node, ())
+        return [*self._ends.get(node, ()), *(self._at[user] for user in users)]
+
+    def _until(self, node: Array) -> int:
+        """Return the last stage that needs a value."""
+        return max(self._uses(node))
+
+    def _move(self, node: Array) -> None:
+        """Compute a value as soon as its inputs are, if they need not be kept for it then."""
+        inputs = [one for one in node.inputs if isinstance(viewed(one), Call)]
+        views = any(isinstance(one, Call) and is_view(one) for one in [node, *inputs])
+        if not inputs or views or is_reduction(node):
+            return
+        now = self._at[node]
+        kept = [one for one in inputs if self._until(one) > self._at[one]]
+        self._at[node] = max(self._early[node], *map(self._at.__getitem__, inputs))
+        freed = sum(_nbytes(one) for one in kept if self._until(one) <= self._at[one])
+        if _nbytes(node) > freed:
+            self._at[node] = now
 
     def _make(self, trace: Trace) -> Iterator[CallStep]:
         arrays = [block.field.padded for block in trace.blocks]
