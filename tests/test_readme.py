@@ -27,8 +27,9 @@ def name_of(page):
 
 def programs(page):
     """Return the blocks of each program: those with a caption, as in `docs/from`, or without."""
-    found = {}
-    for caption, block in BLOCK.findall(page.read_text()):
+    text, found = page.read_text(), {}
+    assert len(BLOCK.findall(text)) == len(re.findall(r"^```.*\bpython$", text, re.MULTILINE))
+    for caption, block in BLOCK.findall(text):
         if "simulate(" not in block:  # `simmpi/test_pages.py`
             found.setdefault(caption, []).append(block)
     if not find_spec("petsc4py"):  # .ci/run has an environment with it
