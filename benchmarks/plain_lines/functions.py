@@ -1,6 +1,7 @@
 """Functions of NumPy against the same work on blocks, with Sendrecv of planes and Allreduce."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -130,7 +131,7 @@ def middle(n, comm):
 
 
 BLOCKS, PLANES = "NumPy on the blocks", "Sendrecv, NumPy"
-ROWS = [
+ROWS: list[tuple[str, str, Any, tuple[float, ...]]] = [
     ("np.diff(u, axis=2)", BLOCKS, partial(local, partial(np.diff, axis=2)), (0.5, 0.9, 1.0)),
     ("np.diff(u, axis=0)", PLANES, diff_across, (0.5, 1.0, 1.0)),
     ("np.roll(u, 1, axis=0)", PLANES, roll_across, (0.5, 0.9, 1.0)),

@@ -123,6 +123,19 @@ class Field:
             return cls.in_frame(pencil, frame, arrange(memory, pencil, dtype, shape))
         return cls.in_frame(pencil, frame, frame.make(shape, dtype, zero=zero))
 
+    @classmethod
+    def maker(
+        cls,
+        pencil: Pencil,
+        dtype: np.dtype[Any],
+        components: tuple[int, ...] = (),
+        singletons: frozenset[int] = frozenset(),
+    ) -> Callable[[], Self]:
+        """Return a function that makes fields of one kind, without halo."""
+        frame = frame_of(pencil, singletons)
+        shape = frame.shape_of(components, dtype)
+        return lambda: cls.in_frame(pencil, frame, frame.make(shape, dtype))
+
     @property
     def frame(self) -> BlockLayout:
         """What all fields of this kind have in common; for the library."""
