@@ -349,7 +349,8 @@ def _warn_if_empty(u: Field, count: Any, text: str) -> None:
 
 
 def _squares(block: Array, center: Any) -> Array:
-    return _square_modulus(block - center)
+    away = np.asarray(block - center)
+    return _square_modulus(away) if away.dtype.kind == "c" else np.multiply(away, away, out=away)
 
 
 def _square_modulus(block: Array) -> Array:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
 from itertools import pairwise, product
+from math import copysign
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,7 +145,7 @@ def fetch_boxes(
     return results
 
 
-# Of these types, equal numbers mean the same; 0.0 and -0.0 may not.
+# Of these types, equal numbers mean the same, apart from the sign of 0.0.
 _PLAIN = {int, float, np.float64, np.int64, type(None)}
 
 
@@ -153,9 +154,8 @@ def _key_of(u: Field, given: Sequence[object] | None) -> tuple[Any, ...] | None:
     if given is None or not issubclass(type(u), Field):
         return None
     kinds = tuple(map(type, given))
-    if not _PLAIN.issuperset(kinds) or (float in kinds and 0.0 in given):
-        return None
-    return (u.kind, given, kinds)
+    signs = [copysign(1, each) for each in given if isinstance(each, float)]
+    return (u.kind, given, kinds, *signs) if _PLAIN.issuperset(kinds) else None
 
 
 class _Ready(NamedTuple):
