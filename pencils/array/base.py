@@ -317,9 +317,14 @@ class Field:
 
     def copy(self) -> Self:
         """Copy of the field, halo included; where it is trimmed, the copy has unset points."""
-        new = self.blank()
-        np.copyto(self._room_in(new), self._padded)
-        return new
+        frame, block = self._frame, self._padded
+        if frame.trimmed:
+            new = self.blank()
+            np.copyto(self._room_in(new), block)
+            return new
+        copied = frame.make(block.shape, block.dtype)
+        np.copyto(copied, block)
+        return self.in_frame(self._pencil, frame, copied)
 
     def astype(self, dtype: DTypeLike) -> Self:
         """Copy converted to another element type, halo included."""
