@@ -102,12 +102,14 @@ def test_of_plans(comm):
 def test_of_series(comm, mpi_tmp_path):
     path = mpi_tmp_path / "a.h5"
     with pencils.TimeSeries(path, comm=comm) as series:
-        assert facts(series)[0]["times"] == "none"
+        assert (facts(series)[0]["times"], facts(series)[0]["fields"]) == ("none", "none")
         for time in (0.5, 2.0):
-            series.append(time, {"n": time})
-        expected = {"file": str(path), "snapshots": "2", "times": "0.5 to 2"}
+            series.append(time, {"n": time, "u": pencils.ones(pencils.Pencil((4, 4), comm))})
+        expected = {"file": str(path), "snapshots": "2", "times": "0.5 to 2", "fields": "n, u"}
         assert facts(series) == ({**expected, "state": "open, mode 'a'"}, (0, 0))
     assert facts(series)[0]["state"] == "closed"
+    with pencils.TimeSeries(path, comm=comm) as series:
+        assert facts(series)[0]["fields"] == "n, u"
     u = pencils.ones(pencils.Pencil((4, 4), comm))
     with pencils.CheckpointSeries(mpi_tmp_path / "b", keep=None, every=2, comm=comm) as kept:
         for step in range(12):

@@ -123,6 +123,19 @@ class Field:
             return cls.in_frame(pencil, frame, arrange(memory, pencil, dtype, shape))
         return cls.in_frame(pencil, frame, frame.make(shape, dtype, zero=zero))
 
+    @classmethod
+    def maker(
+        cls,
+        pencil: Pencil,
+        dtype: np.dtype[Any],
+        components: tuple[int, ...] = (),
+        singletons: frozenset[int] = frozenset(),
+    ) -> Callable[[], Self]:
+        """Return a function that makes fields of one kind, without halo."""
+        frame = frame_of(pencil, singletons)
+        shape = frame.shape_of(components, dtype)
+        return lambda: cls.in_frame(pencil, frame, frame.make(shape, dtype))
+
     @property
     def frame(self) -> BlockLayout:
         """What all fields of this kind have in common; for the library."""
@@ -304,9 +317,14 @@ class Field:
 
     def copy(self) -> Self:
         """Copy of the field, halo included; where it is trimmed, the copy has unset points."""
-        new = self.blank()
-        np.copyto(self._room_in(new), self._padded)
-        return new
+        frame, block = self._frame, self._padded
+        if frame.trimmed:
+            new = self.blank()
+            np.copyto(self._room_in(new), block)
+            return new
+        copied = frame.make(block.shape, block.dtype)
+        np.copyto(copied, block)
+        return self.in_frame(self._pencil, frame, copied)
 
     def astype(self, dtype: DTypeLike) -> Self:
         """Copy converted to another element type, halo included."""

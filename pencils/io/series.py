@@ -150,8 +150,9 @@ class TimeSeries(CollectiveBlock):
         self._failed = False  # whether the last append was not completed
         self._closed = False
 
-        def find_times() -> list[float]:
-            return [*map(float, self._file.times if self._file else ())]
+        def find_contents() -> tuple[list[float], list[str]]:
+            file = self._file
+            return ([*map(float, file.times)], file.names) if file else ([], [])
 
         try:
             with agreed(self._comm, "TimeSeries"):
@@ -160,7 +161,7 @@ class TimeSeries(CollectiveBlock):
 
                     both = of_file, of_datasets
                     self._file = SeriesFile(Path(self._path), mode, *both, edited=bool(edited))
-            self._times = from_root(self._comm, find_times)
+            self._times, self._names = from_root(self._comm, find_contents)
         except BaseException:
             if self._file is not None:
                 self._file.abandon()
@@ -246,6 +247,7 @@ class TimeSeries(CollectiveBlock):
                 self._file.commit(now, values, sums, places)
         self._failed = False
         self._times.append(now)
+        self._names = sorted([*selected, *values])
 
     def truncate(self, time: float) -> None:
         """Drop the snapshots that are later than a time. *Collective*.
@@ -341,7 +343,8 @@ class TimeSeries(CollectiveBlock):
         times = f"{self._times[0]:g} to {self._times[-1]:g}" if self._times else "none"
         state = "closed" if self._closed else f"open, mode {self._mode!r}"
         rows = [("file", self.path), ("snapshots", str(len(self._times))), ("times", times)]
-        return card("TimeSeries", [*rows, ("state", state)])
+        rows += [("fields", ", ".join(self._names) or "none"), ("state", state)]
+        return card("TimeSeries", rows)
 
     def _check_open(self) -> None:
         if self._closed:

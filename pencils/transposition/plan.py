@@ -23,7 +23,6 @@ from pencils.array.allocation import (
     as_components,
     as_dtype,
     as_singletons,
-    frame_of,
     memory_axes,
 )
 from pencils.array.base import checks
@@ -527,19 +526,14 @@ class Transposition(Plan[Move]):
     def _new(self) -> PencilArray | None:
         """Make an output, if the target pencil includes this process."""
         if self._maker is None:
-            self._maker = no_op if self.target is None else allocator(self.target, self.spec)
+            self._maker = (
+                no_op if self.target is None else PencilArray.maker(self.target, *self.spec)
+            )
         return self._maker()
 
     def _block(self, u: PencilArray | None) -> Array:
         """Own block, axes in the memory order of the target."""
         return self._nothing if u is None else u.local.transpose(self._axes)
-
-
-def allocator(pencil: Pencil, spec: FieldSpec) -> Callable[[], PencilArray]:
-    """Return a function that makes fields of one kind."""
-    frame, dtype = frame_of(pencil, spec.singletons), spec.dtype
-    shape = frame.shape_of(spec.components, dtype)
-    return lambda: PencilArray.in_frame(pencil, frame, frame.make(shape, dtype))
 
 
 def method_key(source: Layout, target: Layout, spec: FieldSpec) -> tuple[str, str, FieldSpec]:
