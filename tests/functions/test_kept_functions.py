@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from fields import both, draw, lay
-from mpi_helpers import all_raise, collectives, count_calls, everywhere, ranks_at_fault, same
+from mpi_helpers import all_raise, collectives, everywhere, ranks_at_fault, same
 
 import pencils
 from pencils.errors import ArgumentError, RankDisagreementError
@@ -182,21 +182,3 @@ def test_collectives_of_a_call_in_a_loop(comm):
             found = Counter(call for call in calls if call not in {"Barrier", "Ibarrier"})
             assert everywhere(comm, found == expected.get(name, {"Allgather": 1})), (name, found)
     private.Free()
-
-
-MOST_CALLS = {
-    **dict.fromkeys(("diff", "diff last", "roll", "flip", "flip all"), 100),
-    **dict.fromkeys(("gradient", "spacing", "second order"), 105),
-    **dict.fromkeys(("sum", "sum last", "argmax", "argmin"), 45),
-    **dict.fromkeys(("var", "var, ddof"), 110),
-}
-
-
-@pytest.mark.mpiexec("simulated ranks call functions while they wait")
-@pytest.mark.parametrize("name", MOST_CALLS)
-def test_functions_that_a_call_in_a_loop_calls(comm, name):
-    u = pencils.ones(pencils.Pencil((12, 5, 4), comm, decomp=0))
-    function = (CASES | SLOPES)[name]
-    for _ in range(3):
-        function(u)
-    assert everywhere(comm, count_calls(lambda: function(u)) <= MOST_CALLS[name])

@@ -1,0 +1,60 @@
+"""How many functions a verb calls in a loop, in Python and in C: what small grids wait for."""
+
+import numpy as np
+import pytest
+from mpi_helpers import count_calls, everywhere
+
+import pencils
+
+pytestmark = [
+    pytest.mark.parallel([1, 2, 3, 4, 6]),
+    pytest.mark.mpiexec("simulated ranks call functions while they wait"),
+]
+SHAPE = (12, 5, 4)
+
+# Lines about `u`, `h` with a halo, `v` on other blocks and global `data`: calls on a rank, at most.
+MOST = {
+    "u + u": 10,
+    "np.add(u, u, out=w)": 20,
+    "u.copy()": 12,
+    "h.shift((1, 0, 0))": 8,
+    "u[1:-1]": 16,
+    "h.exchange_halo()": 15,
+    "h.fill_boundary('edge')": 20,
+    "u.sum()": 20,
+    "u.max()": 20,
+    "u.mean()": 45,
+    "u.argmax()": 45,
+    "u.sum(axis=0)": 50,
+    "u.var()": 110,
+    "np.vdot(u, u)": 40,
+    "np.median(u)": 200,
+    "pencils.transpose(u, v.pencil)": 65,
+    "np.diff(u, axis=0)": 100,
+    "np.roll(u, 1, axis=0)": 100,
+    "np.gradient(u, axis=0)": 105,
+    "np.gradient(u, 0.5, axis=0, edge_order=2)": 105,
+    "np.cumsum(u, axis=0)": 240,
+    "u.take_points(([1, 2], [1, 2], [0, 1]))": 340,
+}
+# To the root, there is a message from each rank.
+TO_ROOT = {"pencils.gather(u)": (60, 25), "pencils.partition(u.pencil, data, root=0)": (130, 25)}
+
+
+@pytest.fixture
+def names(comm):
+    pencil = pencils.Pencil(SHAPE, comm, decomp=0, periodic=True)
+    u, h = pencils.ones(pencil), pencils.ones(pencil, halo=1)
+    v = pencils.ones(pencil.with_(decomp=1))
+    given = {"u": u, "h": h, "v": v, "w": u.blank(), "data": np.ones(SHAPE)}
+    return {"np": np, "pencils": pencils, **given}
+
+
+@pytest.mark.parametrize("line", [*MOST, *TO_ROOT])
+def test_calls_of_a_line_in_a_loop(comm, names, line):
+    most, for_each_rank = TO_ROOT.get(line) or (MOST[line], 0)
+    run = eval(f"lambda: {line}", names)
+    for _ in range(4):
+        run()
+    counts = comm.allgather(count_calls(run))
+    assert everywhere(comm, max(counts) <= most + for_each_rank * comm.size), counts
