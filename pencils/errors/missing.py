@@ -35,9 +35,9 @@ _BLOCK = "write pencil.local_slices for the global indices of the own block"
 # xarray: attributes of fields, of pencils and of transforms, and names of the module.
 FIELDS: Mapping[str, str] = {
     "redistribute rechunk alignment towards_coeff_space towards_grid_space": _MOVE,
-    "get gather gather_data allgather_data": f"{_GATHER}, key= for a part of it",
+    "get gather gather_data allgather_data to_numpy": f"{_GATHER}, key= for a part of it",
     "plot imshow pcolormesh": "write pencils.plot.plot_slice(u), which all ranks call",
-    "v array values": "write u.local for the own block, an array of NumPy",
+    "v array values numpy": "write u.local for the own block, an array of NumPy",
     "scatter_forward globalToLocal ghostUpdate update_ghost_values update_halo": _HALO,
     "scatter_reverse localToGlobal": "write u.accumulate_halo() to add ghosts to what they copy",
     "global_shape size_global": "write u.shape, which is the global shape",
