@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import sysconfig
@@ -23,8 +24,9 @@ else:
 _HERE = Path(__file__).parent
 # Files and folders that start programs.
 _starters = [str(_HERE / name) for name in ("program.py", "command.py", "__main__.py")]
-# The library's context managers are generators, which contextlib runs.
-_OWN = (str(_HERE) + os.sep, str(Path(_MPI4PY).parent) + os.sep, contextlib.__file__)
+# Python runs context managers, which are generators, and imports through files of its own.
+_MACHINES = contextlib.__file__, importlib.__file__, "<frozen importlib"
+_OWN = (str(_HERE) + os.sep, str(Path(_MPI4PY).parent) + os.sep, *_MACHINES)
 _PATHS = sysconfig.get_paths()
 _INSTALLED = tuple({_PATHS[name] + os.sep for name in ("stdlib", "purelib", "platlib")})
 
@@ -40,7 +42,7 @@ def is_machinery(filename: str) -> bool:
 
 
 def is_library(filename: str) -> bool:
-    """Whether a file is one of `libraries`, of mpi4py, contextlib, or only starts the program."""
+    """Whether a file is one of `libraries`, of mpi4py, or only runs or starts programs."""
     if filename.startswith((*_OWN, *libraries)) or is_machinery(filename):
         return True
     return filename.endswith((".pyx", ".pxi")) and "mpi4py" in filename  # as Cython names them

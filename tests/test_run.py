@@ -15,6 +15,7 @@ import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -478,6 +479,14 @@ def test_an_error_of_one_rank_that_all_raise_is_told_once():
         assert found.text.count(words) == found.text.count("Error: ") == 1
         assert "direct cause" not in found.text
         assert "contextlib" not in found.text
+
+
+def test_frames_of_an_import_are_hidden(tmp_path, monkeypatch):
+    (tmp_path / "broken_here.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    text = ending(lambda: import_module("broken_here")).text
+    assert text.count("broken_here.py") == 1
+    assert "importlib" not in text
 
 
 def test_errors_are_told_once_without_frames_of_the_library():
