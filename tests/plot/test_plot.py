@@ -242,6 +242,8 @@ def test_numbers_over_time(tmp_path):
     assert [text.get_text() for text in one.get_legend().get_texts()] == list(numbers)
     with pytest.raises(errors.ArgumentError, match=r"no numbers \['u'\]; .* has: energy, mass"):
         plot.plot_times(path, ["u"])
+    with pytest.raises(FileNotFoundError, match="check the path"):
+        plot.plot_times("missing.h5")
     plot.save_picture(tmp_path / "mass.png", ax)
     assert (tmp_path / "mass.png").read_bytes().startswith(b"\x89PNG")
     assert not pyplot.fignum_exists(ax.get_figure().number)
