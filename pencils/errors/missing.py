@@ -28,6 +28,10 @@ _FINER = (
 )
 _HAS_VALUES = "a field has its values; write u.local for the own block, pencils.gather(u) for all"
 _MAKE = "write pencils.zeros(pencil), with halo=1 for ghosts"
+_SLOPE = (
+    "write pencils.derivative(u, axis), numpy.gradient(u), or u.shift((1, 0)) - u of a field with "
+    "a halo"
+)
 _SAVE = 'write pencils.save("u.h5", {"u": u}), which all ranks call'
 _BLOCK = "write pencil.local_slices for the global indices of the own block"
 
@@ -49,6 +53,7 @@ FIELDS: Mapping[str, str] = {
     "duplicate": "write u.copy()",
     "isel sel": "write u[1:-1] for ranges, u.take_points(index) for points",
     "to_netcdf to_zarr to_hdf5 write_hdf5": _SAVE,
+    "grad gradient laplacian differentiate": _SLOPE,
 }
 PENCILS: Mapping[str, str] = {
     "createGlobalVec createGlobalVector createLocalVec createLocalVector createNaturalVec": _MAKE,
@@ -79,6 +84,8 @@ MODULE: Mapping[str, str] = {
     "scatter from_array": "write pencils.partition(pencil, data), with root= for data of one rank",
     "update_halo scatter_forward globalToLocal": _HALO,
     "range_local local_slice": _BLOCK,
+    "grad gradient laplacian div curl": _SLOPE,
+    "rank size": "write pencil.rank, pencil.size",
 }
 
 
