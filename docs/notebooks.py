@@ -9,6 +9,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "notebook.md"
 PARTS = re.compile(r"^```(python|text)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+ERROR = re.compile(r"\w+Error: ")
 
 
 def cell(kind, source, output=""):
@@ -21,6 +22,8 @@ def cell(kind, source, output=""):
             "text": output.splitlines(keepends=True),
         }
         made |= {"execution_count": None, "outputs": [stream] if output else []}
+        if ERROR.match(output):  # Jupyter then goes on with the next cell
+            made["metadata"]["tags"] = ["raises-exception"]
     return made
 
 

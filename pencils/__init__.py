@@ -77,10 +77,13 @@ def __getattr__(name: str) -> object:
 
 
 def _explain_word(name: str) -> str:
-    """Return what to write instead of a name of another library; empty if it is none."""
+    """Return the text for a name of another library or of NumPy; empty if it is none."""
+    import numpy as np
+
     from pencils.errors import missing
 
-    return missing.by_word(missing.MODULE).get(name, "")
+    of_numpy = f"write numpy.{name}" if name in np.__all__ else ""
+    return missing.by_word(missing.MODULE).get(name, of_numpy)
 
 
 def __dir__() -> list[str]:

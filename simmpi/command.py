@@ -32,6 +32,7 @@ _SEVERAL = (
     "error: simulated ranks are threads of one process, but mpiexec has started {}; start "
     "`{}` without it\n"
 )
+_UNCOUNTED = "error: the number of ranks is missing; it comes before the program: {} -n 4 app.py\n"
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
     """Add all arguments; `command` begins the line that repeats a run."""
     parser.set_defaults(again=command.split())
     add = parser.add_argument
-    add("-n", type=_positive, required=True, metavar="N", help="number of ranks")
+    add("-n", type=_positive, metavar="N", help="number of ranks")
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument(
         "--seed", type=int, metavar="S", help="order of the ranks (default: in turn)"
@@ -90,10 +91,12 @@ def main(args: argparse.Namespace) -> None:
     SystemExit
         When it has ended.
     """
-    world = import_mpi().COMM_WORLD
-    if world.size > 1:
-        if world.rank == 0:
-            sys.stderr.write(_SEVERAL.format(world.size, " ".join(args.again)))
+    world, started = import_mpi().COMM_WORLD, " ".join(args.again)
+    wrong = _SEVERAL.format(world.size, started) if world.size > 1 else ""
+    if args.n is None:
+        wrong = _UNCOUNTED.format(started)
+    if wrong:
+        sys.stderr.write(wrong if world.rank == 0 else "")
         sys.exit(2)
     warnings.filterwarnings("default", "never freed", ResourceWarning)
     keep_programs_apart()

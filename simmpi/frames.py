@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
+import re
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -21,7 +24,9 @@ else:
 _HERE = Path(__file__).parent
 # Files and folders that start programs.
 _starters = [str(_HERE / name) for name in ("program.py", "command.py", "__main__.py")]
-_OWN = tuple(str(each) + os.sep for each in (_HERE, Path(_MPI4PY).parent))
+# Python runs context managers, which are generators, and imports through files of its own.
+_MACHINES = contextlib.__file__, importlib.__file__, "<frozen importlib"
+_OWN = (str(_HERE) + os.sep, str(Path(_MPI4PY).parent) + os.sep, *_MACHINES)
 _PATHS = sysconfig.get_paths()
 _INSTALLED = tuple({_PATHS[name] + os.sep for name in ("stdlib", "purelib", "platlib")})
 
@@ -37,7 +42,7 @@ def is_machinery(filename: str) -> bool:
 
 
 def is_library(filename: str) -> bool:
-    """Whether a file is one of `libraries`, of mpi4py, or only starts the program."""
+    """Whether a file is one of `libraries`, of mpi4py, or only runs or starts programs."""
     if filename.startswith((*_OWN, *libraries)) or is_machinery(filename):
         return True
     return filename.endswith((".pyx", ".pxi")) and "mpi4py" in filename  # as Cython names them
@@ -72,11 +77,16 @@ def keep_users_frames(report: TracebackException) -> int:
         kept = _kept(link, foreign)
         for name in ("__cause__", "__context__"):
             inner = getattr(link, name)  # the library's error of one rank, which all have raised
-            if inner is not None and not _kept(inner, foreign) and str(inner) in str(link):
+            if inner is not None and not _kept(inner, foreign) and _text(inner) in str(link):
                 setattr(link, name, None)
         # Without a stack there is no line "Traceback (most recent call last)" either.
         link.stack = StackSummary.from_list(kept) if kept else None  # type: ignore[assignment]
     return count
+
+
+def _text(report: TracebackException) -> str:
+    """Return the text of an error; the number of an OSError stays before what is added to it."""
+    return re.sub(r"^\[Errno \d+\] ", "", str(report))
 
 
 def _kept(report: TracebackException, foreign: Callable[[str], bool]) -> list[FrameSummary]:

@@ -88,6 +88,7 @@ SPACE = {
     "numpy.diff(u, axis=axis)": "numpy.diff(U, axis=axis)",
     "numpy.empty(u.shape[-2:])": ("numpy.empty(u.shape[-2:]).shape", "U.shape[-2:]"),
     "numpy.flip(u, axis)": "numpy.flip(U, axis)",
+    "numpy.gradient(u)": "tuple(numpy.gradient(U))",
     "numpy.histogram(u, bins, weights=weights)": "numpy.histogram(U, bins, weights=V)",
     "numpy.isin(u, values)": "numpy.isin(U, values)",
     "numpy.linspace(0, 1, n)": "numpy.linspace(0, 1, n)",
@@ -210,7 +211,13 @@ LINES = {
     "pencils.gather(bins, root=None)": "U",
     "pencils.gather(p, root=None)": "U",
 }
-PLANES = {"u.take_points((i, i))": "numpy.diagonal(U)"}
+PLANES = {
+    "u.shift((1, 0)) - u": (
+        "(u.exchange_halo(), u.shift((1, 0)) - u)[1]",
+        "numpy.roll(U, -1, 0) - U",
+    ),
+    "u.take_points((i, i))": "numpy.diagonal(U)",
+}
 RECORDS = {"u.local[name][...] = values": "U[name][...] = values"}
 FILES = {
     'pencils.save("u.h5", {"u": u})': ('pencils.save("u.h5", {"u": u}) or read("u.h5")', "U"),
@@ -230,6 +237,7 @@ ELSEWHERE = {
     "u.shift()": "a name",
     "u.astype()": "a name, in a text about PETSc",
     "PencilArray(pencil, values.T)": "needs PETSc",
+    "pencils.derivative(u, axis)": "tests/lines",
     "pencils.plot.plot_slice(u)": "tests/plot",
     "plan.backward(waves)": "tests/fft",
     "plan.forward(u)": "tests/fft",

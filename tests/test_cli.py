@@ -78,6 +78,8 @@ def test_show_lists_files_and_draws_planes_once(mpirun, tmp_path, capsys, monkey
     capsys.readouterr()
     with pytest.raises(SystemExit, match="--picture names one file"):
         command.main(["show", "a.h5", "b.h5", "--plot", "u", "--picture", "u.png"])
+    with pytest.raises(SystemExit, match="need --plot NAME"):
+        command.main(["show", "a.h5", "--at", "x=1"])
     for more, text in (
         (["--picture", "u.xyz"], "error: a.h5: u.xyz has none of the suffixes .*png"),
         (["--at", "0.5"], "error: a.h5: --at 0.5 is .* like --at time=0.5 z=0.25, nor integers"),

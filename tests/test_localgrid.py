@@ -92,7 +92,7 @@ def test_names_can_be_chosen(comm):
 def test_axes_that_do_not_fit(comm):
     pen = Pencil((3, 4), comm)
     for wrong in ((range(3),), (range(3), range(3)), (range(3), np.ones((4, 1))), (3, 4), ()):
-        with pytest.raises(ArgumentError, match="one 1-D array per dimension"):
+        with pytest.raises(ArgumentError, match="for each dimension, of 3, 4 coordinates"):
             localgrid(pen, wrong)
     with pytest.raises(TypeError, match="object"):
         localgrid(pen, (np.array([None] * 3), range(4)))

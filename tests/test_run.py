@@ -15,6 +15,7 @@ import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -420,6 +421,7 @@ def test_what_comes_after_the_program_is_its_own(args, kind, program):
         (["--time", "3", "app.py"], "1", "no program is given|unrecognized"),
         (["--check"], "1", "no program is given; allowed are"),
         (["-m"], "1", "no program is given; allowed are"),
+        (["-n", "3", "app.py"], "1", "mpiexec -n 3 python -m pencils run app.py"),
         (["app.py"], "-3", "PENCILS_TIMEOUT"),
     ],
 )
@@ -454,6 +456,39 @@ def ending(call, **options):
     return RankEnding.of(caught.value, **options)
 
 
+def test_an_error_of_one_rank_that_all_raise_is_told_once():
+    def mistake_of_one_rank():
+        try:
+            pencils.zeros(pencils.Pencil(4, MPI.COMM_SELF), dtype=object)
+        except TypeError as error:  # it has no frame of the program, and the same words
+            error.__traceback__ = None
+            raise TypeError(f"rank 2: {error}") from error
+
+    def file_missing_on_one_rank():
+        try:
+            pencils.load("missing.h5", pencils.Pencil(4, MPI.COMM_SELF))
+        except OSError as error:
+            error.__traceback__ = error.__traceback__.tb_next  # without the frame of the program
+            raise OSError(error.errno, f"rank 2: {error.strerror}") from error
+
+    for failing, words in (
+        (mistake_of_one_rank, "Python objects"),
+        (file_missing_on_one_rank, "cannot load"),
+    ):
+        found = ending(failing)
+        assert found.text.count(words) == found.text.count("Error: ") == 1
+        assert "direct cause" not in found.text
+        assert "contextlib" not in found.text
+
+
+def test_frames_of_an_import_are_hidden(tmp_path, monkeypatch):
+    (tmp_path / "broken_here.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    text = ending(lambda: import_module("broken_here")).text
+    assert text.count("broken_here.py") == 1
+    assert "importlib" not in text
+
+
 def test_errors_are_told_once_without_frames_of_the_library():
     def mistake():
         pencils.zeros(pencils.Pencil(4, MPI.COMM_SELF, grid=5))
@@ -465,16 +500,6 @@ def test_errors_are_told_once_without_frames_of_the_library():
     within = RankEnding.of(TypeError("no frame of the user's"))
     assert within.text == "TypeError: no frame of the user's\n"
 
-    def mistake_of_one_rank():
-        try:
-            pencils.zeros(pencils.Pencil(4, MPI.COMM_SELF), dtype=object)
-        except TypeError as error:  # it has no frame of the program, and the same words
-            error.__traceback__ = None
-            raise TypeError(f"rank 2: {error}") from error
-
-    found = ending(mistake_of_one_rank)
-    assert found.text.count("Python objects") == found.text.count("Error: ") == 1
-    assert "direct cause" not in found.text
     found = ending(lambda: compile("x = 1\ndef f(:\n", "app.py", "exec"))
     assert found.text.splitlines()[-1] == "SyntaxError: invalid syntax"
 

@@ -51,6 +51,9 @@ HABITS = {
     "pencils.Subcomm": "grid=",
     "pencils.DMDACreate": "pencils.Pencil(shape)",
     "pencils.PencilFFT": "pencils.fft.PencilFFT",
+    "pencils.sin(u)": "write numpy.sin",
+    "pencils.laplacian(u)": "pencils.derivative(u, axis)",
+    "f'{u[0, 0]:.3f}'": "u.item() returns the value of a point",
 }
 
 

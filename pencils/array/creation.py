@@ -27,8 +27,8 @@ from pencils.plans import NoAgreement
 
 def empty(
     pencil: Pencil,
-    *,
     dtype: DTypeLike = float,
+    *,
     components: int | Sequence[int] = (),
     halo: HaloLike = 0,
     dims: Sequence[int] | int | None = None,
@@ -74,8 +74,8 @@ def empty(
 
 def zeros(
     pencil: Pencil,
-    *,
     dtype: DTypeLike = float,
+    *,
     components: int | Sequence[int] = (),
     halo: HaloLike = 0,
     dims: Sequence[int] | int | None = None,
@@ -94,8 +94,8 @@ def zeros(
 
 def ones(
     pencil: Pencil,
-    *,
     dtype: DTypeLike = float,
+    *,
     components: int | Sequence[int] = (),
     halo: HaloLike = 0,
     dims: Sequence[int] | int | None = None,
@@ -115,8 +115,8 @@ def ones(
 def full(
     pencil: Pencil,
     fill_value: object,
-    *,
     dtype: DTypeLike | None = None,
+    *,
     components: int | Sequence[int] = (),
     halo: HaloLike = 0,
     dims: Sequence[int] | int | None = None,
@@ -142,7 +142,7 @@ def full(
     return _create(pencil, dtype, components, halo, dims, fill_value=fill_value, shared=shared)
 
 
-def empty_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
+def empty_like(u: PencilArray, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field like another one (pencil, components, halo, singletons), values not set.
 
     Parameters
@@ -169,7 +169,7 @@ def empty_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray
     return u.blank(dtype)
 
 
-def zeros_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
+def zeros_like(u: PencilArray, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field of zeros like another one; parameters as in `empty_like`.
 
     Examples
@@ -183,7 +183,7 @@ def zeros_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray
     return u.blank(dtype, zero=True)
 
 
-def ones_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
+def ones_like(u: PencilArray, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field of ones like another one; parameters as in `empty_like`.
 
     Examples
@@ -196,7 +196,7 @@ def ones_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
     return full_like(u, 1, dtype=dtype)
 
 
-def full_like(u: PencilArray, fill_value: object, *, dtype: DTypeLike | None = None) -> PencilArray:
+def full_like(u: PencilArray, fill_value: object, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field of one value like another one; parameters as in `empty_like`.
 
     Examples

@@ -393,7 +393,7 @@ def does_not_broadcast(
     """Explain that data do not broadcast, and whether they fit the own block."""
     hint = f"pass data of shape {shape}, or of extent 1 along axes where they do not vary"
     if given[max(0, len(given) - len(local)) :] == local:
-        hint = "it fits the own block: write u.local for that"
+        hint = "it fits the own block: write u.local on both sides"
     elif given == shape[::-1]:
         hint = "write values.T for data whose axes are in the other order"
     elif len(given) == 1 and given[0] in shape:

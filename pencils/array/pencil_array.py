@@ -271,6 +271,9 @@ class PencilArray(Operators, Generic[Element]):
 
         __float__ = __int__ = __complex__ = indexing.refuse_number
 
+        def __format__(self, how: str) -> str:
+            return indexing.refuse_number(self) if how else str(self)
+
     whole = verbs.whole
     take_points = verbs.take_points
     put_points = verbs.put_points

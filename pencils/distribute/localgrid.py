@@ -129,7 +129,8 @@ def localgrid(
     if [axis.shape for axis in points] != [(extent,) for extent in pencil.shape]:
         shapes = [axis.shape for axis in points]
         raise ArgumentError(
-            f"axes of shapes {shapes} do not fit {pencil!r}: give one 1-D array per dimension"
+            f"axes of shapes {shapes} do not fit {pencil!r}: give one 1-D array for each "
+            f"dimension, of {', '.join(map(str, pencil.shape))} coordinates"
         )
     default = "xyzw" if pencil.ndim <= len("xyzw") else [f"x{dim}" for dim in range(pencil.ndim)]
     chosen: tuple[Any, ...] = tuple(default[: pencil.ndim] if names is None else names)

@@ -28,6 +28,10 @@ _FINER = (
 )
 _HAS_VALUES = "a field has its values; write u.local for the own block, pencils.gather(u) for all"
 _MAKE = "write pencils.zeros(pencil), with halo=1 for ghosts"
+_SLOPE = (
+    "write pencils.derivative(u, axis), numpy.gradient(u), or u.shift((1, 0)) - u of a field with "
+    "a halo"
+)
 _SAVE = 'write pencils.save("u.h5", {"u": u}), which all ranks call'
 _BLOCK = "write pencil.local_slices for the global indices of the own block"
 
@@ -35,9 +39,9 @@ _BLOCK = "write pencil.local_slices for the global indices of the own block"
 # xarray: attributes of fields, of pencils and of transforms, and names of the module.
 FIELDS: Mapping[str, str] = {
     "redistribute rechunk alignment towards_coeff_space towards_grid_space": _MOVE,
-    "get gather gather_data allgather_data": f"{_GATHER}, key= for a part of it",
+    "get gather gather_data allgather_data to_numpy": f"{_GATHER}, key= for a part of it",
     "plot imshow pcolormesh": "write pencils.plot.plot_slice(u), which all ranks call",
-    "v array values": "write u.local for the own block, an array of NumPy",
+    "v array values numpy": "write u.local for the own block, an array of NumPy",
     "scatter_forward globalToLocal ghostUpdate update_ghost_values update_halo": _HALO,
     "scatter_reverse localToGlobal": "write u.accumulate_halo() to add ghosts to what they copy",
     "global_shape size_global": "write u.shape, which is the global shape",
@@ -49,6 +53,7 @@ FIELDS: Mapping[str, str] = {
     "duplicate": "write u.copy()",
     "isel sel": "write u[1:-1] for ranges, u.take_points(index) for points",
     "to_netcdf to_zarr to_hdf5 write_hdf5": _SAVE,
+    "grad gradient laplacian differentiate": _SLOPE,
 }
 PENCILS: Mapping[str, str] = {
     "createGlobalVec createGlobalVector createLocalVec createLocalVector createNaturalVec": _MAKE,
@@ -79,6 +84,8 @@ MODULE: Mapping[str, str] = {
     "scatter from_array": "write pencils.partition(pencil, data), with root= for data of one rank",
     "update_halo scatter_forward globalToLocal": _HALO,
     "range_local local_slice": _BLOCK,
+    "grad gradient laplacian div curl": _SLOPE,
+    "rank size": "write pencil.rank, pencil.size",
 }
 
 

@@ -225,6 +225,8 @@ def _as_each(
     what: str, dims: tuple[int, ...], given: Choice, ndim: int, allowed: Iterable[str | None]
 ) -> dict[int, str | None]:
     """Read one choice for all axes, or one for each."""
+    names = list(allowed)
+    wanted = ", ".join(map(repr, names))
     chosen: dict[int, str | None]
     if given is None or isinstance(given, str):
         chosen = dict.fromkeys(dims, given)
@@ -238,13 +240,11 @@ def _as_each(
         each: object = given
         if not isinstance(each, Sequence) or len(each) != len(dims):
             raise ArgumentError(
-                f"{what}={given!r} must be one name, or one for each of axes={dims}"
+                f"{what}={given!r} must be one of {wanted}, or one for each of axes={dims}"
             )
         chosen = dict(zip(dims, each, strict=True))
-    names = list(allowed)
     for dim, name in chosen.items():
         if name is not None and name not in names:
-            wanted = ", ".join(map(repr, names))
             raise ArgumentError(
                 f"{what}={given!r} has {name!r} for axis {dim}; choose from {wanted}"
             )

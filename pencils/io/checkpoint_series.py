@@ -433,8 +433,9 @@ class CheckpointSeries(CollectiveBlock):
             ("directory", str(self.directory)),
             ("steps", f"{'..., ' * (len(self._steps) > _SHOWN)}{found}"),
             ("keeps", "all" if self._keep is None else f"the last {self._keep}"),
-            ("every", "" if self._every is None else f"{self._every}{self._unit()}"),
         ]
+        if self._every is not None:
+            rows.append(("every", f"{self._every}{self._unit()}"))
         return card("CheckpointSeries", rows)
 
     def _unit(self) -> str:

@@ -324,7 +324,7 @@ def open_dataset(path: str, name: str) -> ArrayLike:
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[Any]:
     """Open a file in a ``with`` block, for `read_box`."""
-    with system("read", path), _open_file(path) as file:
+    with _open_file(path) as file, system("read", path):
         yield file
 
 

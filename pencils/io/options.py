@@ -14,7 +14,7 @@ from pencils.layout.integers import as_int
 def as_path(path: object) -> str:
     """Return a path as text; raise TypeError or ArgumentError if it names no file."""
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"path must be a str or a path-like object, not {path!r}")
+        raise TypeError(f"path must be a str or a path-like object, not {type(path).__name__}")
     text = os.fsdecode(path)
     if not text or "\0" in text:
         raise ArgumentError(f"path={text!r} names no file; pass text like 'run.h5'")

@@ -189,7 +189,8 @@ def save(
         for entry in contents.entries:
             u = contents.fields[entry.name]
             agree(**{f"fields[{entry.name!r}]": (u.pencil, entry, boundary_widths(u))})
-        agree(**{f"fields[{name!r}]": value for name, value in contents.values.items()})
+        for name, value in contents.values.items():
+            agree(**{f"fields[{name!r}], which is no PencilArray": value})
         check_described(of_datasets, [*contents.fields, *contents.values])
         if wait and not halo:
             moving = ((contents.fields[one.name], one.chunks[one.components :]) for one in entries)

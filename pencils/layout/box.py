@@ -227,6 +227,8 @@ def _fill(entries: tuple[object, ...], ndim: int) -> list[object]:
         raise IndexError("an index can only have one Ellipsis (...)")
     given = len(entries) - len(ellipses)
     if given > ndim:
+        if any(entry is None for entry in entries):
+            raise TypeError(_not_basic(None))
         raise IndexError(f"{given} indices for an array of {ndim} dimensions")
     at = ellipses[0] if ellipses else given
     full: list[object] = [slice(None)] * (ndim - given)

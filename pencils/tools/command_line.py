@@ -80,11 +80,11 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"pencils {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    commands.add_parser("info", help="print versions, and where the processes run")
+    _add(commands, "info", "print versions, and where the processes run")
     _add_plan(commands)
     run.add_parser(commands)
     _add_simulate(commands)
-    show = commands.add_parser("show", help="list what files hold")
+    show = _add(commands, "show", "list what files hold")
     show.add_argument(
         "file", nargs="+", help="a checkpoint, a series, any HDF5 file, or a file of tune()"
     )
@@ -103,7 +103,7 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
         help="coordinates, like time=0.5 z=0.25 component=1, or numbers of the time and components "
         "(default: last, 0)",
     )
-    check = commands.add_parser("verify", help="compare files with the checksums in them")
+    check = _add(commands, "verify", "compare files with the checksums in them")
     check.add_argument("file", nargs="+", help="a file that pencils.save() has written")
     check.add_argument("--edited", action="store_true", help="files changed by other programs, too")
     check.add_argument("--external", action="store_true", help="follow links to other files")
@@ -114,6 +114,14 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     if with_demo:
         _add_demo(command)
     return parser
+
+
+def _add(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
+    """Add a command, which the help of all commands and its own describe in one line."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text.capitalize()}."
+    )
+    return command
 
 
 def _demo(args: argparse.Namespace, _: int) -> None:
@@ -174,6 +182,8 @@ def _show(args: argparse.Namespace, rank: int) -> None:
 
     if args.picture and len(args.file) > 1:
         sys.exit("error: --picture names one file, but several are to be drawn; leave it out")
+    if not args.plot and (args.picture, args.axis, args.index, args.at) != (None,) * 4:
+        sys.exit("error: --picture, --axis, --index and --at need --plot NAME, the dataset to draw")
     bad = False
     for path in args.file:
         try:

@@ -22,6 +22,7 @@ def test_constant_fields(pencil, dtype):
             if make is not pencils.empty:
                 expected = getattr(np, make.__name__)(u.padded.shape, dtype)
                 np.testing.assert_array_equal(u.padded, expected)
+            assert make(pencil, dtype).dtype == u.dtype  # by position, as in NumPy
     assert in_memory_order(pencils.empty(pencil, dtype=dtype))
 
 

@@ -202,3 +202,5 @@ def test_a_field_of_the_resolution_is_told_where_points_are(comm):
         where = f"should lie on plan.output_pencil\n{spectral}"
         all_raise(comm, kind, where, plan.backward, waves)
         all_raise(comm, kind, where, plan.forward, points, out=waves)
+    wanted = "dealias=1.5 must be one of None, '2/3', '3/2'"
+    all_raise(comm, errors.ArgumentError, wanted, PencilFFT, pen, float, dealias=1.5)

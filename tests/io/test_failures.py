@@ -148,6 +148,9 @@ def test_a_mistake_on_one_rank(comm, pencil, old, rank, lab):
         (load, old, pencil, one(None, "u")),
     ]:
         assert lab.raised(call, *arguments)[0] is RankDisagreementError
+    kind, text = lab.raised(save, old, {"u": np.full(2, comm.rank)})
+    assert kind is RankDisagreementError
+    assert "fields['u'], which is no PencilArray" in text
 
 
 def fail_at(monkeypatch, comm, name, rank):

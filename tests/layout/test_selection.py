@@ -117,7 +117,7 @@ def test_indices_outside_raise_as_in_numpy(key, allowed):
     "key",
     [
         *(None, True, 1.0, "x", [0, 1], np.array([0]), np.array([True, False, True]), np.True_),
-        *(np.array(True), (0, None), (slice(None), [0])),  # noqa: FBT003
+        *(np.array(True), (0, None), (0, 0, 0, None), (slice(None), [0])),  # noqa: FBT003
     ],
     ids=repr,
 )

@@ -142,6 +142,16 @@ def test_lines_components_and_own_axes(comm):
 
 
 @parallel
+def test_the_middle_plane_of_three_dimensions_is_drawn_by_default(comm):
+    u = pencils.from_function(pencils.Pencil((4, 3, 6), comm), lambda i, j, k: 9 * i + 3 * j + k)
+    ax = plot.plot_slice(u)
+    drawn = np.asarray(ax.collections[0].get_array()).reshape(3, 4) if ax else None
+    expected = [[9 * i + 3 * j + 3 for i in range(4)] for j in range(3)]
+    assert everywhere(comm, ax is None or np.array_equal(drawn, expected))
+    assert everywhere(comm, ax is None or ax.get_title() == "index 2 = 3")
+
+
+@parallel
 def test_a_line_along_a_period_is_closed(comm):
     for points, closed in ((np.arange(8) / 4, True), (np.arange(8.0) ** 2, False)):
         pencil = pencils.Pencil(8, comm, periodic=True)
@@ -158,7 +168,6 @@ def test_a_line_along_a_period_is_closed(comm):
 @pytest.mark.parametrize(
     ("kind", "shape", "options", "text"),
     [
-        (errors.ArgumentError, (4, 4, 4), {}, "takes axis="),
         (errors.ArgumentError, (4, 4, 4), {"axis": 3}, "axis"),
         (errors.ArgumentError, (4, 4, 4), {"axis": 0, "index": 4}, "not within 4 points"),
         (errors.ArgumentError, (4, 4), {"index": 1}, "without axis"),
@@ -233,6 +242,8 @@ def test_numbers_over_time(tmp_path):
     assert [text.get_text() for text in one.get_legend().get_texts()] == list(numbers)
     with pytest.raises(errors.ArgumentError, match=r"no numbers \['u'\]; .* has: energy, mass"):
         plot.plot_times(path, ["u"])
+    with pytest.raises(FileNotFoundError, match="check the path"):
+        plot.plot_times("missing.h5")
     plot.save_picture(tmp_path / "mass.png", ax)
     assert (tmp_path / "mass.png").read_bytes().startswith(b"\x89PNG")
     assert not pyplot.fignum_exists(ax.get_figure().number)

@@ -292,9 +292,7 @@ def test_modules_come_back_with_their_rank(monkeypatch):
     assert one.__name__ not in sys.modules
 
 
-@pytest.mark.parametrize(
-    "options", ["", "-n 0", "-n x", "-n 2 --seed 1 --seeds 2", "-n 2 --nodes 0"]
-)
+@pytest.mark.parametrize("options", ["-n 0", "-n x", "-n 2 --seed 1 --seeds 2", "-n 2 --nodes 0"])
 def test_options_that_are_not_allowed(options, capsys):
     with pytest.raises(SystemExit) as caught:
         command_line.main(["simulate", *options.split(), "app.py"])
@@ -307,6 +305,9 @@ def test_programs_that_cannot_run(tmp_path, mpirun):
     assert ran.returncode == 2
     assert ran.stderr == "error: cannot open nothing.py: No such file or directory\n"
     assert "no program is given" in command("-n", "3").stderr
+    ran = command("app.py", "-n", "3", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert "it comes before the program: python -m pencils simulate -n 4 app.py" in ran.stderr
     ran = mpirun(2, "-m", "pencils", "simulate", "-n", 3, "-c", "print('no')")
     assert ran.returncode != 0
     assert "no\n" not in ran.stdout

@@ -159,7 +159,7 @@ def plot_redistribution(
 def _layout_of(pencil: object) -> Layout:
     layout = pencil.layout if isinstance(pencil, Pencil) else pencil
     if not isinstance(layout, Layout):
-        raise TypeError(f"expected a Pencil or a Layout, not {pencil!r}")
+        raise TypeError(f"expected a Pencil or a Layout, not {type(pencil).__name__}")
     return layout
 
 

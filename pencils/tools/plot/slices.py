@@ -53,7 +53,8 @@ def plot_slice(
         A real field of 1 to 3 dimensions.
     axis, index : int, optional
         In 3 dimensions, or in 2 to draw a line: the axis across the slice, and the global index
-        along it; default index: the middle. Axes are counted without components.
+        along it. Default: the last axis of 3 dimensions, and the middle. Axes are counted without
+        components.
     component : int or sequence of int, optional
         Which component is drawn, if the field has some.
     grid : LocalGrid, optional
@@ -127,7 +128,7 @@ class _Slice:
                 "pass an index for each of their axes"
             )
         if axis is None and ndim == _SOLID:
-            raise ArgumentError("a field of 3 dimensions takes axis= and index=, like axis=2")
+            axis = _SOLID - 1
         if axis is None and index is not None:
             raise ArgumentError(f"index={index} without axis=; pass both")
         self.axis = None if axis is None else as_dim("axis", axis, ndim)

@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mpi4py import MPI
 
@@ -51,6 +51,7 @@ def add_parser(commands: Any) -> None:
         help="end the job when a rank has waited for S seconds in one call of MPI, and print the "
         f"positions of all ranks; computing is no waiting (default: {TIMEOUT}, or no limit)",
     )
+    parser.add_argument("-n", type=_processes, help=argparse.SUPPRESS)
     add_check(parser)
     add_program(parser)
 
@@ -65,6 +66,13 @@ def _seconds(text: str) -> float:
             f"--timeout and {TIMEOUT} are positive numbers of seconds, not {text}"
         )
     return seconds
+
+
+def _processes(text: str) -> NoReturn:
+    """Refuse a number of processes, with the command that takes one."""
+    raise argparse.ArgumentTypeError(
+        f"mpiexec starts the processes: mpiexec -n {text} python -m pencils run app.py"
+    )
 
 
 def main(args: argparse.Namespace) -> None:
