@@ -29,6 +29,7 @@ from pencils.graph.fuse import (
     Ghosts,
     Store,
     copied,
+    is_fused,
     is_reduction,
     is_view,
     make_program,
@@ -499,11 +500,17 @@ def _compute_meanwhile(program: BlockProgram, slots: Sequence[int], call: Runnin
         begun.wait()
 
 
+def _has_block(node: Array) -> bool:
+    """Whether a value has memory of its own where it is kept."""
+    return isinstance(node, Call) and not is_view(node) and not is_reduction(node)
+
+
 class Schedule:
     """Decides in which stage each value is computed.
 
     That is the last stage in which memory still has what it is computed from, and not after those
-    that need it. A value that a later stage needs is kept in a block of its own.
+    that need it; in compiled passes the first one, if as few bytes are kept by that. A value that a
+    later stage needs is kept in a block of its own, or in that of a value which none needs anymore.
     """
 
     def __init__(self, trace: Trace, reductions: Sequence[Array]) -> None:
@@ -514,14 +521,18 @@ class Schedule:
         self._early: dict[Array, int] = {}
         for node in self._nodes:
             self._early[node] = self._first_stage(node)
-        self._used: dict[Array, set[int]] = {}
+        self._ends: dict[Array, list[int]] = {}  # stages that store a value,
+        self._users: dict[Array, list[Array]] = {}  # and what is computed of it
         for number, store in stores:
-            self._used.setdefault(store.value, set()).add(number)
-        self._used |= {node: {self._last + 1} for node in reductions}
+            self._ends.setdefault(store.value, []).append(number)
+        self._ends |= {node: [self._last + 1] for node in reductions}
         self._at: dict[Array, int] = {}
         for node in reversed(self._nodes):
             self._place(node)
-        self._kept = {node: at for node, at in self._at.items() if max(self._used[node]) > at}
+        for node in self._nodes if trace.compiler else ():  # NumPy's loops would gain nothing
+            self._move(node)
+        self._kept = {node: at for node, at in self._at.items() if self._until(node) > at}
+        self._free: dict[object, list[int]] = {}  # slots of kept blocks, by shapes and types
         self._slots: dict[Array, int] = {}
         self._views: dict[Array, BlockView] = {}  # of values that blocks of the trace keep
         self._writes = Counter(store.target.slot for _, store in stores)  # to each block
@@ -539,7 +550,7 @@ class Schedule:
 
     def _place(self, node: Array) -> None:
         """Choose the stage of a node, all of whose users have one."""
-        if node not in self._used:  # an input of a view
+        if node not in self._ends and node not in self._users:  # an input of a view
             return
         if self._is_leaf(node):
             self._at[node] = self._dies(node)
@@ -547,23 +558,46 @@ class Schedule:
         read = in_order([node]) if is_reduction(node) else node.inputs  # without a block
         limits = [self._dies(one) for one in read if self._is_leaf(one)]
         early = self._early[node]
-        wanted = min([*self._used[node], *(limit for limit in limits if limit >= early)])
-        at = self._at[node] = max(early, min(wanted, self._last))
+        wanted = min([*self._uses(node), *(limit for limit in limits if limit >= early)])
+        self._at[node] = max(early, min(wanted, self._last))
         for one in node.inputs:
-            self._used.setdefault(one, set()).add(at)
+            self._users.setdefault(one, []).append(node)
+
+    def _uses(self, node: Array) -> list[int]:
+        """List the stages that need a value."""
+        return [*self._ends.get(node, ()), *[self._at[one] for one in self._users.get(node, ())]]
+
+    def _until(self, node: Array) -> int:
+        """Return the last stage that needs a value."""
+        return max(self._uses(node))
+
+    def _move(self, node: Array) -> None:
+        """Compute a value where its inputs are, if these are not kept any longer by that."""
+        inputs = [one for one in node.inputs if isinstance(viewed(one), Call)]
+        if not inputs or not all(map(_has_block, [node, *inputs])):
+            return
+        before, kept = self._at[node], [one for one in inputs if self._until(one) > self._at[one]]
+        self._at[node] = max(self._early[node], *[self._at[one] for one in inputs])
+        spared = [one for one in kept if self._until(one) <= self._at[one]]
+        fits = all(one.shape == node.shape for one in spared) and is_fused(node)
+        if not fits or sum(one.dtype.itemsize for one in spared) < node.dtype.itemsize:
+            self._at[node] = before
 
     def _make(self, trace: Trace) -> Iterator[CallStep]:
         arrays = [block.field.padded for block in trace.blocks]
         self._slots |= {node: len(arrays) + i for i, node in enumerate(trace.arrays)}
         arrays += trace.arrays.values()
-        for number, (events, stores) in enumerate(trace.stages):
+        for number, (events, of_lines) in enumerate(trace.stages):
             yield from _event_steps(trace, events)
             slots: dict[Array, int | BlockView] = {**self._slots, **self._living(number)}
             slots |= self._views
-            stored = self._stored_once(stores)
+            stored = self._stored_once(of_lines)
             self._views |= stored
-            here = [node for node, at in self._kept.items() if at == number]
-            kept = [node for node in here if node not in stored]
+            here = [node for node, at in self._kept.items() if at == number and node not in stored]
+            again = self._in_free_blocks(number, here)
+            self._slots |= again
+            stores = [*of_lines, *[Store(x, BlockView(i, arrays[i])) for x, i in again.items()]]
+            kept = [node for node in here if node not in again]
             results = [copied(node) if self._is_leaf(node) else node for node in kept]
             begun = _begun(trace, _groups(events))
             if not stores and not results:
@@ -578,9 +612,28 @@ class Schedule:
                 self._slots[node] = len(arrays)
                 arrays.append(example)
             text = "while ghosts travel: " * (program.split is not None) + "\n".join(program.texts)
-            written = sorted({one.target.slot for one in stores if not self._has_ghosts(one)})
+            written = sorted({one.target.slot for one in of_lines if not self._has_ghosts(one)})
             run = _compute_meanwhile if begun else _compute
             yield CallStep(partial(run, program, written), text=text)
+
+    def _in_free_blocks(self, number: int, nodes: Sequence[Array]) -> dict[Array, int]:
+        """Find blocks for values in the slots of those that the stage before has needed last.
+
+        Blocks that are read in this stage are not free: what is stored in place is copied there.
+        """
+        for node in self._kept:
+            if self._until(node) == number - 1 and node in self._slots and self._owns(node):
+                self._free.setdefault((node.shape, node.dtype), []).append(self._slots[node])
+        found = {}
+        for node in nodes:
+            free = self._free.get((node.shape, node.dtype))
+            if free and _has_block(node) and is_fused(node):
+                found[node] = free.pop()
+        return found
+
+    def _owns(self, node: Array) -> bool:
+        """Whether a kept value has a block that nothing else views."""
+        return _has_block(node) and all(map(_has_block, self._users.get(node, ())))
 
     def _ghosts(self, blocks: Sequence[Block]) -> list[Ghosts]:
         """List the ghosts of blocks that travel; none if other blocks have the same memory."""
