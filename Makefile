@@ -131,8 +131,9 @@ bench-hosts: $(VENV)/.demo ## time exchanges between two hosts, and their overla
 house: $(VENV)/.test ## print how large the house is, and the files that calls enter
 	@$(BIN)/python tests/house.py
 
+# All pages are written: of the others, Sphinx would forget the index entries that its search uses.
 docs: $(VENV)/.docs ## build the documentation into docs/_build/html
-	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q --jobs auto --write-all docs docs/_build/html
 
 bench: $(VENV)/.demo ## run the benchmarks on BENCH_RANKS ranks, draw their ratios into build/bench
 	@mkdir -p build/bench; rm -f build/bench/results.jsonl
@@ -142,7 +143,7 @@ bench: $(VENV)/.demo ## run the benchmarks on BENCH_RANKS ranks, draw their rati
 	$(BIN)/python benchmarks/plots.py build/bench/results.jsonl build/bench
 
 clean: ## remove what builds and runs left behind, but not the environment
-	rm -rf build dist *.egg-info docs/_build docs/_autosummary docs/_gallery
+	rm -rf build dist *.egg-info docs/_build docs/api docs/_gallery
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find pencils tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 

@@ -24,14 +24,19 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx_copybutton",
+    "sphinx_design",
 ]
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 3
 nitpicky = False
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_templates"]
+templates_path = ["_templates"]
+copybutton_exclude = ".linenos, .gp, .go"  # copies commands without prompts and output
 
 autodoc_typehints = "none"  # numpydoc's Parameters sections say it better
 autosummary_generate = True
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_validation_checks = {"PR02"}  # a documented parameter that does not exist
 
@@ -41,6 +46,31 @@ for known, function in FUNCTIONS.items():
     if named and "**options" not in (function.__doc__ or ""):
         with suppress(ValueError):  # some functions of NumPy have no signature
             function.__signature__ = inspect.signature(known)
+
+# Members that other layers use, and users do not.
+INTERNAL = {
+    "HaloExchange": "bind for_fields prepared set_up synchronizes",
+    "Handle": "finish",
+    "CompactDerivative": "kept source_name",
+    "OpenFile": "writer",
+    "Pencil": "along canonical_form extent part sibling topology uncut",
+    "PencilArray": "extent global_box from_block allocated base blank mark_written frame in_frame "
+    "shifts",
+    "PointIndexer": "check_field plan_put plan_take put_request take_request",
+    "ReduceOp": "result blank combine fold ufunc",
+    "Transposition": "agree_on exchange for_spec needs_setup prepared_one set_up",
+}
+
+
+def skip_internal(app, _kind, name, *_):
+    """Leave out of the page of a class what `INTERNAL` lists; let Sphinx decide about others."""
+    page = app.env.docname.rpartition(".")[2]
+    return True if name in INTERNAL.get(page, "").split() else None
+
+
+def setup(app):
+    app.connect("autodoc-skip-member", skip_internal)
+
 
 if "READTHEDOCS" in os.environ:  # elsewhere the build stays offline
     extensions.append("sphinx.ext.intersphinx")
@@ -52,3 +82,12 @@ if "READTHEDOCS" in os.environ:  # elsewhere the build stays offline
 
 html_theme = "furo"
 html_title = f"pencils {release}"
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["versions.js"]
+html_theme_options = {
+    "source_repository": "https://github.com/pencils-dev/pencils",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}

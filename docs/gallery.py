@@ -1,14 +1,15 @@
-"""A page of pictures, made when the documentation is built: each example, run on one process."""
+"""A page for each example, with its picture, made when the documentation is built."""
 
 import runpy
 import sys
 from contextlib import chdir, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from shutil import move
 from tempfile import TemporaryDirectory
 
-import numpy as np
 from matplotlib import pyplot as plt
+from notebooks import of_example
 
 import pencils
 from pencils import plot
@@ -17,43 +18,121 @@ DOCS = Path(__file__).parent
 EXAMPLES = DOCS.parent / "examples"
 TARGET = DOCS / "_gallery"
 
+# The title of each example, and the arguments that make its picture, if it draws one.
+TITLES = {
+    "navier_stokes": ("Taylor-Green vortex", "--n 48 --viscosity 0.0012 --dt 0.05 --time 7"),
+    "turbulence": ("Two-dimensional turbulence", "--n 160 --time 8 --nu 0.001"),
+    "vortex_street": ("Kármán vortex street", "--n 80 --steps 9000"),
+    "convection": ("Rayleigh-Bénard convection", "--n 80 --time 14"),
+    "turing": ("Turing patterns in three dimensions", "--n 64 --steps 2500"),
+    "gray_scott": ("Gray-Scott patterns", "--n 128 --steps 3000"),
+    "ginzburg_landau": ("Spiral waves", "--n 192 --time 80"),
+    "phase_separation": ("Phase separation", "--n 192 --steps 999"),
+    "schroedinger": ("Double slit", "--n 256 --time 1.6"),
+    "particles": ("Particles in a flow", "--n 128 --steps 160 --particles 100000"),
+    "shallow_water": ("Waves in shallow water", "--n 100 --time 0.25"),
+    "wave_equation": ("Standing waves", "--n 96 --time 2.4"),
+    "spectrum": ("Energy spectrum", "--n 48"),
+    "kdv": ("Soliton of Korteweg and de Vries", "--n 64"),
+    "burgers": ("Burgers' equation", ""),
+    "heat_equation": ("Heat in a plate", "--n 16"),
+    "adi_heat": ("Implicit heat equation", ""),
+    "channel_poisson": ("Pressure in a channel", ""),
+    "hello_pencils": ("First steps", None),
+    "scatter_gather": ("Scatter and gather", None),
+    "transpose": ("Transposes", None),
+    "field_statistics": ("Statistics of a field", None),
+    "poisson": ("Poisson equation between plates", None),
+    "checkpoint_restart": ("Checkpoint and restart", None),
+    "graph_wave": ("Sound, as a graph", None),
+}
 
-def on_grid(u, lengths, **options):
-    """Draw a field with coordinates from 0 to the lengths."""
-    axes = [np.linspace(0, length, n) for n, length in zip(u.pencil.shape, lengths, strict=True)]
-    return plot.plot_slice(u, grid=pencils.localgrid(u.pencil, axes), **options)
+INDEX = """# Gallery
+
+Every program runs on any number of processes, and checks its own results. The pictures were made on
+one process, by the commands on their pages.
+
+````{grid} 2 2 3 3
+---
+gutter: 2
+---
+"""
+
+CARD = """```{{grid-item-card}} {title}
+---
+img-top: {name}.png
+link: {name}
+link-type: doc
+---
+```
+
+"""
+
+PAGE = """# {title}
+
+{summary}
+
+{picture}```console
+$ python examples/{name}.py{shown}
+```
+
+{{download}}`{name}.py <../../examples/{name}.py>` ·
+{{download}}`{name}.ipynb <{name}.ipynb>`
+
+```{{literalinclude}} ../../examples/{name}.py
+---
+language: python
+---
+```
+"""
 
 
-def adi_heat(names):
-    u = names["exact"](box(names["SHAPE"], names["LENGTHS"]), 0)
-    v, solvers = u.copy(), [names["line_solver"](u.pencil, axis, 0.002) for axis in range(3)]
-    for _ in range(5):
-        names["step"](u, solvers, v)
-    return on_grid(u, names["LENGTHS"], axis=2, index=20, cmap="inferno")
+def write(_app):
+    """Draw all pictures, and write the pages that show them."""
+    TARGET.mkdir(exist_ok=True)
+    decompositions()
+    for name, (title, options) in TITLES.items():
+        write_page(EXAMPLES / f"{name}.py", title, options)
+    drawn = [name for name, (_, options) in TITLES.items() if options is not None]
+    cards = [CARD.format(title=TITLES[name][0], name=name) for name in drawn]
+    others = [f"- [{TITLES[name][0]}]({name}.md)\n" for name in TITLES if name not in drawn]
+    tree = "\n```{toctree}\n---\nhidden:\n---\n" + "\n".join(TITLES) + "\n```\n"
+    rest = ["````\n\nPrograms that draw no picture:\n\n", *others, tree]
+    save("index.md", "".join([INDEX, *cards, *rest]))
 
 
-def channel_poisson(names):
-    nx, ny, nz = shape = (48, 32, 48)
-    axes = (np.arange(nx) * names["LX"] / nx, np.arange(ny) / ny, names["heights"](nz)[1])
-    grid = pencils.localgrid(pencils.Pencil(shape, periodic=(True, True, False)), axes)
-    p = names["solve"](names["problem"](grid)[1])
-    return plot.plot_slice(p, axis=1, index=0, grid=grid, cmap="RdBu_r")
+def write_page(path, title, options):
+    """Write the page of an example, its notebook, and its picture."""
+    name = path.stem
+    arguments = [] if options is None else [*options.split(), "--picture", f"{name}.png"]
+    made = TARGET / f"{name}.png"
+    if arguments and (not made.exists() or made.stat().st_mtime < path.stat().st_mtime):
+        draw(path, arguments)
+    summary, *_ = path.read_text().strip('"').splitlines()
+    picture = f"![{title}]({name}.png)\n\n" if arguments else ""
+    shown = "".join(f" {argument}" for argument in arguments)
+    page = PAGE.format(title=title, summary=summary, picture=picture, name=name, shown=shown)
+    save(f"{name}.md", page)
+    save(f"{name}.ipynb", of_example(path, arguments))
 
 
-def box(shape, lengths):
-    axes = [np.linspace(0, length, n) for n, length in zip(shape, lengths, strict=True)]
-    return pencils.localgrid(pencils.Pencil(shape), axes)
+def save(name, text):
+    """Write a file, but leave one that has this text as old as it is."""
+    path = TARGET / name
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
 
 
-def checkpoint_restart(names):
-    pen = pencils.layout.build_layout(names["pen"].shape, 12, decomp=(0, 1))
-    other = pencils.layout.build_layout(names["pen"].shape, 4, decomp=(1, 2))
-    return plot.plot_redistribution(pen, other)[0]
-
-
-def graph_wave(names):
-    p = pencils.PencilArray(names["pen"], names["result"][0])
-    return on_grid(p, (2 * np.pi, 2 * np.pi), cmap="RdBu_r")
+def draw(path, arguments):
+    """Run an example in an empty folder, without what it prints; keep its picture."""
+    before, sys.argv = sys.argv, [str(path), *arguments]
+    try:
+        with TemporaryDirectory() as folder, chdir(folder), redirect_stdout(StringIO()):
+            runpy.run_path(str(path), run_name="__main__")
+            move(arguments[-1], TARGET / arguments[-1])
+    finally:
+        sys.argv = before
+    plt.close("all")
 
 
 def decompositions():
@@ -69,65 +148,6 @@ def decompositions():
         ax.set_box_aspect((1, 1, 1), zoom=0.85)
     figure.savefig(TARGET / "decompositions.png")
     plt.close(figure)
-
-
-# What draws each example: its functions, or its own option --picture.
-PICTURES = {
-    "navier_stokes": "--n 32 --viscosity 0.002 --dt 0.05 --time 4",
-    "heat_equation": lambda names: on_grid(names["solve"](40, 0.02)[0], (1, 1), cmap="inferno"),
-    "wave_equation": lambda names: on_grid(names["solve"](64, 2, 0.4)[0], (2 * np.pi, 2 * np.pi)),
-    "gray_scott": "--n 96 --steps 1500",
-    "shallow_water": "--n 100 --time 0.25",
-    "burgers": lambda names: on_grid(
-        names["solve"](48, 0.5, 0.1)[0], (2 * np.pi, 2 * np.pi), component=0, cmap="RdBu_r"
-    ),
-    "kdv": "--n 64",
-    "spectrum": "--n 48",
-    "channel_poisson": channel_poisson,
-    "adi_heat": adi_heat,
-    "particles": "--n 128 --steps 160 --particles 100000",
-    "graph_wave": graph_wave,
-    "checkpoint_restart": checkpoint_restart,
-}
-
-
-def draw(name, picture):
-    """Run an example, and save its picture."""
-    path, target = EXAMPLES / f"{name}.py", TARGET / f"{name}.png"
-    if isinstance(picture, str):
-        run(path, [*picture.split(), "--picture", str(target)], "__main__")
-    else:
-        plot.save_picture(target, picture(run(path, [], "gallery")))
-
-
-def run(path, arguments, name):
-    """Run an example in an empty folder, without what it prints; return its names."""
-    before, sys.argv = sys.argv, [str(path), *arguments]
-    try:
-        with TemporaryDirectory() as folder, chdir(folder), redirect_stdout(StringIO()):
-            return runpy.run_path(str(path), run_name=name)
-    finally:
-        sys.argv = before
-
-
-def write(_app):
-    """Draw all pictures, and write the page that shows them."""
-    TARGET.mkdir(exist_ok=True)
-    decompositions()
-    lines = ["Gallery", "=======", "", "Each example runs on any number of processes.", ""]
-    for name, picture in PICTURES.items():
-        source = EXAMPLES / f"{name}.py"
-        made = TARGET / f"{name}.png"
-        if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
-            draw(name, picture)
-        title, *_ = source.read_text().strip('"').splitlines()
-        lines += [name.replace("_", " ").capitalize(), "-" * len(name), "", title, ""]
-        lines += [f".. image:: {name}.png", f"   :alt: {title}", "   :width: 480", ""]
-        lines += [f"``{source.relative_to(DOCS.parent)}``", ""]
-        lines += [".. raw:: html", "", "   <details><summary>Code</summary>", ""]
-        lines += [f".. literalinclude:: ../../examples/{source.name}", ""]
-        lines += [".. raw:: html", "", "   </details>", ""]
-    (TARGET / "index.rst").write_text("\n".join(lines))
 
 
 def setup(app):

@@ -8,6 +8,8 @@ and needs one tridiagonal solve along each direction, wherever the lines are cut
 (1 - A)⁻¹ (1 + A) = 2 (1 - A)⁻¹ - 1, where A is half a time step of diffusion along a line.
 """
 
+import argparse
+
 import numpy as np
 
 import pencils
@@ -44,6 +46,9 @@ def exact(grid, time):
 
 
 def main():
+    parser = argparse.ArgumentParser(description="Heat in a box with cold walls.")
+    parser.add_argument("--picture", metavar="FILE", help="draw a plane; needs Matplotlib")
+    args = parser.parse_args()
     pen = pencils.Pencil(SHAPE)
     points = [np.linspace(0, length, n + 2)[1:-1] for n, length in zip(SHAPE, LENGTHS, strict=True)]
     grid = pencils.localgrid(pen, points)
@@ -57,6 +62,11 @@ def main():
     for solver in solvers:
         solver.free()
     assert error < 2e-3
+    if args.picture:
+        from pencils.tools.plot import plot_slice, save_picture
+
+        ax = plot_slice(u, 2, 20, grid=grid, cmap="inferno", label="temperature")
+        save_picture(args.picture, ax)
 
 
 if __name__ == "__main__":

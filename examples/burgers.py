@@ -4,10 +4,9 @@ python examples/burgers.py
 mpiexec -n 4 python -m pencils run examples/burgers.py --n 24
 
 The equation is u_t + (u·∇)u = ν ∇²u for a velocity of two components. Derivatives along both
-dimensions, of which at least one is cut, come from one system of equations for each line; no halo
-is needed. Time steps are those of the classical method of Runge and Kutta, of fourth order, with dt
-proportional to h², so that their error is of eighth order in h. The solution of Cole and Hopf is
-u = -2ν ∇φ / φ, with φ = a + exp(-2νt) cos(x) cos(y), which fulfils the equation of heat.
+dimensions come from one system of equations for each line; no halo is needed. Runge-Kutta steps of
+fourth order, with dt proportional to h², have an error of eighth order in h. The solution of Cole
+and Hopf is u = -2ν ∇φ / φ; φ = a + exp(-2νt) cos(x) cos(y) fulfils the equation of heat.
 """
 
 import argparse
@@ -16,7 +15,7 @@ import numpy as np
 
 import pencils
 
-AMPLE = 2.0  # the a above; the nearer to 1, the steeper is the flow
+AMPLE = 2.0  # a; the nearer to 1, the steeper is the flow
 
 
 def exact(x, y, nu, time):
@@ -60,6 +59,7 @@ def main():
     add("--n", type=int, default=12, help="points along a side, at first (default: %(default)s)")
     add("--nu", type=float, default=0.5, help="viscosity (default: %(default)s)")
     add("--time", type=float, default=0.2, help="final time (default: %(default)s)")
+    add("--picture", metavar="FILE", help="draw the velocity along x; needs Matplotlib")
     args = parser.parse_args()
 
     before = None
@@ -69,6 +69,12 @@ def main():
         before = error
         if u.pencil.rank == 0:
             print(f"{n} points: error {error:.6e}{order}")
+    if args.picture:
+        from pencils.tools.plot import plot_slice, save_picture
+
+        grid = pencils.localgrid(u.pencil, [np.arange(n) * 2 * np.pi / n] * 2)
+        ax = plot_slice(u, component=0, grid=grid, cmap="RdBu_r", label="u")
+        save_picture(args.picture, ax)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ solved wherever the transforms leave the lines, whole or cut. Only the wave with
 determines its pressure up to a constant: it is pinned.
 """
 
+import argparse
+
 import numpy as np
 
 import pencils
@@ -56,22 +58,33 @@ def problem(grid):
     return p, f
 
 
-def largest_error(pen):
-    """Return the largest difference to the solution, but for a constant."""
+def compare(pen):
+    """Return the largest difference to the solution, but for a constant; the solution; the grid."""
     nx, ny, nz = pen.shape
     x, y = np.arange(nx) * LX / nx, np.arange(ny) * LY / ny
-    p, f = problem(pencils.localgrid(pen, (x, y, heights(nz)[1])))
-    error = solve(f) - p
-    return abs(error - error.mean()).max()
+    grid = pencils.localgrid(pen, (x, y, heights(nz)[1]))
+    p, f = problem(grid)
+    found = solve(f)
+    error = found - p
+    return abs(error - error.mean()).max(), found, grid
 
 
 def main():
+    parser = argparse.ArgumentParser(description="Pressure in a channel.")
+    parser.add_argument("--picture", metavar="FILE", help="draw a plane; needs Matplotlib")
+    args = parser.parse_args()
     pen = pencils.Pencil((32, 24, 24), periodic=(True, True, False))
-    coarse, fine = largest_error(pen), largest_error(pen.with_(shape=(32, 24, 48)))
+    coarse, *_ = compare(pen)
+    fine, p, grid = compare(pen.with_(shape=(32, 24, 48)))
     if pen.rank == 0:
         print(f"largest error with 24 cells between the walls {coarse:.1e}, with 48 {fine:.1e}")
     assert fine < 1e-2
     assert 3.5 < coarse / fine < 4.5  # of second order
+    if args.picture:
+        from pencils.tools.plot import plot_slice, save_picture
+
+        ax = plot_slice(p, 1, 0, grid=grid, cmap="RdBu_r", label="pressure")
+        save_picture(args.picture, ax)
 
 
 if __name__ == "__main__":

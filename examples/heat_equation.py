@@ -57,6 +57,7 @@ def main():
     add = parser.add_argument
     add("--n", type=int, default=10, help="cells along a side, at first (default: %(default)s)")
     add("--time", type=float, default=0.05, help="final time (default: %(default)s)")
+    add("--picture", metavar="FILE", help="draw the temperature; needs Matplotlib")
     args = parser.parse_args()
 
     before = None
@@ -66,6 +67,11 @@ def main():
         before = error
         if u.pencil.rank == 0:
             print(f"{n} cells: error {error:.6e}{order}")
+    if args.picture:
+        from pencils.tools.plot import plot_slice, save_picture
+
+        grid = pencils.localgrid(u.pencil, [np.arange(1, n) / n, (np.arange(n) + 0.5) / n])
+        save_picture(args.picture, plot_slice(u, grid=grid, cmap="inferno", label="temperature"))
 
 
 if __name__ == "__main__":

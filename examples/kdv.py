@@ -63,7 +63,8 @@ def main():
     if args.picture:
         from pencils.tools.plot import plot_slice, save_picture
 
-        save_picture(args.picture, plot_slice(u))
+        grid = pencils.localgrid(u.pencil, [np.arange(args.n) * LENGTH / args.n])
+        save_picture(args.picture, plot_slice(u, grid=grid, label="u"))
 
 
 if __name__ == "__main__":

@@ -150,13 +150,12 @@ def scatter(path: str, n: int | None) -> PencilArray:
 
 def draw(flow: NavierStokes, u_hat: PencilArray, path: str) -> None:
     """Draw the strength of the vorticity in the plane z = π/4. *Collective*."""
-    from pencils.tools.plot import plot_slice, save_picture
-
     omega = flow.fft.backward(flow.curl(u_hat), out=flow.omega)
     n, strength = omega.shape[-1], np.sqrt((omega * omega).sum(axis=0))
     grid = pencils.localgrid(omega.pencil, [np.arange(n) * 2 * np.pi / n] * 3)
-    ax = plot_slice(strength, axis=2, index=n // 8, grid=grid, cmap="magma", shading="gouraud")
-    save_picture(path, ax)
+    style: Any = {"cmap": "magma", "shading": "gouraud", "label": "vorticity"}
+    ax = pencils.plot.plot_slice(strength, axis=2, index=n // 8, grid=grid, **style)
+    pencils.plot.save_picture(path, ax)
     if ax is not None:  # on rank 0
         print(f"vorticity drawn in {path}")
 
@@ -176,6 +175,7 @@ def run(args: argparse.Namespace) -> None:
         raise errors.PencilsError(f"{numbers} not negative, and all of them finite")
     for target in filter(None, (args.checkpoint, args.picture)):
         check_target(target)  # a mistake raises before the run, not after it
+    _ = args.picture and pencils.plot  # likewise, where Matplotlib is missing
 
     if args.restart:  # the file has waves: transforming a velocity would round once more
         flow = NavierStokes(n, viscosity)

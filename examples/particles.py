@@ -30,7 +30,7 @@ def main():
 
     pen = pencils.Pencil((args.n, args.n), decomp=(0, 1), periodic=True)
     spacing = 2 * np.pi / args.n
-    x, y = pencils.localgrid(pen, [np.arange(args.n) * spacing] * 2)
+    x, y = grid = pencils.localgrid(pen, [np.arange(args.n) * spacing] * 2)
     velocity = pencils.zeros(pen, components=2)
     velocity[0] = -np.sin(x) * np.cos(y)
     velocity[1] = np.cos(x) * np.sin(y)
@@ -66,7 +66,7 @@ def main():
     if args.picture:
         from pencils.tools.plot import plot_slice, save_picture
 
-        save_picture(args.picture, plot_slice(density, cmap="magma"))
+        save_picture(args.picture, plot_slice(density, grid=grid, cmap="magma", label="density"))
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def main():
     if args.picture:
         from pencils.tools.plot import plot_slice, save_picture
 
-        save_picture(args.picture, plot_slice(state, component=0, cmap="viridis"))
+        save_picture(args.picture, plot_slice(state, component=0, cmap="viridis", label="depth"))
 
 
 if __name__ == "__main__":

@@ -68,11 +68,10 @@ def main():
         print(f"energy changes by {drift:.6e}, of order {np.log2(coarse_drift / drift):.3f}")
 
     if args.picture:
-        plane = pencils.gather(u, root=0, key=np.s_[:, :, 0] if args.dims == 3 else ...)
-        if plane is not None:  # on rank 0
-            from matplotlib.image import imsave
+        from pencils.tools.plot import plot_slice, save_picture
 
-            imsave(args.picture, plane.T, origin="lower", cmap="RdBu")
+        axis = 2 if args.dims == 3 else None
+        save_picture(args.picture, plot_slice(u, axis, cmap="RdBu_r", label="u"))
 
 
 if __name__ == "__main__":

@@ -66,13 +66,21 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         fields = _modules.get("pencils.array.pencil_array")  # if the program has any
         method = fields and callable(getattr(fields.PencilArray, name, None))
-        instead = f"; it is a method of fields: write u.{name}()" if method else ""
-        raise AttributeError(f"module 'pencils' has no attribute {name!r}{instead}")
+        instead = f"it is a method of fields: write u.{name}()" if method else _explain_word(name)
+        text = f"module 'pencils' has no attribute {name!r}"
+        raise AttributeError(f"{text}: {instead}" if instead else text)
     home = _HOMES[name]
     if home in _FOLDERS:
         return _import_module(f"{home}.{name}")
     value = globals()[name] = getattr(_import_module(home), name)
     return value
+
+
+def _explain_word(name: str) -> str:
+    """Return what to write instead of a name of another library; empty if it is none."""
+    from pencils.errors import missing
+
+    return missing.by_word(missing.MODULE).get(name, "")
 
 
 def __dir__() -> list[str]:

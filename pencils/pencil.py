@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pencils.comm.agree import agreed
 from pencils.comm.canonical import encoded
 from pencils.comm.topology import Topology, as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, NotLocalError
+from pencils.errors.missing import PENCILS, explain_words
 from pencils.layout import Box, Extent, Layout, Selection, build_layout
 from pencils.layout.build import SplitSpec, change_layout
-from pencils.layout.drawing import card, svg
+from pencils.layout.drawing import Blocks, card, svg
 from pencils.layout.integers import as_dim, as_dims, as_ints, as_rank
 from pencils.layout.whole import is_whole, whole_layout
 
@@ -576,8 +578,22 @@ class Pencil:
         return self._layout.describe(self.rank)
 
     def _repr_html_(self) -> str:
-        """Return a picture for notebooks; local."""
-        return card(str(self), svg(self._layout, self.rank))
+        """Return a table and a picture for notebooks; local."""
+        blocks = Blocks(self.extent(frozenset()))
+        wrapped = ", ".join(str(dim) for dim, wraps in enumerate(self.periodic) if wraps)
+        rows = [
+            ("", "all ranks", f"rank {self.rank} of {self.size}"),
+            ("shape", *blocks.shapes),
+            ("points", f"{prod(self.shape):,}", f"{blocks.extent.box.volume:,}"),
+            ("indices", "", blocks.indices),
+            ("process grid", blocks.grid),
+            ("periodic", f"along {wrapped}" if wrapped else "nowhere"),
+            ("in memory", f"dimensions {self.order}, slowest first"),
+        ]
+        return card("Pencil", rows, svg(self._layout, self.rank))
+
+
+explain_words(Pencil, PENCILS)
 
 
 def _check_placement(placement: str) -> str:

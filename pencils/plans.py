@@ -40,6 +40,7 @@ from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology, attribute
 from pencils.errors import ArgumentError
+from pencils.layout.drawing import Blocks, Row, card, svg
 from pencils.pencil import Bounded, Pencil
 
 T = TypeVar("T")
@@ -212,6 +213,28 @@ class Plan(Freeable, Generic[T]):
 
     def __repr__(self) -> str:
         return self._text
+
+    def _card(self, ends: Sequence[tuple[Pencil, Any]], rows: Sequence[Row]) -> str:
+        """Return a card about what moves between pencils, as fields of these specs; local."""
+        blocks = [
+            Blocks(pencil.extent(spec.singletons), spec.components, spec.dtype.itemsize)
+            for pencil, spec in ends
+        ]
+        pencil, _ = ends[0]
+        each = zip(*((x.grid, *x.shapes, x.indices, *x.amounts) for x in blocks), strict=True)
+        grids, wholes, shapes, indices, amounts, parts = each
+        table = [
+            ("", *("from", "to")[: len(ends)]),
+            ("shape", *wholes),
+            ("bytes", *amounts),
+            ("dtype", *(str(spec.dtype) for _, spec in ends)),
+            ("process grid", *grids),
+            (f"rank {pencil.rank} of {pencil.size}", *indices),
+            ("its shape", *shapes),
+            ("its bytes", *parts),
+            *rows,
+        ]
+        return card(type(self).__name__, table, *(svg(p.layout, p.rank) for p, _ in ends))
 
     @property
     def freed(self) -> bool:

@@ -255,17 +255,6 @@ def test_sections(comm):
     assert not inner.staggered(0).shares_blocks(high)
 
 
-@pytest.mark.parallel([1, 2, 3])
-def test_pictures_in_notebooks(comm):
-    pencil = pencils.Pencil((12, 6), comm)
-    u = pencils.ones(pencil, components=(2,))
-    plan = pencils.Transposition(pencil, pencil.with_(decomp=1))
-    for shown, pictures in ((pencil, 1), (u, 1), (plan, 2)):
-        html = shown._repr_html_()
-        assert everywhere(comm, html.count("<svg") == pictures)
-        assert everywhere(comm, html.count("<polygon") == pictures * comm.size)
-
-
 def test_what_is_kept_for_later_calls_is_bounded_and_shown(comm):
     pencil = pencils.Pencil((200, 6), comm)
     other = pencil.with_(decomp=1)

@@ -15,6 +15,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES.remove(ROOT / "docs" / "notebook.md")  # `test_notebook.py` runs it
 
 
+BLOCK = re.compile(
+    r"^```(?:python|\{code-block\} python\n:caption: (.*?)\n)\n(.*?)^```", re.DOTALL | re.MULTILINE
+)
 MOST = 12  # ranks of mpi4py-fft, which refuses empty blocks
 
 
@@ -22,19 +25,24 @@ def name_of(page):
     return str(page.relative_to(ROOT).with_suffix(""))
 
 
-def python_blocks(page):
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    left_out = ["simulate("]  # `simmpi/test_pages.py`
-    if not find_spec("petsc4py"):
-        left_out.append("import PETSc")  # .ci/run has an environment with it
-    return [block for block in blocks if not any(text in block for text in left_out)]
+def programs(page):
+    """Return the blocks of each program: those with a caption, as in `docs/from`, or without."""
+    text, found = page.read_text(), {}
+    assert len(BLOCK.findall(text)) == len(re.findall(r"^```.*\bpython$", text, re.MULTILINE))
+    for caption, block in BLOCK.findall(text):
+        if "simulate(" not in block:  # `simmpi/test_pages.py`
+            found.setdefault(caption, []).append(block)
+    if not find_spec("petsc4py"):  # .ci/run has an environment with it
+        found.pop("petsc4py", None)
+    return found
 
 
 def run_blocks(page):
-    """Run a page as one program: later blocks see the names of earlier ones."""
-    names = {}
-    for number, block in enumerate(python_blocks(page), 1):
-        exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+    """Run the programs of a page: later blocks see the names of earlier ones."""
+    for caption, blocks in programs(page).items():
+        names = {}
+        for number, block in enumerate(blocks, 1):
+            exec(compile(block, f"{page.name}, {caption} block {number}", "exec"), names)
 
 
 @pytest.mark.parallel([1, 2, 3, 4, 6])

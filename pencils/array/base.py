@@ -31,10 +31,11 @@ from pencils.array.allocation import (
 )
 from pencils.comm.mpi import keep_apart
 from pencils.layout import Box, Extent, ghost_box
-from pencils.layout.drawing import card, svg
+from pencils.layout.drawing import Blocks, card, svg
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
 from pencils.plans import MOST_REMEMBERED, Remembered
+from pencils.tables import text_bytes
 
 _SHOWN = 4  # values
 _new = object.__new__
@@ -121,6 +122,19 @@ class Field:
             memory = allocate_bytes(pencil, nbytes, zero=zero, shared=True)
             return cls.in_frame(pencil, frame, arrange(memory, pencil, dtype, shape))
         return cls.in_frame(pencil, frame, frame.make(shape, dtype, zero=zero))
+
+    @classmethod
+    def maker(
+        cls,
+        pencil: Pencil,
+        dtype: np.dtype[Any],
+        components: tuple[int, ...] = (),
+        singletons: frozenset[int] = frozenset(),
+    ) -> Callable[[], Self]:
+        """Return a function that makes fields of one kind, without halo."""
+        frame = frame_of(pencil, singletons)
+        shape = frame.shape_of(components, dtype)
+        return lambda: cls.in_frame(pencil, frame, frame.make(shape, dtype))
 
     @property
     def frame(self) -> BlockLayout:
@@ -303,9 +317,14 @@ class Field:
 
     def copy(self) -> Self:
         """Copy of the field, halo included; where it is trimmed, the copy has unset points."""
-        new = self.blank()
-        np.copyto(self._room_in(new), self._padded)
-        return new
+        frame, block = self._frame, self._padded
+        if frame.trimmed:
+            new = self.blank()
+            np.copyto(self._room_in(new), block)
+            return new
+        copied = frame.make(block.shape, block.dtype)
+        np.copyto(copied, block)
+        return self.in_frame(self._pencil, frame, copied)
 
     def astype(self, dtype: DTypeLike) -> Self:
         """Copy converted to another element type, halo included."""
@@ -372,16 +391,33 @@ class Field:
         extras += [f"singleton dimensions {sorted(self.singletons)}"] if self.singletons else []
         extras += [f"halo {self.halo}"] if any(map(any, self.halo)) else []
         extras += [f"trimmed along {sorted(self.trimmed)}"] if self.trimmed else []
-        first = list(map(str, self.local.flat[:_SHOWN]))
-        more = ["..."] if self.local.size > _SHOWN else []
         lines = (
             f"<PencilArray {self.shape} {self.dtype}{''.join(', ' + extra for extra in extras)}>",
             f"  on {pencil!r}",
             f"  rank {pencil.rank} of {pencil.size} owns [{owned}], local shape {self.local_shape}",
-            " ".join(("  local values", *first, *more)),
+            f"  local values {self._first_values()}".rstrip(),
         )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """Return a picture for notebooks; local."""
-        return card(repr(self), svg(self.pencil.layout, self.pencil.rank))
+        """Return a table and a picture for notebooks; local."""
+        pencil, blocks = self.pencil, Blocks(self.extent, self.components, self.dtype.itemsize)
+        extra = self._padded.nbytes - self._local.nbytes
+        widths = {width for pair in self.halo for width in pair}
+        halo = str(widths.pop() if len(widths) == 1 else self.halo)
+        rows = [
+            ("", "all ranks", f"rank {pencil.rank} of {pencil.size}"),
+            ("shape", *blocks.shapes),
+            ("bytes", *blocks.amounts),
+            ("indices", "", blocks.indices),
+            ("values", "", self._first_values()),
+            ("dtype", str(self.dtype)),
+            *([("components", str(self.components))] if self.components else []),
+            ("process grid", blocks.grid),
+            *([("halo", halo, text_bytes(extra))] if any(map(any, self.halo)) else []),
+        ]
+        return card("PencilArray", rows, svg(pencil.layout, pencil.rank))
+
+    def _first_values(self) -> str:
+        more = ["..."] if self.local.size > _SHOWN else []
+        return " ".join([*map(str, self.local.flat[:_SHOWN]), *more])

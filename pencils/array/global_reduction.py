@@ -1,7 +1,7 @@
 """What reductions have in common: each rank reduces its own block, then the ranks combine.
 
-`reduce_field` is the way of all of them but `arg_extremum`. Where all elements are reduced, it
-keeps what the first call has prepared.
+`reduce_field` is the way of all of them but `arg_extremum`. Both keep what the first call has
+prepared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, as_value
+from pencils.array.allocation import Array, as_value, frame_of
 from pencils.array.base import Field
 from pencils.array.elementwise import as_field
 from pencils.array.operands import check_fits, common_pencil, local_part, signature
@@ -153,16 +153,16 @@ def reduce_field(
     initial: Any = NO_VALUE,
     where: Any = True,
     keep_as: str = "",
+    given: tuple[Any, ...] = (),
     **options: Any,
 ) -> Any:
     """Reduce a field over the given axes of all ranks. *Collective*.
 
-    Where all elements are reduced, what the first call has prepared is used again, if there are no
-    options, which are those of `reduce_within`, or if these and `dtype` follow from `keep_as` and
-    the type of the field.
+    What the first call has prepared is used again, if there are no options, which are those of
+    `reduce_within`, or if these and `dtype` follow from `keep_as` and the type of the field.
     """
     plain = bool(
-        axis is None
+        (axis is None or _is_plain(axis))
         and keepdims is False
         and where is True
         and out is None
@@ -171,13 +171,19 @@ def reduce_field(
     )
     key = keep_as or name
     if plain:
-        kept = u._pencil.kept[key].get(u._kind or u.kind)
+        kind = u._kind or u.kind
+        kept = u._pencil.kept[key].get(kind if axis is None else (kind, axis))
         if kept is not None:
-            return kept(u)
+            return kept(u, *given)
     with agreed(u.pencil.topology.comm, name) as agree:
         options |= {"initial": initial, "where": where, "keep_as": key if plain else ""}
-        complete = reduce_within(agree, name, u, axis, dtype, out, keepdims, **options)
+        complete = reduce_within(agree, name, u, axis, dtype, out, keepdims, given=given, **options)
     return complete()
+
+
+def _is_plain(axis: Any) -> bool:
+    """Whether an axis or axes are equal to others only if they mean the same."""
+    return type(axis) is int or (type(axis) is tuple and {*map(type, axis)} == {int})
 
 
 def reduce_within(
@@ -192,7 +198,8 @@ def reduce_within(
     initial: Any = NO_VALUE,
     where: Any = True,
     ufunc: np.ufunc | None = None,
-    of: Callable[[Array], Array] | None = None,
+    of: Callable[..., Array] | None = None,
+    given: tuple[Any, ...] = (),
     same: Mapping[str, object] | None = None,
     keep_as: str = "",
 ) -> Callable[[], Any]:
@@ -200,9 +207,9 @@ def reduce_within(
 
     Returns what is to be called after the agreement, *Collective*: it returns the result. `name` is
     the function that the user called, which also names the ufunc: see `UFUNCS`. `of` is applied to
-    the own block first; `dtype` must then be the type of its result. `same` are further arguments
-    on which all ranks must agree. The local part is computed here: an error on one rank, whatever
-    it is, raises on all. With `keep_as`, all elements are reduced, and the call is kept.
+    the own block, and numbers `given` with it, first; `dtype` must then be the type of its result.
+    `same` are further arguments on which all ranks must agree. The local part is computed here: an
+    error on one rank, whatever it is, raises on all. With `keep_as`, the call is kept.
     """
     ufunc = ufunc or UFUNCS.get(name, np.add)
     agree(**signature(u), **(same or {}), where=where is not True)
@@ -218,12 +225,12 @@ def reduce_within(
     agree(axis=task.axes, result=result, keepdims=task.keepdims, initial=start)
     options: dict[str, Any] = {} if where is True else {"where": mask_part(where, u)}
     if task.contributes:
-        block = u.local if of is None else of(u.local)
+        block = u.local if of is None else of(u.local, *given)
         options |= {"dtype": selectable(kind), "initial": neutral}
         part = np.asarray(ufunc.reduce(block, axis=task.axes, keepdims=True, **options))
     else:
         part = np.full(task.partial_shape, neutral, kind)
-    if keep_as:
+    if keep_as and task.whole:
         idle, local = None if task.contributes else neutral, block_reducer(ufunc, kind, of)
         made = prepare_whole(agree.prepared(), ufunc, kind, result, local, idle)
         u.pencil.kept[keep_as].add(u.kind, made)
@@ -236,7 +243,11 @@ def reduce_within(
             if start is not NO_VALUE:
                 ufunc(total, start, out=total)
             total = total.astype(result, copy=False)
-        return task.finish(total.transpose(back))
+        found = task.finish(total.transpose(back))
+        if keep_as and not task.whole:
+            made = _prepare_along(agree.prepared(), task, ufunc, kind, result, neutral, of)
+            u.pencil.kept[keep_as].add((u.kind, axis), made)
+        return found
 
     return complete
 
@@ -259,6 +270,58 @@ def combining(agree: agreed, task: Reduction, part: Array, ufunc: np.ufunc) -> C
     return combined
 
 
+def _prepare_along(
+    agreement: PreparedAgreement,
+    task: Reduction,
+    ufunc: np.ufunc,
+    dtype: np.dtype[Any],
+    result: np.dtype[Any],
+    neutral: Any,
+    of: Callable[..., Array] | None,
+) -> Callable[..., Field]:
+    """Return a function that reduces fields of one kind along axes to a field; local.
+
+    Calling it is *Collective*: ranks agree as they did at the first call, which has made the
+    communicator.
+    """
+    u, axes, shape, contributes = task.field, task.axes, task.partial_shape, task.contributes
+    order, back = u.frame.axes(len(u.components))
+    gone = tuple([axis for axis in axes if axis < len(u.components)])
+    pencil, frame = u.pencil, frame_of(u.pencil, u.singletons | task.dims)
+    several, count = agreement.size > 1, prod(shape)
+    carried = several and task.is_everywhere and agreement.has_room(dtype, count)
+    mine, rows = agreement.values(dtype, count) if carried else (None, None)
+    comm = None if carried else task.comm
+    options: dict[str, Any] = {"dtype": selectable(dtype), "initial": neutral}
+
+    def reduce(u: Field, *given: Any) -> Field:
+        error, total = None, None
+        try:
+            if contributes:
+                block = u._local if of is None else of(u._local, *given)
+                part = np.asarray(ufunc.reduce(block, axis=axes, keepdims=True, **options))
+            else:
+                part = np.full(shape, neutral, dtype)
+            part = part.transpose(order)
+            if mine is not None:
+                mine[:] = part.reshape(-1)
+            elif several:
+                total = reducer(part, ufunc)
+        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+            error = mistake
+        agreement.meet(error)
+        if rows is not None:
+            part = fold(rows, ufunc).reshape(part.shape)
+        elif total is not None:
+            assert comm is not None
+            part = total(comm)
+        part = part.transpose(back)
+        block = (part if dtype == result else converted(result, part)).squeeze(gone)
+        return u.in_frame(pencil, frame, frame.ordered(block))
+
+    return reduce
+
+
 def prepare_whole(
     agreement: PreparedAgreement,
     ufunc: np.ufunc,
@@ -270,19 +333,20 @@ def prepare_whole(
     """Return a function that reduces all elements of fields of one kind to a value; local.
 
     Calling it is *Collective*: ranks agree as they did at the first call. `local` reduces the own
-    blocks of the fields to a value of type `dtype`; a rank that has nothing to contribute gives
-    `idle`, which is None on others. `result` is the type of the value that is returned.
+    blocks of fields, and numbers that are given with them, to a value of type `dtype`; a rank that
+    has nothing to contribute gives `idle`, which is None on others. `result` is the type of the
+    value that is returned.
     """
     convert = result.type if dtype == result else functools.partial(converted, result)
     mine, rows = agreement.values(dtype) if agreement.gathers else (None, None)
     column = None if rows is None else rows[:, 0]
     fold_values = folder(ufunc, dtype)
 
-    def reduce(*fields: Field) -> Any:
+    def reduce(*operands: Any) -> Any:
         value, error, total = idle, None, None
         try:
             if value is None:
-                value = local(*[field._local for field in fields])
+                value = local(*[getattr(each, "_local", each) for each in operands])
             if mine is None:
                 total = reducer(np.asarray(value).reshape(1), ufunc)
             else:
@@ -401,6 +465,10 @@ def arg_extremum(
     `of` is applied to the own block first; it leaves its type.
     """
     least = name.endswith("argmin")
+    plain = axis is None and out is None and keepdims is False and of is None
+    kept = u.pencil.kept[name].get(u.kind) if plain else None
+    if kept is not None:
+        return kept(u)
     with agreed(u.pencil.topology.comm, name) as agree:
         agree(**signature(u))
         task = Reduction.of(name, u, axis, out, keepdims)
@@ -423,6 +491,9 @@ def arg_extremum(
             best["value"], best["index"] = _own_best(np.argmin if least else np.argmax, task, block)
         if task.is_everywhere:
             agree.carry(best)
+    if plain and agree.carried is not None and u.dtype.kind in "biuf":
+        made = _prepare_search(agree.prepared(), task, best.dtype, least=least)
+        u.pencil.kept[name].add(u.kind, made)
     choose = functools.partial(_choose, np.less if least else np.greater)
     if agree.carried is None:
         best = combine(task.comm, best, choose)
@@ -442,6 +513,64 @@ def _own_best(search: Callable[..., Any], task: Reduction, block: Array) -> tupl
     (axis,) = task.axes
     found = search(block, axis=axis, keepdims=True)
     return np.take_along_axis(block, found, axis), found + start[axis]
+
+
+def _prepare_search(
+    agreement: PreparedAgreement, task: Reduction, dtype: np.dtype[Any], *, least: bool
+) -> Callable[[Field], np.intp]:
+    """Return a function that finds the extremum of all elements of fields of one kind; local.
+
+    Calling it is *Collective*: ranks agree as they did at the first call.
+    """
+    search: Any = np.argmin if least else np.argmax
+    box, shape, several = task.field.extent.box, task.field.shape, agreement.size > 1
+    lead, contributes = len(task.field.components), task.contributes
+    # Position of the first own element, and the steps from one to the next along each axis.
+    steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    first = sum(start * step for start, step in zip(box.start, steps[lead:], strict=True))
+    along = list(zip(task.field.local_shape, steps, strict=True))[::-1]
+    mine, rows = agreement.values(dtype)
+    values, indices = rows["value"][:, 0], rows["index"][:, 0]
+
+    def find(u: Field) -> np.intp:
+        error, index = None, -1
+        try:
+            if contributes:
+                block = u._local
+                place = int(search(block))
+                value = block.item(place) if several else None
+                index = first
+                for extent, step in along:
+                    place, here = divmod(place, extent)
+                    index += here * step
+                if several:
+                    mine["value"], mine["index"] = value, index
+            elif several:
+                mine["index"] = -1
+        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+            error = mistake
+        agreement.meet(error)
+        if several:
+            index = _first_best(values.tolist(), indices.tolist(), least=least)
+        return np.intp(index)
+
+    return find
+
+
+def _first_best(values: list[Any], indices: list[int], *, least: bool) -> int:
+    """Return the index of the best value; NaN is better than any number."""
+    found, best = -1, None
+    for value, index in zip(values, indices, strict=True):
+        if index < 0:  # a rank without points
+            continue
+        if found >= 0:
+            nan, best_nan = value != value, best != best  # noqa: PLR0124
+            tie = value == best or (nan and best_nan)
+            better = (value < best if least else value > best) or nan
+            if index > found if tie else best_nan or not better:
+                continue
+        found, best = index, value
+    return found
 
 
 def _choose(better: np.ufunc, one: Array, other: Array) -> Array:

@@ -108,8 +108,13 @@ class FieldSpec(NamedTuple):
         }
 
 
-def check_source(u: Field | None, pencil: Pencil | None, spec: FieldSpec, name: str = "u") -> None:
-    """Check a field to be moved, or that there is none where the pencil has no part."""
+def check_source(
+    u: Field | None, pencil: Pencil | None, spec: FieldSpec, name: str = "u", place: str = ""
+) -> None:
+    """Check a field to be moved, or that there is none where the pencil has no part.
+
+    The pencil is the attribute `place` of what the user calls.
+    """
     if u is None and pencil is None:
         return
     check_field(name, u)
@@ -120,7 +125,9 @@ def check_source(u: Field | None, pencil: Pencil | None, spec: FieldSpec, name: 
         u.pencil.same_blocks(pencil)
         or (spec.singletons and matching(u.pencil, pencil, spec.singletons))
     ):
-        raise PencilMismatchError(f"{name} lies on\n{u.pencil!r}\nbut should lie on\n{pencil!r}")
+        raise PencilMismatchError(
+            f"{name} lies on\n{u.pencil!r}\nbut should lie on{place and f' {place}'}\n{pencil!r}"
+        )
     if FieldSpec.of(u) != spec:
         raise ArgumentError(
             f"{name} has dtype {u.dtype}, components {u.components} and singleton dimensions "
@@ -140,10 +147,10 @@ def check_writeable(u: Field, name: str = "u") -> None:
         raise ArgumentError(f"{name} is read-only; pass a field that may be written")
 
 
-def check_out(out: Field | None, pencil: Pencil | None, spec: FieldSpec) -> None:
+def check_out(out: Field | None, pencil: Pencil | None, spec: FieldSpec, place: str = "") -> None:
     """Check a field to be filled, if there is one."""
     if out is not None:
-        check_source(out, pencil, spec, "out")
+        check_source(out, pencil, spec, "out", place)
         check_writeable(out, "out")
 
 

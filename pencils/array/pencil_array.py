@@ -28,12 +28,12 @@ from pencils.array.allocation import (
     padded_shape,
     plain_array,
 )
-from pencils.array.base import Field
 from pencils.array.elementwise import Operators, compute
 from pencils.array.operands import check_type, topology_among
 from pencils.array.signatures import Axes, Element
 from pencils.comm.agree import agreed
-from pencils.errors import ArgumentError, MissingAttributeError
+from pencils.errors import ArgumentError
+from pencils.errors.missing import FIELDS, Missing, explain_words
 from pencils.layout import Box, interior
 from pencils.pencil import Pencil
 
@@ -42,21 +42,6 @@ _INTERNAL = {"kept", "lent", "look", "shifts"}
 
 # What type checkers know of functions of NumPy is about arrays.
 _np: Any = np
-
-
-class Missing:
-    """An attribute of NumPy arrays that fields do not have: the error names what to write."""
-
-    __slots__ = ("_name",)
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, u: Field | None, kind: type | None = None) -> Missing:
-        if u is None:
-            return self
-        name = self._name
-        raise MissingAttributeError(provided("explain_attribute")(name), name=name, obj=u)
 
 
 class PencilArray(Operators, Generic[Element]):
@@ -407,7 +392,13 @@ class PencilArray(Operators, Generic[Element]):
     fill_boundary = verbs.fill_boundary
 
 
-# With `__getattr__`, Python would find all attributes more slowly.
+def _explain(name: str) -> str:
+    """Return what to write instead of an attribute of NumPy arrays."""
+    text: str = provided("explain_attribute")(name)
+    return text
+
+
 for _name in set(dir(np.ndarray)) - set(dir(PencilArray)):
     if not _name.startswith("_"):
-        setattr(PencilArray, _name, Missing(_name))
+        setattr(PencilArray, _name, Missing(_name, _explain))
+explain_words(PencilArray, FIELDS)

@@ -179,14 +179,14 @@ def var(
             ddof = corrected("var", ddof, correction)
             center = None if mean is NO_VALUE else own_part(mean, u)
     accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
-    if center is None:
+    options: dict[str, Any] = {"where": where}
+    if center is None and axis is None and dtype is None and u.dtype != np.float16:
+        center, _ = _mean("var", u, None, None, out, False, where)
+        options["keep_as"] = f"var {ddof}" if type(ddof) is int else ""
+    elif center is None:
         center = _mean("var", u, axis, accumulate, out, True, where)[0].local
-
-    def squares(block: Array) -> Array:
-        return _square_modulus(block - center)
-
-    real, same = _real(np.dtype(accumulate)), {"ddof": ddof}
-    total = reduce_field("var", u, axis, real, None, keepdims, where=where, of=squares, same=same)
+    options |= {"of": _squares, "given": (center,), "same": {"ddof": ddof}}
+    total = reduce_field("var", u, axis, _real(np.dtype(accumulate)), None, keepdims, **options)
     left = np.maximum(_count(u, axis, keepdims, where) - ddof, 0)
     result = _divided(total, left, u.dtype, accumulate, dtype)
     _warn_if_empty(u, left, "Degrees of freedom <= 0 for slice.")
@@ -346,6 +346,11 @@ def _warn_if_empty(u: Field, count: Any, text: str) -> None:
     empty = any_of(u, count.local == 0) if isinstance(count, Field) else count == 0
     if empty:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def _squares(block: Array, center: Any) -> Array:
+    away = np.asarray(block - center)
+    return _square_modulus(away) if away.dtype.kind == "c" else np.multiply(away, away, out=away)
 
 
 def _square_modulus(block: Array) -> Array:

@@ -99,7 +99,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         no room: for more than `VALUES` bytes, or more than `MOST_GATHERED` ranks.
         """
         row = self._row
-        if row.gathers and value.nbytes <= VALUES:
+        if row.has_room(value.dtype, value.size):
             mine, self.carried = row.values(value.dtype, value.size)
             mine[:] = value.reshape(-1)
             if row.size == 1:
@@ -175,6 +175,10 @@ class PreparedAgreement:
         self._same_rows = b""
         self._same_heads: tuple[bytes, ...] | None = None  # None if this rank has failed
         self._flags = 0
+
+    def has_room(self, dtype: np.dtype[Any], count: int) -> bool:
+        """Whether so many values of a type can be sent along."""
+        return self.gathers and count * dtype.itemsize <= VALUES
 
     def values(self, dtype: np.dtype[Any], count: int = 1) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return room for the values of this rank, and for those that all ranks have after it.

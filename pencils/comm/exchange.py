@@ -161,6 +161,11 @@ class Exchange:
         self.topology.comm.Allreduce(MPI.IN_PLACE, sent)
         return Traffic(*sent.tolist())
 
+    @property
+    def freed(self) -> bool:
+        """Whether the exchange was freed."""
+        return not self._methods
+
     def free(self) -> None:
         """Complete what was started here, and release MPI objects. *Collective* if anything was."""
         for handle in [each for each in self.topology.under_way if each.exchange is self]:

@@ -87,16 +87,16 @@ def reducer(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
 
 
 def block_reducer(
-    ufunc: np.ufunc, dtype: np.dtype[Any], of: Callable[[Array], Array] | None = None
-) -> Callable[[Array], Any]:
+    ufunc: np.ufunc, dtype: np.dtype[Any], of: Callable[..., Array] | None = None
+) -> Callable[..., Any]:
     """Return the function that reduces all elements of a block to a value of a type; local.
 
     It has the results and the warnings of NumPy. Sums of doubles are compiled: the same bits. `of`
-    is applied to the block first.
+    is applied to the block, and what is given with it, first.
     """
     if of is not None:
         reduce_result = block_reducer(ufunc, dtype)
-        return lambda block: reduce_result(of(block))
+        return lambda block, *given: reduce_result(of(block, *given))
     kernels, selected, reduce = compiled(), selectable(dtype), ufunc.reduce
 
     def by_numpy(block: Array) -> Any:

@@ -176,7 +176,7 @@ class DimMap(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockMap(DimMap):
-    """The owned points are ``start .. stop - 1``.
+    """The owned points are those of ``range(start, stop)``.
 
     Examples
     --------

@@ -59,7 +59,7 @@ def check_backend(backend: str) -> str:
         raise ArgumentError(f"backend={backend!r} is unknown; choose from {', '.join(BACKENDS)}")
     if backend == FFTW and why_no_fftw():
         raise ArgumentError(
-            f"backend='fftw' needs mpi4py-fft; use 'scipy' or 'auto': {why_no_fftw()}"
+            f"backend='fftw' cannot be used, 'scipy' and 'auto' can: {why_no_fftw()}"
         )
     return backend
 

@@ -14,12 +14,15 @@ from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy import fft
 
 from pencils.array.allocation import Array
 from pencils.comm.memory import same_view
 from pencils.comm.mpi import PerProcess
+from pencils.errors.missing import needs
 from pencils.fft.options import COSINES, FOURIER, SINES, THREE_HALVES, TWO_THIRDS, AxisTransform
+
+with needs("SciPy"):
+    from scipy import fft
 
 Lines: TypeAlias = Sequence[tuple[int, AxisTransform]]
 Change: TypeAlias = Callable[[Array, int, AxisTransform, Array], None]
@@ -150,7 +153,8 @@ def _scipy_transform(axis: int, line: AxisTransform, job: Job) -> Callable[..., 
 def why_no_fftw() -> str:
     """Return why mpi4py-fft cannot be used here; empty if it can."""
     try:
-        import mpi4py_fft.fftw  # noqa: F401
+        with needs("mpi4py-fft"):
+            import mpi4py_fft.fftw  # noqa: F401
     except Exception as error:  # noqa: BLE001 - whatever is wrong with it, SciPy can do the work
         return str(error) or type(error).__name__
     return ""

@@ -14,11 +14,13 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError
+from pencils.errors.missing import PLANS, explain_words
 from pencils.fft.directions import PreparedSteps, make_directions
 from pencils.fft.execute import AUTO, SCIPY, Space, check_backend, choose_backend, plan_route
 from pencils.fft.options import NORMS, PI, Axes, Choice, as_wanted
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
+from pencils.tables import text_bytes
 
 
 class PencilFFT(Plan[PreparedSteps]):
@@ -268,8 +270,9 @@ class PencilFFT(Plan[PreparedSteps]):
         direction = self._forward if forward else self._backward
 
         def bind(_: Agreement) -> tuple[PreparedSteps, PencilArray]:
-            check_source(u, start.pencil, start.spec, "u" if forward else "u_hat")
-            check_out(out, end.pencil, end.spec)
+            places = ("plan.input_pencil", "plan.output_pencil")[:: 1 if forward else -1]
+            check_source(u, start.pencil, start.spec, "u" if forward else "u_hat", places[0])
+            check_out(out, end.pencil, end.spec, places[1])
             target = PencilArray.allocated(end.pencil, *end.spec) if out is None else out
             key = forward, id(u), id(target)
             prepared = self._found(key)
@@ -297,6 +300,20 @@ class PencilFFT(Plan[PreparedSteps]):
         if self.input_pencil.topology.freed or self.output_pencil.topology.freed:
             raise ArgumentError(self._freed_text)
 
+    def _repr_html_(self) -> str:
+        """Return a table and pictures for notebooks, of both pencils; local."""
+        wanted = self._wanted
+        ways = [f"{line.transform} along {line.axis}" for line in wanted.lines]
+        dealias = [f"{line.dealias} along {line.axis}" for line in wanted.lines if line.dealias]
+        rows = [
+            ("transforms", ", ".join(ways) or "none"),
+            *([("dealiased", ", ".join(dealias))] if dealias else []),
+            ("library", " and ".join(dict.fromkeys(self._libraries)) or "none"),
+            ("memory", f"{text_bytes(self.memory)} on this rank"),
+        ]
+        ends = self._physical, self._spectral
+        return self._card([(end.pencil, end.spec) for end in ends], rows)
+
     def _describe(self) -> str:
         wanted = self._wanted
         lines = ", ".join(f"{line.transform} along {line.axis}" for line in wanted.lines)
@@ -307,3 +324,6 @@ class PencilFFT(Plan[PreparedSteps]):
         text += f", dealias={ways}" if ways else ""
         text += f", by {' and '.join(dict.fromkeys(self._libraries))}" if wanted.lines else ""
         return f"{text}\n  from {self.input_pencil!r}\n  to   {self.output_pencil!r}>"
+
+
+explain_words(PencilFFT, PLANS)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from pencils.functions.moves import (
     Computation,
     Formula,
     Mapping,
-    Mappings,
+    PlaneAxis,
     Planes,
     Run,
+    Steps,
     fetch_boxes,
     suits,
 )
@@ -71,11 +72,8 @@ def diff(
     >>> d.pencil == u[:-1].pencil
     True
     """
-    position, times = 0, 0
-    out: Field
 
-    def plan(agree: Agreement) -> list[Mappings]:
-        nonlocal position, times, out
+    def plan(agree: Agreement) -> Steps:
         if prepend is not NO_VALUE or append is not NO_VALUE:
             raise TypeError(
                 "numpy.diff of a PencilArray takes neither prepend= nor append=, whose points no "
@@ -85,24 +83,29 @@ def diff(
         position = one_axis("diff", a, axis)
         times = as_int("n", n, least=0)
         agree(axis=position, n=times)
-        out = _shorter(a, position, times)
-        return [{position: Mapping(window=(0, times))}]
+        window = Mapping(window=(0, times))
+        prepare = partial(_prepare_differences, PlaneAxis.of(a, position, window), times)
+        return Steps([{position: window}], [_shorter(a, position, times)], prepare)
 
-    def prepare(around: Sequence[Array]) -> Computation:
-        given = Planes(a, position, Mapping(window=(0, times)), around[0])
-        target = np.moveaxis(out.local, position, 0)
-        if times != 1 or not suits(a.dtype, out.dtype):
-            return [partial(_fill_differences, target, given, times)], False
-        points = range(given.start, given.start + len(target))
-        formulas = [Formula(((point + 1, 1.0), (point, -1.0))) for point in points]
-        return given.prepare(target, formulas), True
-
-    fetch_boxes("diff", a, plan, prepare)
-    return out
+    given = (n, axis) if prepend is append is NO_VALUE else None
+    (result,) = fetch_boxes("diff", a, given, plan)
+    return result
 
 
-def _shorter(u: Field, axis: int, n: int) -> Field:
-    """Allocate the result of `diff`."""
+def _prepare_differences(
+    along: PlaneAxis, n: int, block: Array, around: Sequence[Array], results: Sequence[Array]
+) -> Computation:
+    """Prepare to compute differences."""
+    given, target = Planes(along, block, around[0]), np.moveaxis(results[0], along.axis, 0)
+    if n != 1 or not suits(block.dtype, target.dtype):
+        return [partial(_fill_differences, target, given, n)], False
+    points = range(given.start, given.start + len(target))
+    formulas = [Formula(((point + 1, 1.0), (point, -1.0))) for point in points]
+    return given.prepare(target, formulas), True
+
+
+def _shorter(u: Field, axis: int, n: int) -> Callable[[], Field]:
+    """Return a function that makes results of `diff`."""
     dim = axis - len(u.components)
     few = min(n, 2)  # further differences have the same type
     dtype = np.diff(np.zeros(few + 1, u.dtype), few).dtype
@@ -119,7 +122,7 @@ def _shorter(u: Field, axis: int, n: int) -> Field:
             f"diff along axis {axis} of a field that has extent 1 there, and is replicated, would "
             "leave nothing of it"
         )
-    return u.allocated(pencil, dtype, tuple(components), u.singletons)
+    return u.maker(pencil, dtype, tuple(components), u.singletons)
 
 
 def _fill_differences(out: Array, given: Planes, n: int) -> None:
@@ -181,9 +184,7 @@ def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
         if suited and y.shape[position] > 1:
             complete = reduce(agree, of=partial(_weighted, y, position, steps))
     if complete is None:
-        window = Mapping(window=(0, 1))
-        (around,) = fetch_boxes("trapezoid", y, lambda _: [{position: window}])
-        given = Planes(y, position, window, around)
+        given = _with_next(y, position)
         with agreed(y.pencil.topology.comm, "trapezoid") as agree:
             complete = reduce(agree, of=partial(_all_areas, given, position, steps, dtype))
     total: Field = complete()
@@ -210,6 +211,19 @@ def _weighted(y: Field, axis: int, steps: Any, block: Array) -> Array:
         areas = values * scale.transpose(order) * (1 + 0j)
         np.sum(areas, axis=along, keepdims=True, out=total)
     return total.transpose(np.argsort(order))
+
+
+def _with_next(y: Field, axis: int) -> Planes:
+    """Fetch the plane behind own points. *Collective*."""
+    along = PlaneAxis.of(y, axis, Mapping(window=(0, 1)))
+    found: list[Planes] = []
+
+    def prepare(_: Array, around: Sequence[Array], __: object) -> Computation:
+        found[:] = [Planes(along, y.local, around[0])]
+        return (), True
+
+    fetch_boxes("trapezoid", y, None, lambda _: Steps([{axis: along.window}], (), prepare))
+    return found[0]
 
 
 def _all_areas(given: Planes, axis: int, steps: Any, dtype: np.dtype[Any], block: Array) -> Array:
@@ -298,11 +312,8 @@ def gradient(
     >>> ux.local[:, 0]
     array([ 2.,  4.,  8., 10.])
     """
-    order = 1
-    tasks: list[tuple[int, Mapping, Any, Field]] = []
 
-    def plan(agree: Agreement) -> list[Mappings]:
-        nonlocal order, tasks
+    def plan(agree: Agreement) -> Steps:
         lead = len(f.components)
         axes = tuple(range(lead, f.ndim)) if axis is None else as_dims("axis", axis, f.ndim)
         order = as_int("edge_order", edge_order)
@@ -318,27 +329,43 @@ def gradient(
                 )
         given = _given(varargs, len(axes))
         tasks = [_task(f, *pair, order) for pair in zip(axes, given, strict=True)]
-        agree(axes=axes, spacing=[spacing for _, _, spacing, _ in tasks], edge_order=order)
-        return [{along: window} for along, window, _, _ in tasks]
+        agree(axes=axes, spacing=[task.spacing for task in tasks], edge_order=order)
+        moves = [{task.along.axis: task.along.window} for task in tasks]
+        return Steps(moves, [task.make for task in tasks], partial(_prepare_slopes, tasks, order))
 
-    def prepare(around: Sequence[Array]) -> Computation:
-        runs: list[Run] = []
-        reserved = True
-        for (along, window, spacing, out), fetched in zip(tasks, around, strict=True):
-            block, given = np.moveaxis(out.local, along, 0), Planes(f, along, window, fetched)
-            steps = np.asarray(spacing)
-            # Formulas multiply by reciprocals, which must not be 0 or infinite.
-            plain = suits(f.dtype, out.dtype) and steps.dtype.kind in "iuf"
-            if plain and ((abs(steps) > _LEAST) & (abs(steps) < 1 / _LEAST)).all():
-                runs += given.prepare(block, _formulas(given, spacing, order, out.dtype))
-            else:
-                reserved = False
-                runs.append(partial(_fill_gradient, block, given, spacing, order))
-        return runs, reserved
-
-    fetch_boxes("gradient", f, plan, prepare)
-    slopes = tuple(out for *_, out in tasks)
+    slopes = tuple(fetch_boxes("gradient", f, (*varargs, axis, edge_order), plan))
     return slopes[0] if len(slopes) == 1 else slopes
+
+
+class _Slope(NamedTuple):
+    """A derivative: its axis, its spacing (distances if they differ), and what makes its field."""
+
+    along: PlaneAxis
+    spacing: Any
+    make: Callable[[], Field]
+
+
+def _prepare_slopes(
+    tasks: Sequence[_Slope],
+    order: int,
+    block: Array,
+    around: Sequence[Array],
+    results: Sequence[Array],
+) -> Computation:
+    """Prepare to compute derivatives."""
+    runs: list[Run] = []
+    reserved = True
+    for (along, spacing, _), fetched, result in zip(tasks, around, results, strict=True):
+        target, given = np.moveaxis(result, along.axis, 0), Planes(along, block, fetched)
+        steps = np.asarray(spacing)
+        # Formulas multiply by reciprocals, which must not be 0 or infinite.
+        plain = suits(block.dtype, target.dtype) and steps.dtype.kind in "iuf"
+        if plain and ((abs(steps) > _LEAST) & (abs(steps) < 1 / _LEAST)).all():
+            runs += given.prepare(target, _formulas(given, spacing, order, target.dtype))
+        else:
+            reserved = False
+            runs.append(partial(_fill_gradient, target, given, spacing, order))
+    return runs, reserved
 
 
 def _given(varargs: Sequence[Any], axes: int) -> Sequence[Any]:
@@ -357,8 +384,8 @@ def _given(varargs: Sequence[Any], axes: int) -> Sequence[Any]:
     return varargs
 
 
-def _task(u: Field, axis: int, given: Any, order: int) -> tuple[int, Mapping, Any, Field]:
-    """Return the axis, its window, its spacing (distances if they differ), and the new field."""
+def _task(u: Field, axis: int, given: Any, order: int) -> _Slope:
+    """Return a derivative along an axis."""
     points, spacing, distances = u.shape[axis], given, plain_array(given)
     if distances.ndim:
         if distances.shape != (points,):
@@ -381,8 +408,8 @@ def _task(u: Field, axis: int, given: Any, order: int) -> tuple[int, Mapping, An
     with np.errstate(all="ignore"):
         function: Any = np.gradient
         dtype = function(np.zeros(few, kind), apart, edge_order=order).dtype
-    out = u.allocated(u.pencil, dtype, u.components, u.singletons)
-    return axis, Mapping(window=(width, width)), spacing, out
+    along = PlaneAxis.of(u, axis, Mapping(window=(width, width)))
+    return _Slope(along, spacing, u.maker(u.pencil, dtype, u.components, u.singletons))
 
 
 def _formulas(given: Planes, spacing: Any, order: int, dtype: np.dtype[Any]) -> list[Formula]:

@@ -183,7 +183,8 @@ def _width(name: str, a: Field, method: str, inside: Any, count: int, extent: An
             if inside is not True:
                 values = values[own_values(a, inside.local)]
             values = values.astype(native(a.dtype), copy=False)
-        middle_half = np.subtract(*of_all_values(asked, a, values, count, 0, room))
+        comm = a.pencil.topology.comm
+        middle_half = np.subtract(*of_all_values(asked, comm, a.dtype, values, count, 0, room))
         width = 2.0 * middle_half * count ** (-1.0 / 3.0)
         if method == "auto":
             width = min(max(width, by_root / 2), by_count)

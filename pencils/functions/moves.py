@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise, product
+from math import copysign
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import Field
 from pencils.array.operands import FieldSpec, check_field, signature, topology_among
-from pencils.comm.agree import agreed
+from pencils.comm.agree import DEFERRED, agreed
 from pencils.comm.exchange import Exchange, PreparedExchange
 from pencils.comm.line_program import (
     Column,
@@ -28,12 +29,13 @@ from pencils.comm.line_program import (
     prepare_lines,
     prepare_weighted_rows,
 )
+from pencils.comm.memory import borrowed, place
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, one_axis
 from pencils.layout.integers import as_dims, as_ints
 from pencils.layout.split import Split
-from pencils.plans import Agreement, KeptVerb, PlanKey, plan_buffers
+from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, plan_buffers
 
 Run = Callable[[], object]
 
@@ -98,58 +100,100 @@ class Mapping(NamedTuple):
 
 # The mapping of each axis that has one; points stay where they are along all others.
 Mappings = dict[int, Mapping]
-# What a rank computes from fetched arrays, and whether that needs no more memory: on all ranks.
+# What a rank computes, and whether that needs no more memory: on all ranks.
 Computation = tuple[Sequence[Run], bool]
+_NO_COMPUTATION: Computation = ((), True)
+
+
+class Steps(NamedTuple):
+    """What a function does with fields of one kind; it refers to none of them.
+
+    `prepare` gets the own block, the fetched arrays and the blocks of results, and prepares the
+    computation before arrays are fetched: so far all ranks raise if one of them has no memory.
+    Without it the fetched arrays are the results.
+    """
+
+    moves: Sequence[Mappings]  # of each array to be fetched
+    results: Sequence[Callable[[], Field]]  # make a new field each
+    prepare: Callable[[Array, Sequence[Array], Sequence[Array]], Computation] | None = None
 
 
 def fetch_boxes(
-    call: str,
-    u: Field,
-    plan: Callable[[Agreement], Sequence[Mappings]],
-    prepare: Callable[[Sequence[Array]], Computation] = lambda _: ((), True),
-) -> list[Array]:
+    name: str, u: Field, given: Sequence[object] | None, plan: Callable[[Agreement], Steps]
+) -> Sequence[Field]:
     """Agree on a call of a function, move parts of a field, and compute from them. *Collective*.
 
     `plan` checks the arguments but the field, records what all ranks must agree on, and returns the
-    mappings of each array to be filled. `prepare` prepares the computation from these arrays before
-    they are filled: so far all ranks raise if one of them has no memory. Both may be called several
-    times. The arrays that are returned are contiguous in the memory order of the pencil.
+    steps; it may be called several times. They are kept for calls with the same arguments `given`,
+    if these are numbers, and fields of the same kind. The arrays that are fetched are contiguous in
+    the memory order of the pencil.
     """
-    fetch = _Fetch(call, u, plan, prepare)
-    fetch.prepare().run()
-    runs, reserved = fetch.computation
-    with nullcontext() if reserved else agreed(fetch.topology.comm, call):
+    key = _key_of(u, given)
+    call: _FetchCall | None = None if key is None else u.pencil.kept[name].get(key)
+    if call is not None and call.fits:
+        ready, results = call.prepare(u, plan)
+    else:
+        verb = _Fetch(name, u, plan)
+        ready, results = verb.prepare()
+        if key is not None:
+            u.pencil.kept[name].add(key, _FetchCall(verb))
+    ready.exchange.run()
+    runs, reserved = ready.computation
+    with nullcontext() if reserved else agreed(u.pencil.topology.comm, name):
         for run in runs:
             run()
-    return fetch.targets
+    return results
 
 
-class _Fetch(KeptVerb[Exchange, PreparedExchange]):
-    """A call of `fetch_boxes`, whose exchange is kept."""
+# Of these types, equal numbers mean the same, apart from the sign of 0.0.
+_PLAIN = {int, float, np.float64, np.int64, type(None)}
 
-    moves: Sequence[Mappings]
-    targets: list[Array]
+
+def _key_of(u: Field, given: Sequence[object] | None) -> tuple[Any, ...] | None:
+    """Return what calls of a function with the same steps have in common, if it can be kept."""
+    if given is None or not issubclass(type(u), Field):
+        return None
+    kinds = tuple(map(type, given))
+    signs = [copysign(1, each) for each in given if isinstance(each, float)]
+    return (u.kind, given, kinds, *signs) if _PLAIN.issuperset(kinds) else None
+
+
+class _Ready(NamedTuple):
+    """A call of a function for blocks at given places."""
+
+    exchange: PreparedExchange
     computation: Computation
 
-    def __init__(self, call: str, u: Field, plan: Any, prepare: Any) -> None:
-        super().__init__(call, topology_among(u))
-        self._field, self._plan, self._prepare = u, plan, prepare
+
+# A call that is ready, and the fields it fills.
+_Found = tuple[_Ready, Sequence[Field]]
+
+
+class _Fetch(KeptVerb[Exchange, _Found]):
+    """A call of `fetch_boxes`, whose exchange is kept."""
+
+    steps: Steps
+    fetched: Sequence[Array]
+
+    def __init__(self, name: str, u: Field, plan: Callable[[Agreement], Steps]) -> None:
+        super().__init__(name, topology_among(u))
+        self.field, self._plan = u, plan
 
     def signature(self, agree: Agreement) -> PlanKey:
         """Check the arguments; the key has all mappings."""
-        u = self._field
+        u = self.field
         check_field("a", u)
         agree(**signature(u))
-        self.moves = self._plan(agree)
-        along = tuple(tuple(sorted(each.items())) for each in self.moves)
+        self.steps = self._plan(agree)
+        along = tuple(tuple(sorted(each.items())) for each in self.steps.moves)
         return PlanKey(("boxes", u.pencil, FieldSpec.of(u), along))
 
     def make(self) -> Exchange:
         """Make the exchange, with the axes in the memory order of the pencil."""
-        u, specs = self._field, []
+        u, specs = self.field, []
         order = memory_axes(u.pencil.order, len(u.components))
         lines = [Line.of(u, axis) for axis in order]
-        for mappings in self.moves:
+        for mappings in self.steps.moves:
             along = [mappings.get(axis, Mapping()) for axis in order]
             pairs = list(zip(along, lines, strict=True))
             sends = _boxes(u.pencil.rank, lines, [each.sends(line) for each, line in pairs])
@@ -158,25 +202,83 @@ class _Fetch(KeptVerb[Exchange, PreparedExchange]):
             specs.append(MessageSpec(sends, recvs, (), u.dtype))
         return Exchange(self.topology, specs, axes=u.ndim, buffers=plan_buffers(self.topology))
 
-    def bind(self, plan: Exchange) -> PreparedExchange:
-        """Allocate the arrays, and prepare the exchange and the computation."""
-        u = self._field
-        order = memory_axes(u.pencil.order, len(u.components))
-        sources, self.targets = [], []
-        for mappings in self.moves:
-            key: list[Any] = [slice(None)] * u.ndim
-            shape = list(u.local_shape)
-            for axis, mapping in mappings.items():
-                shape[axis] = mapping.extent(Line.of(u, axis))
-                if mapping.reverse:
-                    key[axis] = slice(None, None, -1)
-            sources.append(u.local[tuple(key)].transpose(order))
-            self.targets.append(u.frame.make(tuple(shape), u.dtype))
-        arrays = [target.transpose(order) for target in self.targets]
-        prepared = plan.prepare(sources, arrays, disjoint=True)
-        prepared.reserve()
-        self.computation = self._prepare(self.targets)
-        return prepared
+    def bind(self, plan: Exchange) -> _Found:
+        """Allocate the arrays and the results, and prepare the exchange and the computation."""
+        u, self.fetched = self.field, ()
+        if self.steps.prepare is not None:
+            self.fetched = [self._allocated(mappings) for mappings in self.steps.moves]
+        results = [make() for make in self.steps.results]
+        return _get_ready(plan, self.steps, u, self.fetched, results), results
+
+    def _allocated(self, mappings: Mappings) -> Array:
+        """Allocate an array to be fetched."""
+        u = self.field
+        shape = list(u.local_shape)
+        for axis, mapping in mappings.items():
+            shape[axis] = mapping.extent(Line.of(u, axis))
+        return u.frame.make(tuple(shape), u.dtype)
+
+
+def _get_ready(
+    plan: Exchange, steps: Steps, u: Field, fetched: Sequence[Array], results: Sequence[Field]
+) -> _Ready:
+    """Prepare the exchange and the computation for a field; they borrow its memory."""
+    block, outs = borrowed(u.local), [borrowed(result.local) for result in results]
+    order = memory_axes(u.pencil.order, len(u.components))
+    sources = []
+    for mappings in steps.moves:
+        key: list[Any] = [slice(None)] * u.ndim
+        for axis, mapping in mappings.items():
+            if mapping.reverse:
+                key[axis] = slice(None, None, -1)
+        sources.append(block[tuple(key)].transpose(order))
+    arrays = [target.transpose(order) for target in (fetched or outs)]
+    prepared = plan.prepare(sources, arrays, disjoint=True)
+    prepared.reserve()
+    if steps.prepare is None:
+        return _Ready(prepared, _NO_COMPUTATION)
+    return _Ready(prepared, steps.prepare(block, fetched, outs))
+
+
+_MOST_PLACES = 64
+
+
+class _FetchCall(KeptCall[Exchange]):
+    """Calls of a function for fields of one kind, with the same arguments."""
+
+    __slots__ = ("_fetched", "_ready", "_steps")
+
+    def __init__(self, verb: _Fetch) -> None:
+        super().__init__(verb.topology, verb.key, verb.agree.prepared(), waits=False)
+        self._steps, self._fetched = verb.steps, verb.fetched
+        self._ready: dict[object, _Ready] = {}  # by the places of blocks
+
+    @property
+    def fits(self) -> bool:
+        """Whether the plan is still there."""
+        return not (self.plan.freed or self.topology.freed)
+
+    def prepare(self, u: Field, plan: Callable[[Agreement], Steps]) -> _Found:
+        """Agree and prepare. *Collective*."""
+        found, flags = self.agreement.attempt(partial(self._bind, u))
+        if flags & DEFERRED:  # other ranks need the plan
+            return _Fetch(self.agreement.call, u, plan).prepare(flags)
+        self.touch()
+        return found
+
+    def _bind(self, u: Field) -> _Found:
+        """Make the results, and find or prepare what suits their places; local."""
+        results = [make() for make in self._steps.results]
+        key = tuple([place(each.local) for each in (u, *results)])
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = _get_ready(self.plan, self._steps, u, self._fetched, results)
+            if len(self._ready) >= _MOST_PLACES:
+                self._ready.clear()
+            self._ready[key] = ready
+        else:
+            ready.exchange.reserve()
+        return ready, results
 
 
 def _boxes(
@@ -225,7 +327,7 @@ def roll(a: Field, shift: Any, axis: int | Sequence[int] | None = None) -> Field
     array([30,  0, 10, 20])
     """
 
-    def plan(agree: Agreement) -> list[Mappings]:
+    def plan(agree: Agreement) -> Steps:
         axes = [one_axis("roll", a, None)] if axis is None else as_ints("axis", axis)
         numbers = [as_dims("axis", each, a.ndim)[0] for each in axes]
         pairs = np.broadcast(shift, numbers)
@@ -235,12 +337,16 @@ def roll(a: Field, shift: Any, axis: int | Sequence[int] | None = None) -> Field
         for step, number in pairs:
             shifts[number] = shifts.get(number, 0) + int(step)
         agree(shifts=shifts)
-        return [
-            {number: Mapping(step % max(1, a.shape[number])) for number, step in shifts.items()}
-        ]
+        moves = {number: Mapping(step % max(1, a.shape[number])) for number, step in shifts.items()}
+        return Steps([moves], [_maker_like(a)])
 
-    (block,) = fetch_boxes("roll", a, plan)
-    return a.in_frame(a.pencil, a.frame.bare, block)
+    (result,) = fetch_boxes("roll", a, (shift, axis), plan)
+    return result
+
+
+def _maker_like(u: Field) -> Callable[[], Field]:
+    """Return a function that makes fields of the kind of `u`, without halo."""
+    return u.maker(u.pencil, u.dtype, u.components, u.singletons)
 
 
 def flip(m: Field, axis: int | Sequence[int] | None = None) -> Field:
@@ -274,13 +380,13 @@ def flip(m: Field, axis: int | Sequence[int] | None = None) -> Field:
     array([30, 20, 10,  0])
     """
 
-    def plan(agree: Agreement) -> list[Mappings]:
+    def plan(agree: Agreement) -> Steps:
         axes = range(m.ndim) if axis is None else sorted(as_dims("axis", axis, m.ndim))
         agree(axis=axes)
-        return [dict.fromkeys(axes, Mapping(reverse=True))]
+        return Steps([dict.fromkeys(axes, Mapping(reverse=True))], [_maker_like(m)])
 
-    (block,) = fetch_boxes("flip", m, plan)
-    return m.in_frame(m.pencil, m.frame.bare, block)
+    (result,) = fetch_boxes("flip", m, (axis,), plan)
+    return result
 
 
 def fliplr(m: Field) -> Field:
@@ -322,11 +428,25 @@ def suits(*dtypes: np.dtype[Any]) -> bool:
     return first.char in "fdFD" and all(each == first and each.isnative for each in dtypes)
 
 
+class PlaneAxis(NamedTuple):
+    """The axis that planes lie across: its number, line, window, and all axes in memory order."""
+
+    axis: int
+    line: Line
+    window: Mapping
+    order: Sequence[int]
+
+    @classmethod
+    def of(cls, u: Field, axis: int, window: Mapping) -> PlaneAxis:
+        """Return an axis of a field, to which it does not refer."""
+        return cls(axis, Line.of(u, axis), window, memory_axes(u.pencil.order, len(u.components)))
+
+
 class Planes:
     """Planes of the own block and of neighbours, by global index; arrays have the axis first."""
 
-    def __init__(self, u: Field, axis: int, window: Mapping, around: Array) -> None:
-        line = Line.of(u, axis)
+    def __init__(self, place: PlaneAxis, block: Array, around: Array) -> None:
+        axis, line, window, order = place
         self.start, self.stop = line.bounds
         self.points = line.split.points
         ranges = window.wanted(line.split, line.part)
@@ -335,10 +455,10 @@ class Planes:
         # Planes before the own block, own ones and those behind, with the index of the first.
         self.parts = [
             (self.start - before, planes[:before]),
-            (self.start, np.moveaxis(u.local, axis, 0)),
+            (self.start, np.moveaxis(block, axis, 0)),
             (self.stop, planes[before:]),
         ]
-        others = [each for each in memory_axes(u.pencil.order, len(u.components)) if each != axis]
+        others = [each for each in order if each != axis]
         self._order = [0, *(each + (each < axis) for each in others)]
 
     def between(self, first: int, last: int) -> Array:

@@ -19,6 +19,8 @@ from pencils.array.base import Field
 from pencils.array.global_reduction import Axis, Reduction
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
+from pencils.comm.mpi import MPI
+from pencils.comm.recording import timed
 from pencils.comm.reduce import carried_total, native
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import (
@@ -30,6 +32,9 @@ from pencils.functions.arguments import (
     weights_part,
 )
 from pencils.functions.selection import Room, places, room_for, select, word_sizes
+
+# So many values are collected on all ranks, which takes less time than to count digits.
+_FEW = 2**15
 
 
 class Question(NamedTuple):
@@ -174,12 +179,16 @@ def _answer(
     name = asked.name
     check_given(name, a, out)
     values = None
-    with agreed(a.pencil.topology.comm, name) as agree:
-        agree(**signature(a), weights=facts_of(weights))
+    plain = axis is out is weights is asked.q is None and keepdims is False
+    kept = a.pencil.kept[name].get(a.kind) if plain else None
+    with agreed(a.pencil.topology.comm, name) if kept is None else kept.block() as agree:
         task = Reduction.of(name, a, axis, out, keepdims)
-        agree(axis=task.axes, keepdims=task.keepdims, whole=task.whole)
-        word_sizes(a.dtype)
-        asked.of(np.zeros(2, a.dtype))
+        if kept is None:
+            agree(**signature(a), weights=facts_of(weights))
+            agree(axis=task.axes, keepdims=task.keepdims, whole=task.whole)
+            word_sizes(a.dtype)
+            if asked.q is None:  # quantiles have been checked
+                asked.of(np.zeros(2, a.dtype))
         if len(task.axes) == a.ndim:
             if weights is not None:
                 raise TypeError(
@@ -188,15 +197,21 @@ def _answer(
                 )
             values, missing = _known(a)
             room = room_for(a.size, asked.positions)
+            every = np.empty(a.size if a.size <= _FEW else 0, values.dtype)
             numbers = np.array([values.size, missing])
             agree.carry(numbers)
         else:
             block = _own(asked, task, weights)
             agree.flag(up=_without_values(asked, task))
+    if plain and kept is None:
+        a.pencil.kept[name].add(a.kind, agree.prepared())
     if values is not None:
         comm = a.pencil.topology.comm
         count, missing = carried_total(comm, agree, numbers, np.add).tolist()
-        result = of_all_values(asked, a, values, count, missing, room)
+        if agree.carried is not None and a.size <= _FEW:
+            values = _gathered(comm, values, agree.carried[:, 0], every)[:count]
+            comm = MPI.COMM_SELF
+        result = of_all_values(asked, comm, a.dtype, values, count, missing, room)
         if task.whole and not task.keepdims:
             return result
         front = np.ndim(result)
@@ -205,6 +220,16 @@ def _answer(
         up = 1 if asked.q is None else 2  # calls behind the function that replaces NumPy's
         warn("All-NaN slice encountered" if a.size else "Mean of empty slice", up)
     return task.finish(block, block.ndim - a.ndim)
+
+
+def _gathered(comm: MPI.Intracomm, values: Array, sizes: Array, every: Array) -> Array:
+    """Fill an array with the values of all ranks, so many of each. *Collective*."""
+    if comm.size == 1:
+        return values
+    nbytes = sizes * values.itemsize
+    mine, whole = (np.ascontiguousarray(each).view(np.uint8) for each in (values, every))
+    timed("wait", comm.Allgatherv, [mine, MPI.BYTE], [whole, nbytes, MPI.BYTE])
+    return every
 
 
 def _own(asked: Question, task: Reduction, weights: Any) -> Array:
@@ -259,18 +284,25 @@ def _known(a: Field) -> tuple[Array, int]:
 
 
 def of_all_values(
-    asked: Question, a: Field, values: Array, count: int, missing: int, room: Room
+    asked: Question,
+    comm: MPI.Intracomm,
+    dtype: np.dtype[Any],
+    values: Array,
+    count: int,
+    missing: int,
+    room: Room,
 ) -> Any:
-    """Find the answer about all values of all ranks, which have agreed on this. *Collective*.
+    """Find the answer about the values of ranks, for a field of some type. *Collective*.
+
+    The ranks have agreed on the numbers of values, and of those that are missing.
 
     Where it depends on few values, NumPy makes it of these.
     """
     if count == 0 or (missing and not asked.skips) or (asked.q is not None and asked.q.size == 0):
-        nothing = "NaT" if a.dtype.kind in "mM" else np.nan
+        nothing = "NaT" if dtype.kind in "mM" else np.nan
         size = 1 if count + missing else 0
-        unknown = np.zeros(size) if a.dtype.kind in "biu" else np.full(size, nothing)
-        return asked.of(unknown.astype(a.dtype))
-    comm = a.pencil.topology.comm
+        unknown = np.zeros(size) if dtype.kind in "biu" else np.full(size, nothing)
+        return asked.of(unknown.astype(dtype))
     if asked.q is None:
         middle = np.arange((count - 1) // 2, count // 2 + 1)
         return asked.of(select(comm, asked.name, values, count, middle, room))
@@ -279,14 +311,14 @@ def of_all_values(
     found = select(comm, asked.name, values, count, wanted, room)
     lower, upper = (found[np.searchsorted(wanted, ends)] for ends in (low, high))
     if distance is None:
-        return lower.astype(a.dtype) if lower.ndim else lower[()]
+        return lower.astype(dtype) if lower.ndim else lower[()]
     if distance.dtype.kind == "i" and asked.scalar is None:  # integers q: none or all the way
-        kind = np.result_type(a.dtype, distance.dtype)
+        kind = np.result_type(dtype, distance.dtype)
         return np.where(distance == 0, lower, upper).astype(kind)[()]
     if asked.q.ndim == 0:
         between = asked.scalar(distance) if asked.scalar else distance
-        return np.quantile(np.array([lower, upper], a.dtype), between)
-    pairs = np.array([lower.ravel(), upper.ravel()], a.dtype).T
+        return np.quantile(np.array([lower, upper], dtype), between)
+    pairs = np.array([lower.ravel(), upper.ravel()], dtype).T
     steps = distance.reshape(-1, 1)
     parts = [np.quantile(pair, step) for pair, step in zip(pairs, steps, strict=True)]
     return np.concatenate(parts).reshape(asked.q.shape)

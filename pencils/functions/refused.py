@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pencils.errors.missing import by_word
+
 MATRICES = (
     "the last two axes are space; write numpy.einsum('ij...,j...->i...', a, u) for matrices of "
     "components, numpy.vdot(u, v) for the sum over all points"
@@ -127,14 +129,10 @@ _ATTRIBUTES: Mapping[str, str] = {
 }
 
 
-def _by_name(table: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for names, text in table.items() for name in names.split()}
-
-
-_OF_FUNCTIONS, _OF_METHODS = _by_name(_INSTEAD), _by_name(_METHODS)
+_OF_FUNCTIONS, _OF_METHODS = by_word(_INSTEAD), by_word(_METHODS)
 _OF_ATTRIBUTES = {
     name: text for name, text in _OF_FUNCTIONS.items() if hasattr(np.ndarray, name)
-} | _by_name(_ATTRIBUTES)
+} | by_word(_ATTRIBUTES)
 
 
 def explain_function(name: str) -> str:
@@ -157,6 +155,5 @@ def explain_method(ufunc: str, method: str) -> str:
 
 
 def explain_attribute(name: str) -> str:
-    """Return the text of the error for an attribute of NumPy arrays that fields do not have."""
-    text = _OF_ATTRIBUTES.get(name, _OWN)
-    return f"a PencilArray has no attribute {name!r}: {text}"
+    """Return what to write instead of an attribute of NumPy arrays that fields do not have."""
+    return _OF_ATTRIBUTES.get(name, _OWN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from math import prod
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -505,12 +506,17 @@ def _has_block(node: Array) -> bool:
     return isinstance(node, Call) and not is_view(node) and not is_reduction(node)
 
 
+def _nbytes(node: Array) -> int:
+    return node.dtype.itemsize * prod(node.shape)
+
+
 class Schedule:
     """Decides in which stage each value is computed.
 
     That is the last stage in which memory still has what it is computed from, and not after those
-    that need it; in compiled passes the first one, if as few bytes are kept by that. A value that a
-    later stage needs is kept in a block of its own, or in that of a value which none needs anymore.
+    that need it. A value that a later stage needs is kept in a block of its own, or in that of a
+    value that no stage needs anymore. Compiled passes wait for memory: they compute values earlier
+    if no more has to be kept, to read less.
     """
 
     def __init__(self, trace: Trace, reductions: Sequence[Array]) -> None:
@@ -521,18 +527,18 @@ class Schedule:
         self._early: dict[Array, int] = {}
         for node in self._nodes:
             self._early[node] = self._first_stage(node)
-        self._ends: dict[Array, list[int]] = {}  # stages that store a value,
-        self._users: dict[Array, list[Array]] = {}  # and what is computed of it
+        self._ends: dict[Array, list[int]] = {}  # stages that store a value, or after the last
         for number, store in stores:
             self._ends.setdefault(store.value, []).append(number)
         self._ends |= {node: [self._last + 1] for node in reductions}
+        self._users: dict[Array, list[Array]] = {}
         self._at: dict[Array, int] = {}
         for node in reversed(self._nodes):
             self._place(node)
-        for node in self._nodes if trace.compiler else ():  # NumPy's loops would gain nothing
+        for node in self._nodes if trace.compiler else ():
             self._move(node)
         self._kept = {node: at for node, at in self._at.items() if self._until(node) > at}
-        self._free: dict[object, list[int]] = {}  # slots of kept blocks, by shapes and types
+        self._free: dict[object, list[int]] = {}  # slots of blocks, by shapes and types
         self._slots: dict[Array, int] = {}
         self._views: dict[Array, BlockView] = {}  # of values that blocks of the trace keep
         self._writes = Counter(store.target.slot for _, store in stores)  # to each block
@@ -565,23 +571,25 @@ class Schedule:
 
     def _uses(self, node: Array) -> list[int]:
         """List the stages that need a value."""
-        return [*self._ends.get(node, ()), *[self._at[one] for one in self._users.get(node, ())]]
+        users = self._users.get(node, ())
+        return [*self._ends.get(node, ()), *(self._at[user] for user in users)]
 
     def _until(self, node: Array) -> int:
         """Return the last stage that needs a value."""
         return max(self._uses(node))
 
     def _move(self, node: Array) -> None:
-        """Compute a value where its inputs are, if these are not kept any longer by that."""
+        """Compute a value as soon as its inputs are, if they need not be kept for it then."""
         inputs = [one for one in node.inputs if isinstance(viewed(one), Call)]
-        if not inputs or not all(map(_has_block, [node, *inputs])):
+        views = any(isinstance(one, Call) and is_view(one) for one in [node, *inputs])
+        if not inputs or views or is_reduction(node):
             return
-        before, kept = self._at[node], [one for one in inputs if self._until(one) > self._at[one]]
-        self._at[node] = max(self._early[node], *[self._at[one] for one in inputs])
-        spared = [one for one in kept if self._until(one) <= self._at[one]]
-        fits = all(one.shape == node.shape for one in spared) and is_fused(node)
-        if not fits or sum(one.dtype.itemsize for one in spared) < node.dtype.itemsize:
-            self._at[node] = before
+        now = self._at[node]
+        kept = [one for one in inputs if self._until(one) > self._at[one]]
+        self._at[node] = max(self._early[node], *map(self._at.__getitem__, inputs))
+        freed = sum(_nbytes(one) for one in kept if self._until(one) <= self._at[one])
+        if _nbytes(node) > freed:
+            self._at[node] = now
 
     def _make(self, trace: Trace) -> Iterator[CallStep]:
         arrays = [block.field.padded for block in trace.blocks]

@@ -18,6 +18,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.topology import as_comm, topology_of
 from pencils.errors import ArgumentError
+from pencils.errors.missing import needs
 from pencils.layout import ProcessGrid, Split
 from pencils.layout.integers import as_dim
 from pencils.pencil import Pencil
@@ -267,13 +268,8 @@ def from_array(u: PencilArray, axis: int | None = None) -> mpi4py_fft.DistArray:
 
 
 def _library() -> Any:
-    try:
+    with needs("mpi4py-fft"):
         import mpi4py_fft
-    except ImportError as error:
-        raise ImportError(
-            'mpi4py-fft is needed here: pip install "pencils[fftw]", with a compiler and the '
-            "headers of FFTW"
-        ) from error
     return mpi4py_fft
 
 

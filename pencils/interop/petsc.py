@@ -19,6 +19,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError
+from pencils.errors.missing import needs
 from pencils.layout import ProcessGrid, halo_room
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
@@ -249,12 +250,8 @@ def from_array(u: PencilArray) -> PETSc.Vec:
 
 
 def _library() -> Any:
-    try:
+    with needs("petsc4py"):
         from petsc4py import PETSc
-    except ImportError as error:
-        raise ImportError(
-            "petsc4py is needed here: pip install petsc petsc4py, with compilers"
-        ) from error
     return PETSc
 
 

@@ -24,6 +24,7 @@ from pencils.io.load import Checkpoint, find_matches, load
 from pencils.io.options import already_there, as_field_names, as_mode, as_names, as_path
 from pencils.io.save import Saving, save
 from pencils.io.signals import SIGNALS, SignalListener, as_signals
+from pencils.layout.drawing import card
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_SHOWN = 8  # steps
 _NAME = re.compile(r"checkpoint-(\d{8,})\.h5")
 _NEW = re.compile(r"checkpoint-\d{8,}\.h5\.new")
 _TEMPORARY = re.compile(r"\.(checkpoint-\d{8,}\.h5(?:\.new)?)\..*\.tmp")
@@ -421,9 +423,22 @@ class CheckpointSeries(CollectiveBlock):
 
     def __repr__(self) -> str:
         keep = "all" if self._keep is None else f"the last {self._keep}"
-        unit = " steps" if isinstance(self._every, int) else ""
-        every = "" if self._every is None else f", one every {self._every}{unit}"
+        every = "" if self._every is None else f", one every {self._every}{self._unit()}"
         return f"<CheckpointSeries {self.directory}, keeps {keep}{every}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks; local."""
+        found = ", ".join(map(str, self._steps[-_SHOWN:])) or "none"
+        rows = [
+            ("directory", str(self.directory)),
+            ("steps", f"{'..., ' * (len(self._steps) > _SHOWN)}{found}"),
+            ("keeps", "all" if self._keep is None else f"the last {self._keep}"),
+            ("every", "" if self._every is None else f"{self._every}{self._unit()}"),
+        ]
+        return card("CheckpointSeries", rows)
+
+    def _unit(self) -> str:
+        return " steps" if isinstance(self._every, int) else ""
 
     def _path(self, step: int) -> Path:
         return self.directory / f"checkpoint-{step:08}.h5"

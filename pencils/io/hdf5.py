@@ -107,7 +107,7 @@ class HDF5File(NamedTuple):
         if isinstance(found, h5py.Dataset):
             self.found[name] = found
             return found
-        names = list_datasets(self.file)
+        names = stored_datasets(self.file)
         listed = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
         what = "no dataset" if found is None else "a group, not a dataset,"
         raise CheckpointError(
@@ -169,6 +169,17 @@ class HDF5File(NamedTuple):
 def list_datasets(file: Any) -> list[str]:
     """Return the names of all datasets of a file or group, but not of those in the view for VTK."""
     return _walk(file)[0]
+
+
+def stored_datasets(file: Any) -> list[str]:
+    """Return the names of all datasets but those of this library and those that only name axes."""
+    names = [name for name in list_datasets(file) if not name.startswith(RESERVED)]
+    return [name for name in names if not only_names_an_axis(file[name])]
+
+
+def only_names_an_axis(item: Any) -> bool:
+    """Whether a dataset is only the name of a dimension without coordinates, as in netCDF."""
+    return "not a netCDF variable" in str(item.attrs.get("NAME", ""))
 
 
 def _walk(top: Any) -> tuple[list[str], list[str]]:

@@ -42,6 +42,7 @@ from pencils.io.options import (
 from pencils.io.slabs import FileMoves
 from pencils.layout import Selection
 from pencils.layout.box import as_slice
+from pencils.layout.drawing import card
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -149,8 +150,9 @@ class TimeSeries(CollectiveBlock):
         self._failed = False  # whether the last append was not completed
         self._closed = False
 
-        def find_times() -> list[float]:
-            return [*map(float, self._file.times if self._file else ())]
+        def find_contents() -> tuple[list[float], list[str]]:
+            file = self._file
+            return ([*map(float, file.times)], file.names) if file else ([], [])
 
         try:
             with agreed(self._comm, "TimeSeries"):
@@ -159,7 +161,7 @@ class TimeSeries(CollectiveBlock):
 
                     both = of_file, of_datasets
                     self._file = SeriesFile(Path(self._path), mode, *both, edited=bool(edited))
-            self._times = from_root(self._comm, find_times)
+            self._times, self._names = from_root(self._comm, find_contents)
         except BaseException:
             if self._file is not None:
                 self._file.abandon()
@@ -245,6 +247,7 @@ class TimeSeries(CollectiveBlock):
                 self._file.commit(now, values, sums, places)
         self._failed = False
         self._times.append(now)
+        self._names = sorted([*selected, *values])
 
     def truncate(self, time: float) -> None:
         """Drop the snapshots that are later than a time. *Collective*.
@@ -334,6 +337,14 @@ class TimeSeries(CollectiveBlock):
         span = f" from {self._times[0]} to {self._times[-1]}" if self._times else ""
         plural = "" if len(self._times) == 1 else "s"
         return f"<TimeSeries of {len(self._times)} snapshot{plural}{span} in {self.path}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks; local."""
+        times = f"{self._times[0]:g} to {self._times[-1]:g}" if self._times else "none"
+        state = "closed" if self._closed else f"open, mode {self._mode!r}"
+        rows = [("file", self.path), ("snapshots", str(len(self._times))), ("times", times)]
+        rows += [("fields", ", ".join(self._names) or "none"), ("state", state)]
+        return card("TimeSeries", rows)
 
     def _check_open(self) -> None:
         if self._closed:

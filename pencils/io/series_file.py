@@ -157,6 +157,11 @@ class SeriesFile:
             self._take_place()
 
     @property
+    def names(self) -> list[str]:
+        """Names of the fields and numbers of a snapshot."""
+        return sorted(name for name in self._columns if name != TIME and not name.startswith(_SUMS))
+
+    @property
     def path(self) -> str:
         """The file to write to: a temporary one while there is another with the name."""
         return self._record.path
@@ -245,7 +250,7 @@ class SeriesFile:
         self._sums = dict.fromkeys(names, 0)
 
     def _check(self, given: Mapping[str, SeriesColumn], coordinates: Mapping[str, Array]) -> None:
-        own = {name for name in self._columns if name != TIME and not name.startswith(_SUMS)}
+        own = set(self.names)
         for names, what in ((own - given.keys(), "misses"), (given.keys() - own, "has besides")):
             if names:
                 raise ArgumentError(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
 from pencils.io.file_info import RESERVED, TIME
-from pencils.io.hdf5 import has_own_conventions, list_datasets, opened
+from pencils.io.hdf5 import has_own_conventions, only_names_an_axis, opened, stored_datasets
 from pencils.io.objects import read_checked
-from pencils.io.vtkhdf import GridAxis
 from pencils.layout.integers import as_dim, as_index, as_ints
 from pencils.tables import text_bytes
 
 _MOST_TEXT = 60
 _SOLID = 3  # dimensions
+
+# Where a plane is: coordinates by names of axes, or indices of the axes in front of space.
+At: TypeAlias = Mapping[str, float] | Sequence[int] | int | None
 
 
 def describe_file(path: str) -> str:
@@ -57,11 +59,8 @@ def describe_file(path: str) -> str:
     """
     with opened(os.path.realpath(path)) as file:
         sums = file.get(f"{RESERVED}checksum", ())
-        names = [name for name in list_datasets(file) if not name.startswith(RESERVED)]
         rows = [
-            (name, _describe(file[name], summed=name in sums))
-            for name in names
-            if not _only_names_an_axis(file[name])
+            (name, _describe(file[name], summed=name in sums)) for name in stored_datasets(file)
         ]
         width = max((len(name) for name, _ in rows), default=0)
         lines = [f"{path}: {', '.join(_about(file, path))}"]
@@ -71,10 +70,6 @@ def describe_file(path: str) -> str:
             if name not in own and not name.startswith(RESERVED):
                 lines.append(f"  attribute {name}: {value}")
         return "\n".join(lines)
-
-
-def _only_names_an_axis(item: h5py.Dataset) -> bool:
-    return "not a netCDF variable" in str(item.attrs.get("NAME", ""))
 
 
 def _about(file: h5py.File, path: str) -> Iterator[str]:
@@ -119,7 +114,7 @@ def _describe(item: h5py.Dataset, *, summed: bool) -> str:
         return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 4]} ..."
     axes = []
     for extent, dim in zip(item.shape, item.dims, strict=True):
-        scales = [scale for scale in dim.values() if not _only_names_an_axis(scale)]
+        scales = [scale for scale in dim.values() if not only_names_an_axis(scale)]
         names = [f"{str(scale.name).rpartition('/')[2]}: " for scale in scales]
         axes.append(f"{names[0] if names else ''}{extent}")
     parts = [f"({', '.join(axes)})", str(item.dtype), *units]
@@ -144,50 +139,94 @@ class Plane(NamedTuple):
     title: str
 
 
-def read_plane(
-    path: str, name: str, axis: int | None, index: int | None, at: Sequence[int] | int | None
-) -> Plane:
+class _NamedAxis(NamedTuple):
+    """An axis of a dataset: its name, and its coordinates, which are indices if there are none."""
+
+    name: str
+    points: Array
+
+
+def read_plane(path: str, name: str, axis: int | None, index: int | None, at: At) -> Plane:
     """Read a plane of a dataset: at the index along an axis, and at those of the axes in front.
 
     Without `at`, that is the last time, and the first of the components.
     """
     with opened(os.path.realpath(path)) as file:
-        names = [one for one in list_datasets(file) if not one.startswith(RESERVED)]
+        names = stored_datasets(file)
         if name not in names:
             raise ArgumentError(f"{path} has no {name!r}; there is {', '.join(names) or 'nothing'}")
         dataset = file[name]
         if dataset.dtype.kind not in "biuf" or not dataset.shape or not dataset.size:
             raise ArgumentError(f"{name} has {dataset.dtype} of shape {dataset.shape}; no picture")
         lead = int(dataset.attrs.get(RESERVED + "components", max(0, dataset.ndim - _SOLID)))
-        ndim, front = dataset.ndim - lead, dataset.shape[:lead]
-        if axis is None and ndim == _SOLID:
+        times = RESERVED + "series" in file.attrs and lead > 0
+        lines = _lines(dataset, lead, times=times)
+        fixed = dict.fromkeys(range(lead), 0) | ({0: dataset.shape[0] - 1} if times else {})
+        fixed |= _places(at, lines, lead)
+        ndim = dataset.ndim - lead
+        if axis is None and ndim == _SOLID and len(fixed) == lead:
             axis = ndim - 1
-        across = None if axis is None else as_dim("axis", axis, ndim)
-        found = [0] * lead
-        if at is not None:
-            found = list(as_ints("at", at))
-            if len(found) != lead:
-                raise ArgumentError(
-                    f"at={tuple(found)}, but {lead} axes are in front of space, of shape {front}"
-                )
-            found = [as_index("at", i, n) for i, n in zip(found, front, strict=True)]
-        elif lead and RESERVED + "series" in file.attrs:
-            found[0] = front[0] - 1
-        key: list[int | slice] = [*found, *[slice(None)] * ndim]
-        axes = [GridAxis.of(dataset, lead + dim, dim) for dim in range(ndim)]
-        title = [name, *map(str, found)]
-        if across is not None:
-            key[lead + across] = place = as_index("index", index, axes[across].points)
-            fixed = axes.pop(across)
-            title.append(f"{_short(fixed)} = {fixed.coordinates[place]:.3g}")
-        if len(axes) not in (1, 2):
+        if axis is not None:
+            across = lead + as_dim("axis", axis, ndim)
+            if across in fixed:
+                raise ArgumentError(f"axis={axis} and at={at!r} name the same axis; pass one")
+            fixed[across] = as_index("index", index, dataset.shape[across])
+        left = [line for number, line in enumerate(lines) if number not in fixed]
+        if len(left) not in (1, 2):
             raise ArgumentError(f"{name} has {ndim} dimensions; pass axis= if there are 2 or 3")
-        values, points = read_checked(dataset, tuple(key)), (one.coordinates for one in axes)
-        return Plane(values, tuple(map(_short, axes)), tuple(points), ", ".join(title))
+        values = read_checked(dataset, tuple(fixed.get(k, slice(None)) for k in range(len(lines))))
+        there = [f"{lines[k].name} = {lines[k].points[i]:.3g}" for k, i in sorted(fixed.items())]
+        title = ", ".join(there) or name
+        return Plane(values, tuple(x.name for x in left), tuple(x.points for x in left), title)
 
 
-def _short(axis: GridAxis) -> str:
-    return axis.name.rpartition("/")[2]
+def _lines(dataset: h5py.Dataset, lead: int, *, times: bool) -> list[_NamedAxis]:
+    """List the axes of a dataset: a time, components, and those of space."""
+    components = lead - times
+    names = [TIME] * times
+    names += [f"component{n}" for n in range(components)] if components > 1 else []
+    names += ["component"] * (components == 1)
+    names += [f"index{dim}" for dim in range(dataset.ndim - lead)]
+    lines = []
+    for name, extent, dim in zip(names, dataset.shape, dataset.dims, strict=True):
+        scale = next((each for each in dim.values() if not only_names_an_axis(each)), None)
+        points: Array = np.arange(extent)
+        if scale is not None and scale.shape == points.shape and scale.dtype.kind in "iuf":
+            points = read_checked(scale)
+        lines.append(
+            _NamedAxis(name if scale is None else str(scale.name).rpartition("/")[2], points)
+        )
+    return lines
+
+
+def _places(at: At, lines: Sequence[_NamedAxis], lead: int) -> dict[int, int]:
+    """Return indices along axes: given for all in front of space, or by names and coordinates."""
+    if at is None:
+        return {}
+    if isinstance(at, Mapping):
+        names = [line.name for line in lines]
+        unknown = [name for name in at if name not in names]
+        if unknown:
+            raise ArgumentError(f"there is no axis {unknown[0]!r}, but {', '.join(names)}")
+        return {names.index(name): _nearest(lines[names.index(name)], at[name]) for name in at}
+    front = tuple(line.points.size for line in lines[:lead])
+    found = as_ints("at", at)
+    if len(found) != lead:
+        raise ArgumentError(
+            f"at={tuple(found)}, but the axes in front of space have shape {front}; or pass "
+            f"coordinates by names of axes: {', '.join(line.name for line in lines)}"
+        )
+    return {k: as_index("at", i, n) for k, (i, n) in enumerate(zip(found, front, strict=True))}
+
+
+def _nearest(line: _NamedAxis, value: float) -> int:
+    """Return the index of the point that is nearest to a coordinate."""
+    points = line.points.astype(float)
+    room = np.abs(np.diff(points)).max(initial=0.0)
+    if not points.min() - room <= value <= points.max() + room:
+        ends = f"{points.min():.6g} to {points.max():.6g}"
+        raise ArgumentError(f"{line.name}={value:g} is not within its points, from {ends}")
+    return int(np.abs(points - value).argmin())
 
 
 def read_numbers(path: str) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:

@@ -257,7 +257,9 @@ def _not_basic(entry: object) -> str:
         return given + "np.stack([u]) adds an axis of components; axes of space cannot be added"
     if isinstance(entry, bool) or str(getattr(entry, "dtype", "")) == "bool":
         return given + "a mask is a boolean field or array of the global shape, as in u[mask] = 0"
-    if isinstance(entry, float | str):
+    if isinstance(entry, str):
+        return given + "points are u[...]; their waves are another field, plan.forward(u)"
+    if isinstance(entry, float):
         return given + "round or convert it"
     return given + (
         "points are read and written by u.take_points(index) and u.put_points(index, values)"

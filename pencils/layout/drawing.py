@@ -1,12 +1,15 @@
-"""Small pictures of layouts as SVG, for notebooks."""
+"""Cards for notebooks: tables about fields and plans, and small pictures of layouts as SVG."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from math import prod
+from typing import NamedTuple
 
 from pencils.layout.box import Box
-from pencils.layout.layout import Layout
+from pencils.layout.layout import Extent, Layout
+from pencils.tables import text_bytes
 
 MOST_BLOCKS = 512  # more are not drawn: neither could they be seen
 _FLAT, _SOLID = 2, 3  # dimensions of pictures; one dimension has a height of its own
@@ -14,13 +17,74 @@ _LONGEST, _SHORTEST = 150, 15  # pixels along a dimension
 _DEPTH = (0.45, -0.3)  # pixels right and down for each pixel along the dimension that goes back
 _OWN, _OTHER = ("#f4a261", "#d98035", "#fbc599"), ("#dbe4ee", "#b9c8d8", "#edf2f7")
 
+# In any theme of a notebook: its colours, and lines of half their strength.
+_CARD = "display:flex;flex-wrap:wrap;gap:0.8em 2em;align-items:center;margin:0.4em 0"
+_TABLE = "border-collapse:collapse;margin:0;color:inherit;font-size:0.9em"
+_ROW = "background:none;border-top:1px solid rgba(128,128,128,0.4)"
+_CELL = "text-align:left;padding:0.15em 1.2em 0.15em 0;overflow-wrap:anywhere"
+
 Point = tuple[float, float]
+Row = tuple[str, ...]  # a name and values, of which the last one fills the row
 
 
-def card(text: str, *pictures: str) -> str:
-    """Return HTML with pictures beside a text."""
-    style = "display:flex;gap:1.5em;align-items:center;flex-wrap:wrap"
-    return f'<div style="{style}">{"".join(pictures)}<pre>{escape(text)}</pre></div>'
+class Blocks(NamedTuple):
+    """Fields on a layout, for a card: the own block, components, and bytes of an element."""
+
+    extent: Extent
+    components: tuple[int, ...] = ()
+    itemsize: int = 0
+
+    @property
+    def shapes(self) -> tuple[str, str]:
+        """Shape of the whole, and of the own block."""
+        extent, lead = self.extent, self.components
+        return _product((*lead, *extent.shape)), _product((*lead, *extent.local_shape))
+
+    @property
+    def amounts(self) -> tuple[str, str]:
+        """Bytes of the whole and of the own block."""
+        each = prod(self.components) * self.itemsize
+        sizes = (prod(self.extent.shape), self.extent.box.volume)
+        return text_bytes(sizes[0] * each), text_bytes(sizes[1] * each)
+
+    @property
+    def indices(self) -> str:
+        """Global indices of the own block."""
+        return f"[{_ranges(self.extent.box)}]"
+
+    @property
+    def grid(self) -> str:
+        """How many ranks cut which dimensions."""
+        layout = self.extent.layout
+        dims = ", ".join(map(str, layout.decomp))
+        plural = "s" * (len(layout.decomp) > 1)
+        return f"{_product(layout.grid.shape)} along dimension{plural} {dims}"
+
+
+def card(title: str, rows: Sequence[Row], *pictures: str) -> str:
+    """Return HTML with pictures beside a table."""
+    head = f'<tr style="background:none"><th colspan="9" style="{_CELL}">{escape(title)}</th></tr>'
+    lines = "".join(map(_line, rows))
+    table = f'<table style="{_TABLE}"><tbody>{head}{lines}</tbody></table>'
+    return f'<div style="{_CARD}">{"".join(pictures)}{table}</div>'
+
+
+def _line(row: Row) -> str:
+    name, *values = row
+    spans = [1] * (len(values) - 1) + [9 - len(values)]
+    cells = "".join(
+        f'<td colspan="{span}" style="{_CELL}">{escape(value)}</td>'
+        for span, value in zip(spans, values, strict=True)
+    )
+    return f'<tr style="{_ROW}"><td style="{_CELL};opacity:0.7">{escape(name)}</td>{cells}</tr>'
+
+
+def _product(numbers: Sequence[int]) -> str:
+    return " × ".join(map(str, numbers)) or "1"
+
+
+def _ranges(box: Box) -> str:
+    return ", ".join(f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True))
 
 
 def svg(layout: Layout, rank: int) -> str:
@@ -64,14 +128,13 @@ def _depth(box: Box) -> tuple[int, ...]:
 
 def _polygons(box: Box, scales: Sequence[float], rank: int, colors: Sequence[str]) -> Iterator[str]:
     """Draw a block: its front, and in three dimensions its right side and its top."""
-    ranges = ", ".join(f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True))
     low = [n * scale for n, scale in zip(box.start, scales, strict=True)]
     high = [n * scale for n, scale in zip(box.stop, scales, strict=True)]
     for corners, color in zip(_faces(low, high), colors, strict=False):
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
         yield (
             f'<polygon points="{points}" fill="{color}" stroke="#4a5568" stroke-width="0.7">'
-            f"<title>rank {rank}: {ranges}</title></polygon>"
+            f"<title>rank {rank}: {_ranges(box)}</title></polygon>"
         )
 
 

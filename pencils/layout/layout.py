@@ -18,7 +18,7 @@ _WHOLE = (0, 1)  # origin of a dimension of which all points are there
 
 @dataclass(frozen=True, slots=True)
 class ProcessGrid:
-    """Ranks ``0 .. size - 1`` laid out in C order: the last axis of the grid is fastest.
+    """Ranks from 0 to ``size - 1`` laid out in C order: the last axis of the grid is fastest.
 
     Examples
     --------

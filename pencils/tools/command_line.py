@@ -8,9 +8,8 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pencils import __version__
 from pencils.comm.mpi import MPI
@@ -21,6 +20,9 @@ from pencils.tools.run import report  # noqa: F401 - hides the frames that start
 from pencils.tools.run.report import add_check, turn_on_checks
 from simmpi import command
 
+if TYPE_CHECKING:
+    from pencils.io.show import At
+
 _GIB = 2**30
 _MOST_NODES = 4
 _EXAMPLES = """examples:
@@ -30,7 +32,6 @@ _EXAMPLES = """examples:
   mpiexec -n 4 python -m pencils run program.py
   python -m pencils simulate -n 4 program.py
 """
-_NO_DEMO = 'the demo needs SciPy: pip install "pencils[demo]"'
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -70,7 +71,7 @@ def _parse(argv: Sequence[str] | None, comm: MPI.Intracomm) -> argparse.Namespac
 
 
 def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
-    """Make the parser; the options of the demo take an import of SciPy."""
+    """Make the parser; the options of the demo take an import of SciPy, which is long."""
     parser = argparse.ArgumentParser(
         "python -m pencils",
         description=sys.modules["pencils"].__doc__,
@@ -96,26 +97,29 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     show.add_argument("--axis", type=int, help="across the plane (default: the last of 3)")
     show.add_argument("--index", type=int, help="of the plane along the axis (default: the middle)")
     show.add_argument(
-        "--at", nargs="+", type=int, help="number of the time and of components (default: last, 0)"
+        "--at",
+        nargs="+",
+        metavar="NAME=X",
+        help="coordinates, like time=0.5 z=0.25 component=1, or numbers of the time and components "
+        "(default: last, 0)",
     )
     check = commands.add_parser("verify", help="compare files with the checksums in them")
     check.add_argument("file", nargs="+", help="a file that pencils.save() has written")
     check.add_argument("--edited", action="store_true", help="files changed by other programs, too")
     check.add_argument("--external", action="store_true", help="follow links to other files")
-    summary = "solve the Navier-Stokes equations" if find_spec("scipy") else _NO_DEMO
     layout = argparse.RawDescriptionHelpFormatter  # the formulas keep their lines
-    command = commands.add_parser("demo", help=summary, formatter_class=layout)
-    if with_demo and not _add_demo(command):
-        command.add_argument("_", nargs=argparse.REMAINDER)
+    command = commands.add_parser(
+        "demo", help="solve the Navier-Stokes equations", formatter_class=layout
+    )
+    if with_demo:
+        _add_demo(command)
     return parser
 
 
-def _demo(args: argparse.Namespace, rank: int) -> None:
-    """Solve the Navier-Stokes equations, if SciPy is installed. *Collective*."""
-    try:
-        from pencils.tools import demo
-    except ModuleNotFoundError as error:
-        sys.exit(f"{error}; {_NO_DEMO}" if rank == 0 else 0)
+def _demo(args: argparse.Namespace, _: int) -> None:
+    """Solve the Navier-Stokes equations. *Collective*."""
+    from pencils.tools import demo
+
     demo.main(args)
 
 
@@ -147,15 +151,16 @@ def _draw_grid(args: argparse.Namespace, best: Candidate) -> None:
     print(f"drawn: {args.picture}")
 
 
-def _add_demo(command: argparse.ArgumentParser) -> bool:
-    """Add the options of the demo; return whether SciPy is installed."""
+def _add_demo(command: argparse.ArgumentParser) -> None:
+    """Add the options of the demo."""
+    from pencils.errors import MissingLibraryError
+
     try:
         from pencils.tools import demo
-    except ModuleNotFoundError:
-        return False
+    except MissingLibraryError as error:
+        command.error(str(error))
     command.description = demo.__doc__
     demo.add_arguments(command)
-    return True
 
 
 def _show(args: argparse.Namespace, rank: int) -> None:
@@ -179,7 +184,8 @@ def _show(args: argparse.Namespace, rank: int) -> None:
                 _draw(args, path)
         except (ImportError, OSError, PencilsError) as error:
             bad = True
-            print(f"error: {path}: {error}", flush=True)
+            where = "" if path in str(error) else f"{path}: "
+            print(f"error: {where}{error}", flush=True)
     if bad:
         sys.exit(1)
 
@@ -192,8 +198,26 @@ def _draw(args: argparse.Namespace, path: str) -> None:
     words = [*(Path(path).parts if several else ()), *args.plot.split("/")]
     named = "_".join(word for word in words if word.strip("./"))
     target = args.picture or f"{named}.png"
-    save_picture(target, plot_file(path, args.plot, args.axis, args.index, at=args.at))
-    print(f"  drawn: {target}", flush=True)
+    ax = plot_file(path, args.plot, args.axis, args.index, at=_as_places(args.at))
+    save_picture(target, ax)
+    print(f"  drawn: {target} ({ax.get_title()})", flush=True)
+
+
+def _as_places(words: Sequence[str] | None) -> At:
+    """Read the words after --at: coordinates by names of axes, or indices."""
+    from pencils.errors import ArgumentError
+
+    if words is None:
+        return None
+    try:
+        if not any("=" in word for word in words):
+            return list(map(int, words))
+        return {name: float(x) for name, x in (word.split("=") for word in words)}
+    except ValueError:
+        raise ArgumentError(
+            f"--at {' '.join(words)} is neither coordinates of axes, like --at time=0.5 z=0.25, "
+            "nor integers, the numbers of the time and of components"
+        ) from None
 
 
 def _verify(args: argparse.Namespace, rank: int) -> None:
@@ -240,7 +264,7 @@ def _rows() -> Iterator[tuple[str, str]]:
     yield "h5py", version("h5py")
     yield "HDF5", h5py.version.hdf5_version
     yield "parallel HDF5", "yes" if h5py.get_config().mpi else "no (checkpoints do not need it)"
-    for package in ("scipy", "mpi4py-fft", "tqdm"):
+    for package in ("scipy", "mpi4py-fft", "matplotlib", "tqdm"):
         yield package, _version(package)
     yield "copies", f"{kernels()} (one of {', '.join(available())})"
     kept = memory().bound / _GIB

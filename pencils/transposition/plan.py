@@ -23,7 +23,6 @@ from pencils.array.allocation import (
     as_components,
     as_dtype,
     as_singletons,
-    frame_of,
     memory_axes,
 )
 from pencils.array.base import checks
@@ -38,7 +37,6 @@ from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.layout import Layout, Traffic
-from pencils.layout.drawing import card, svg
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan, fastest_methods
@@ -427,9 +425,9 @@ class Transposition(Plan[Move]):
         return f"{text}\n  from {source}\n  to   {target}>"
 
     def _repr_html_(self) -> str:
-        """Return pictures for notebooks, of the pencils before and after; local."""
+        """Return a table and pictures for notebooks, of both pencils; local."""
         pencils = [pencil for pencil in (self.source, self.target) if pencil is not None]
-        return card(repr(self), *(svg(pencil.layout, pencil.rank) for pencil in pencils))
+        return self._card([(pencil, self.spec) for pencil in pencils], [("method", self.method)])
 
     def _move(self, call: str, us: Fields, outs: Fields | None) -> list[PencilArray]:
         bound, targets = self._prepare_fields(call, us, outs)
@@ -528,19 +526,14 @@ class Transposition(Plan[Move]):
     def _new(self) -> PencilArray | None:
         """Make an output, if the target pencil includes this process."""
         if self._maker is None:
-            self._maker = no_op if self.target is None else allocator(self.target, self.spec)
+            self._maker = (
+                no_op if self.target is None else PencilArray.maker(self.target, *self.spec)
+            )
         return self._maker()
 
     def _block(self, u: PencilArray | None) -> Array:
         """Own block, axes in the memory order of the target."""
         return self._nothing if u is None else u.local.transpose(self._axes)
-
-
-def allocator(pencil: Pencil, spec: FieldSpec) -> Callable[[], PencilArray]:
-    """Return a function that makes fields of one kind."""
-    frame, dtype = frame_of(pencil, spec.singletons), spec.dtype
-    shape = frame.shape_of(spec.components, dtype)
-    return lambda: PencilArray.in_frame(pencil, frame, frame.make(shape, dtype))
 
 
 def method_key(source: Layout, target: Layout, spec: FieldSpec) -> tuple[str, str, FieldSpec]:

@@ -39,7 +39,7 @@ from pencils.plans import (
     kept_plans,
     plan_buffers,
 )
-from pencils.transposition.plan import Move, Transposition, allocator, unset_ghosts
+from pencils.transposition.plan import Move, Transposition, unset_ghosts
 
 
 def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
@@ -151,7 +151,7 @@ class _TransposeCall(KeptCall[Transposition]):
         self._target = target
         # That of another communicator if the target was made on a congruent one.
         self._other = target.topology
-        self._new = allocator(target, plan.spec)
+        self._new = PencilArray.maker(target, *plan.spec)
 
     def fits(self, out: Any) -> bool:
         """Whether the plan is there, and ranks agree on this communicator, whatever `out` is."""

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from fft_cases import close, draw, forward
+from mpi_helpers import all_raise
 
 import pencils
+from pencils import errors
 from pencils.fft import PencilFFT
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -186,3 +188,17 @@ def test_cosine_axes_stay_as_they_are(comm):
     pen = pencils.Pencil(a.shape, comm)
     with PencilFFT(pen, transforms=("fft", "dct2"), dealias="3/2") as plan:
         assert plan.input_pencil.shape == (9, 5)
+
+
+def test_a_field_of_the_resolution_is_told_where_points_are(comm):
+    pen = pencils.Pencil((8, 8), comm)
+    kind = errors.PencilMismatchError
+    with PencilFFT(pen, float, dealias="3/2") as plan:
+        u, waves = pencils.ones(pen), pencils.ones(pen, dtype=complex)
+        points, spectral = pencils.ones(plan.input_pencil), repr(plan.output_pencil)
+        where = f"should lie on plan.input_pencil\n{plan.input_pencil!r}"
+        all_raise(comm, kind, where, plan.forward, u)
+        all_raise(comm, kind, where, plan.backward, plan.forward(points), out=u)
+        where = f"should lie on plan.output_pencil\n{spectral}"
+        all_raise(comm, kind, where, plan.backward, waves)
+        all_raise(comm, kind, where, plan.forward, points, out=waves)

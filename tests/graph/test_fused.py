@@ -3,6 +3,7 @@
 import gc
 import math
 import random
+import re
 import shutil
 import warnings
 import weakref
@@ -214,6 +215,28 @@ def equal(comm, found, expected):
     """Whether fields are equal bit by bit."""
     pairs = zip(found, expected, strict=True)
     return everywhere(comm, all(u.local.tobytes() == v.local.tobytes() for u, v in pairs))
+
+
+def test_compiled_passes_keep_sums_and_not_what_is_added(comm):
+    """They read less in all: rows store as much, but add in the last pass."""
+
+    def sums(u, dt):
+        total, now = u, u
+        for weight in (0.25, 0.5, 0.25):
+            rate = now.shift((1, 0)) - now
+            total, now = total + weight * rate, u + dt * rate
+        return total, abs(total).max()
+
+    u, _ = two_fields(comm)
+    u.exchange_halo()
+    ways = [pencils.fused(sums, compiler=compiler) for compiler in (None, "cc")]
+    for dt in (0.1, 0.2, 0.3):
+        (rows, most), (compiled, largest) = (fused(u, dt) for fused in ways)
+        assert equal(comm, [compiled], [rows])
+        assert everywhere(comm, largest == most)
+    texts = [re.findall("([0-9]+) bytes read and ([0-9]+) ", fused.explain()) for fused in ways]
+    (rows, stored), (compiled, same) = (np.array(each, int).sum(axis=0) for each in texts)
+    assert everywhere(comm, compiled < rows and same == stored)
 
 
 @pytest.mark.parametrize("shape", [(12, 10), (1, 3), (2, 1)])

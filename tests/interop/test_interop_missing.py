@@ -25,4 +25,4 @@ def test_a_missing_library_is_named(comm, monkeypatch):
         lambda: petsc.from_pencil(pencil),
         lambda: petsc.from_array(pencils.zeros(pencil)),
     ):
-        all_raise(comm, ImportError, "pip install", call)
+        all_raise(comm, pencils.errors.MissingLibraryError, "pip install", call)

@@ -142,6 +142,19 @@ def test_lines_components_and_own_axes(comm):
 
 
 @parallel
+def test_a_line_along_a_period_is_closed(comm):
+    for points, closed in ((np.arange(8) / 4, True), (np.arange(8.0) ** 2, False)):
+        pencil = pencils.Pencil(8, comm, periodic=True)
+        grid = pencils.localgrid(pencil, [points])
+        ax = plot.plot_slice(np.cos(grid.x * np.pi), grid=grid, label="wave")
+        along = [*points, *([2.0] if closed else [])]
+        line = np.transpose(ax.lines[0].get_data()) if ax else None
+        expected = np.stack([along, np.cos(np.pi * np.array(along))], axis=1)
+        assert everywhere(comm, ax is None or np.allclose(line, expected))
+        assert everywhere(comm, ax is None or ax.get_ylabel() == "wave")
+
+
+@parallel
 @pytest.mark.parametrize(
     ("kind", "shape", "options", "text"),
     [
@@ -209,12 +222,15 @@ def test_numbers_over_time(tmp_path):
         for step in range(3):
             series.append(step / 2, {"u": u, "energy": step**2, "mass": 1.0})
     ax = plot.plot_times(path)
-    assert {line.get_label(): list(line.get_ydata()) for line in ax.lines} == {
-        "energy": [0, 1, 4],
-        "mass": [1, 1, 1],
-    }
+    panels = [(panel.get_ylabel(), panel.lines) for panel in ax.figure.axes]
+    numbers = {"energy": [0, 1, 4], "mass": [1, 1, 1]}
+    assert {name: list(line.get_ydata()) for name, (line,) in panels} == numbers
+    assert [*panels[-1][1]] == [*ax.lines]
     assert list(ax.lines[0].get_xdata()) == [0, 0.5, 1]
-    assert len(plot.plot_times(path, ["mass"]).lines) == 1
+    assert len(plot.plot_times(path, ["mass"]).figure.axes) == 1
+    one = plot.plot_times(path, ax=pyplot.figure().add_subplot())
+    assert {line.get_label(): list(line.get_ydata()) for line in one.lines} == numbers
+    assert [text.get_text() for text in one.get_legend().get_texts()] == list(numbers)
     with pytest.raises(errors.ArgumentError, match=r"no numbers \['u'\]; .* has: energy, mass"):
         plot.plot_times(path, ["u"])
     plot.save_picture(tmp_path / "mass.png", ax)
@@ -239,13 +255,23 @@ def test_a_plane_of_a_file(tmp_path):
     whole = write_files(tmp_path)
     ax = plot.plot_file(tmp_path / "a.h5", "u", 1, -1, cmap="gray")
     np.testing.assert_array_equal(ax.collections[0].get_array(), whole[:, 3].T)
-    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("x", "z", "u, y = 2")
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("x", "z", "y = 2")
+    assert [one.get_ylabel() for one in ax.figure.axes] == ["z", "u"]  # the colour bar
     ax = plot.plot_file(tmp_path / "a.h5", "u")
     np.testing.assert_array_equal(ax.collections[0].get_array(), whole[:, :, 1].T)
     ax = plot.plot_file(tmp_path / "b.h5", "flow")  # the last time, the first component
     assert not ax.collections[0].get_array().any()
     ax = plot.plot_file(tmp_path / "b.h5", "flow", at=(0, 1))
     np.testing.assert_array_equal(ax.collections[0].get_array(), whole[:, :, 1].T / 2)
+    assert ax.get_title() == "time = 0.5, component = 1, index2 = 1"
+    for at in ({"time": 0.6, "component": 1, "index2": 1}, {"time": 0, "component": 1}):
+        ax = plot.plot_file(tmp_path / "b.h5", "flow", at=at)
+        np.testing.assert_array_equal(ax.collections[0].get_array(), whole[:, :, 1].T / 2)
+    ax = plot.plot_file(tmp_path / "a.h5", "u", at={"y": 1.3})  # the point at 4/3
+    np.testing.assert_array_equal(ax.collections[0].get_array(), whole[:, 2].T)
+    ax = plot.plot_file(tmp_path / "a.h5", "u", at={"y": 0, "x": 2.4})  # a line
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), whole[4, 0])
+    assert (ax.get_ylabel(), ax.get_title()) == ("u", "x = 2, y = 0")
     ax = plot.plot_file(tmp_path / "a.h5", "x")
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), np.linspace(0, 2, 5))
 
@@ -258,7 +284,11 @@ def test_a_plane_of_a_file(tmp_path):
         (("n",), {}, "no picture"),
         (("u", 3), {}, "axis"),
         (("u", 0, 5), {}, "not within 5 points"),
-        (("u",), {"at": 1}, "0 axes are in front"),
+        (("u",), {"at": 1}, r"axes in front of space have shape \(\); .* names of axes: x, y, z"),
+        (("u",), {"at": {"r": 1}}, "no axis 'r', but x, y, z"),
+        (("u",), {"at": {"x": 2.6}}, "x=2.6 is not within its points, from 0 to 2"),
+        (("u",), {"at": {"x": float("nan")}}, "x=nan is not within"),
+        (("u", 0), {"at": {"x": 0}}, "name the same axis"),
         (("x", 0), {}, "1 dimensions"),
     ],
 )

@@ -1,6 +1,7 @@
 """The magic ``%%simulate`` in IPython, and the tutorial that uses it."""
 
 import doctest
+import json
 import re
 import sys
 import traceback
@@ -111,6 +112,33 @@ def output_of(ipython, cell):
         return "".join(traceback.format_exception_only(error)).removeprefix("simmpi.errors.")
     last = "" if result.result is None else f"{result.result!r}\n"
     return printed.stdout.partition("Out[")[0] + last
+
+
+def test_the_notebook_has_the_cells_of_the_page(monkeypatch):
+    """So what runs below are also the cells of the file that readers open."""
+    monkeypatch.syspath_prepend(PAGE.parent)
+    import notebooks
+
+    text = PAGE.with_suffix(".ipynb").read_text()
+    assert text == notebooks.of_page(PAGE.read_text()), "run docs/notebooks.py"
+    code = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert ["".join(cell["source"]) for cell in code] == [cell.strip() for cell, _ in cells()]
+
+
+def test_the_notebook_of_an_example_runs(monkeypatch):
+    monkeypatch.syspath_prepend(PAGE.parent)
+    monkeypatch.setattr(sys, "argv", [])
+    import notebooks
+
+    path = PAGE.parents[1] / "examples" / "heat_equation.py"
+    made = json.loads(notebooks.of_example(path, ["--n", "4"]))
+    names = {"__name__": "__main__"}
+    for cell in made["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert names["sys"].argv == ["heat_equation.py", "--n", "4"]
+    made = json.loads(notebooks.of_example(path, ["--picture", "heat_equation.png"]))
+    assert "Image" in "".join(made["cells"][-1]["source"])
 
 
 def test_each_cell_of_the_tutorial_gives_the_output_below_it(ipython):

@@ -21,3 +21,15 @@ def test_blocks_run_in_order(page):
     assert found
     for block in found:
         exec(compile(block, f"{page.name}: {block[:40]}", "exec"), names)
+
+
+FRONT = re.compile(r"^```python\n(.*?)^```.*?^```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "index.md"])
+def test_the_first_program_prints_what_the_page_shows(page, capsys, tmp_path, monkeypatch):
+    """On four ranks."""
+    monkeypatch.chdir(tmp_path)
+    program, shown = FRONT.search(page.read_text()).groups()
+    pencils.simulate(4, lambda: exec(program, {}))
+    assert capsys.readouterr().out == shown

@@ -41,11 +41,11 @@ from pencils.layout import Traffic
 
 # Pieces travel in bundles if those that the ranks of a node send at the same time, one each, have
 # at most this many bytes: a network adapter moves these in less than a microsecond, which is what
-# a message costs a rank. Larger pieces keep adapters busy in any case: docs/scale.md.
+# a message costs a rank. Larger pieces keep adapters busy in any case: benchmarks/README.md.
 TOGETHER = 2**13
 # There are as many stages as the square root of the bytes of a node, in this unit. With n stages,
 # the n-th part of all packing and unpacking is done while no bundles travel, but each stage takes a
-# few microseconds: docs/scale.md.
+# few microseconds: benchmarks/README.md.
 STAGE = 2**17
 
 

@@ -1,4 +1,4 @@
-"""Pictures of decompositions and of fields, with Matplotlib: ``pip install 'pencils[plot]'``.
+"""Pictures of decompositions and of fields, with Matplotlib: ``pip install "pencils[plot]"``.
 
 Functions take and return Matplotlib axes, so that titles, limits and colours can be changed, and
 several pictures arranged in one figure.

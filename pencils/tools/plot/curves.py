@@ -15,7 +15,7 @@ from pencils.errors import ArgumentError
 from pencils.fft import PencilFFT
 from pencils.io.show import read_numbers
 from pencils.layout.integers import as_rank
-from pencils.tools.plot.figures import check_axes, new_axes
+from pencils.tools.plot.figures import check_axes, new_axes, new_panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,7 +110,7 @@ def plot_times(
     ax: Axes | None = None,
     **options: Any,
 ) -> Axes:
-    """Draw numbers of a `TimeSeries` over time.
+    """Draw numbers of a `TimeSeries` over time: each in a panel with a scale of its own.
 
     Nothing is communicated: call it on one rank, or after the run.
 
@@ -121,14 +121,14 @@ def plot_times(
     names : iterable of str, optional
         Which numbers. Default: all of them.
     ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: in a new figure.
+        Where to draw all of them, on one scale. Default: in a new figure.
     **options
         For `matplotlib.axes.Axes.plot`.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
+        The axes; of several panels the lowest one, and ``ax.figure.axes`` are all.
 
     Raises
     ------
@@ -141,10 +141,10 @@ def plot_times(
     >>> from pencils.tools.plot import plot_times
     >>> with pencils.TimeSeries("out.h5", "w") as series:
     ...     for step in range(3):
-    ...         series.append(0.1 * step, {"energy": 0.9**step})
+    ...         series.append(0.1 * step, {"energy": 0.9**step, "mass": 1.0})
     >>> ax = plot_times("out.h5")
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['energy']
+    >>> [panel.get_ylabel() for panel in ax.figure.axes]
+    ['energy', 'mass']
     """
     if ax is not None:
         check_axes(ax, 1)
@@ -154,9 +154,11 @@ def plot_times(
     if missing or not wanted:
         has = ", ".join(found) or "none"
         raise ArgumentError(f"{path} has no numbers {missing or ''}; over time it has: {has}")
-    ax = new_axes(1) if ax is None else ax
-    for name in wanted:
-        ax.plot(times, found[name], **({"label": name} | options))
-    ax.set_xlabel("time")
-    ax.legend()
-    return ax
+    panels = new_panels(len(wanted)) if ax is None else [ax] * len(wanted)
+    for panel, name in zip(panels, wanted, strict=True):
+        panel.plot(times, found[name], **({"label": name} | options))
+        panel.set_ylabel(name if ax is None else "")
+    panels[-1].set_xlabel("time")
+    if ax is not None:
+        ax.legend()
+    return panels[-1]

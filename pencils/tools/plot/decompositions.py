@@ -27,30 +27,31 @@ from pencils.tools.plot.figures import (
     lightened,
     new_axes,
     new_pair,
+    set_ticks,
+    settle,
+    write_labels,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_BLOCKS = 4096  # more are no picture any more
-_MOST_RANGES, _MOST_NAMES = 16, 64  # blocks that are labelled by their indices, and by their rank
-_MOST_CUTS = 12  # ticks along a dimension
+_THICKNESS = 2  # a thin box is drawn as thick as this part of its length
 
 
 class _Part(NamedTuple):
-    """A box to be drawn, and the rank whose colour it has."""
+    """A box, and the rank whose block or colour it is."""
 
     box: Box
     rank: int
-    label: str
 
 
 def plot_decomposition(pencil: Pencil | Layout, *, halo: int = 0, ax: Axes | None = None) -> Axes:
     """Draw which rank has which block, in colours of the ranks.
 
     Nothing is communicated: each rank can draw the picture, and a layout of any number of ranks
-    needs no MPI. Dimension 0 is horizontal. Small numbers of blocks are labelled with their
-    indices; of replicas, the one of the lowest rank is shown.
+    needs no MPI. Dimension 0 is horizontal. Blocks are labelled with their rank and indices, as far
+    as there is room; of replicas, the one of the lowest rank is shown.
 
     Parameters
     ----------
@@ -86,15 +87,16 @@ def plot_decomposition(pencil: Pencil | Layout, *, halo: int = 0, ax: Axes | Non
         ax = new_axes(layout.ndim)
     check_axes(ax, layout.ndim)
     blocks = _blocks(layout)
-    _draw(ax, layout, [_Part(box, rank, _label(box, rank, len(blocks))) for rank, box in blocks])
+    _draw(ax, layout, blocks)
     if width and layout.ndim < SOLID:
         widths = [(width, width)] * layout.ndim
-        ghosts = [ghost_box(box, layout.shape, layout.periodic, widths) for _, box in blocks]
+        ghosts = [ghost_box(box, layout.shape, layout.periodic, widths) for box, _ in blocks]
         _outline(ax, ghosts, linestyle="--", edgecolor="black", linewidth=0.8)
         ax.set_xlim(*_limits(ghosts, 0))
         if layout.ndim > 1:
             ax.set_ylim(*_limits(ghosts, 1))
     ax.set_title(_title(layout, len(blocks)))
+    _label(ax, layout, blocks)
     return ax
 
 
@@ -103,7 +105,8 @@ def plot_redistribution(
 ) -> tuple[Axes, Axes]:
     """Draw a field before and after it moves to another pencil, as a transpose does.
 
-    Colours are those of the ranks that have the points before. Nothing is communicated.
+    Colours are those of the ranks that have the points before, and numbers are ranks. Nothing is
+    communicated.
 
     Parameters
     ----------
@@ -138,8 +141,8 @@ def plot_redistribution(
         raise ArgumentError(f"axes are {len(axes)}; pass two, for before and after")
     blocks = _blocks(other)
     parts = [
-        _Part(message.box, message.source, "")
-        for rank, _ in blocks
+        _Part(message.box, message.source)
+        for _, rank in blocks
         for message in redistribution(one, other, None, rank)[1]
     ]
     left, right = axes if axes is not None else new_pair(one.ndim)
@@ -147,8 +150,9 @@ def plot_redistribution(
     check_axes(right, other.ndim)
     _draw(right, other, parts)
     if other.ndim < SOLID:
-        _outline(right, [box for _, box in blocks], edgecolor="black", linewidth=1.2)
-    right.set_title(f"{_title(other, len(blocks))}, colours as before")
+        _outline(right, [box for box, _ in blocks], edgecolor="black", linewidth=1.2)
+    right.set_title(f"{_title(other, len(blocks))},\ncolours of the ranks before")
+    _label(right, other, blocks)
     return left, right
 
 
@@ -159,21 +163,39 @@ def _layout_of(pencil: object) -> Layout:
     return layout
 
 
-def _blocks(layout: Layout) -> list[tuple[int, Box]]:
-    """List ranks with points, and their blocks; of replicas the first."""
+def _blocks(layout: Layout) -> list[_Part]:
+    """List blocks with points, and their ranks; of replicas the first."""
     if layout.size > MOST_BLOCKS:
         raise ArgumentError(f"there are {layout.size} blocks; a picture shows up to {MOST_BLOCKS}")
     ranks = filter(layout.is_first_replica, range(layout.size))
-    return [(rank, box) for rank in ranks if (box := layout.box(rank)).volume]
+    return [_Part(box, rank) for rank in ranks if (box := layout.box(rank)).volume]
 
 
-def _label(box: Box, rank: int, blocks: int) -> str:
-    if blocks > _MOST_NAMES:
-        return ""
-    if blocks > _MOST_RANGES:
-        return str(rank)
-    ranges = ", ".join(f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True))
-    return f"rank {rank}\n{ranges}"
+def _label(ax: Any, layout: Layout, blocks: Sequence[_Part]) -> None:
+    """Label dimensions with bounds, and blocks with ranks and, in a plane, indices."""
+    settle(ax)
+    for name, split in zip("xyz", layout.splits, strict=False):
+        cuts = sorted({bound for part in range(split.parts) for bound in split.bounds(part)})
+        set_ticks(ax, name, cuts)
+    if layout.ndim == SOLID:
+        seen = [(place, rank) for box, rank in blocks if (place := _front(box, layout.shape))]
+        write_labels(ax, [place for place, _ in seen], [str(rank) for _, rank in seen])
+        return
+    write_labels(
+        ax,
+        [_rectangle(box).get_center() for box, _ in blocks],
+        [_named(block, ", ") for block in blocks],
+        [_named(block, "\n") for block in blocks],
+        [str(rank) for _, rank in blocks],
+        rooms=[_rectangle(box).get_bbox().size for box, _ in blocks],
+    )
+
+
+def _named(block: _Part, gap: str) -> str:
+    """Return the number of a rank and the indices that it has."""
+    box, rank = block
+    ranges = [f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True)]
+    return f"rank {rank}\n{gap.join(ranges)}"
 
 
 def _title(layout: Layout, blocks: int) -> str:
@@ -185,19 +207,17 @@ def _title(layout: Layout, blocks: int) -> str:
 
 def _draw(ax: Any, layout: Layout, parts: Sequence[_Part]) -> None:
     draw = _draw_solids if layout.ndim == SOLID else _draw_rectangles
-    draw(ax, parts, layout.shape)
+    draw(ax, parts)
     names = "xyz"[: layout.ndim]
     for dim, (name, split) in enumerate(zip(names, layout.splits, strict=True)):
         getattr(ax, f"set_{name}lim")(0, split.points)
         getattr(ax, f"set_{name}label")(f"dimension {dim}")
-        cuts = sorted({bound for part in range(split.parts) for bound in split.bounds(part)})
-        if len(cuts) <= _MOST_CUTS:
-            getattr(ax, f"set_{name}ticks")(cuts)
     if layout.ndim == 1:
         ax.set_ylim(0, 1)
         ax.set_yticks([])
     elif layout.ndim == SOLID:
-        ax.set_box_aspect([max(n, 1) for n in layout.shape])
+        thinnest = max(layout.shape) / _THICKNESS
+        ax.set_box_aspect([max(n, thinnest) for n in layout.shape])
     else:
         ax.set_aspect("equal", adjustable="box")
 
@@ -214,14 +234,10 @@ def _rectangle(box: Box, **style: Any) -> Rectangle:
     return Rectangle((x, y[0] if y else 0), width, height[0] if height else 1, **style)
 
 
-def _draw_rectangles(ax: Axes, parts: Sequence[_Part], _: Sequence[int]) -> None:
-    for box, rank, label in parts:
+def _draw_rectangles(ax: Axes, parts: Sequence[_Part]) -> None:
+    for box, rank in parts:
         face = lightened(color_of(rank), 0.45)
-        patch = _rectangle(box, facecolor=face, edgecolor="white", linewidth=1)
-        ax.add_patch(patch)
-        if label:
-            x, y = patch.get_center()
-            ax.annotate(label, (x, y), ha="center", va="center", fontsize="small")
+        ax.add_patch(_rectangle(box, facecolor=face, edgecolor="white", linewidth=1))
 
 
 def _outline(ax: Axes, boxes: Iterable[Box], **style: Any) -> None:
@@ -230,27 +246,27 @@ def _outline(ax: Axes, boxes: Iterable[Box], **style: Any) -> None:
     ax.add_collection(PatchCollection(patches, facecolor="none", **style))
 
 
-def _draw_solids(ax: Any, parts: Sequence[_Part], shape: Sequence[int]) -> None:
+def _draw_solids(ax: Any, parts: Sequence[_Part]) -> None:
     """Draw boxes in perspective, with some room between them."""
-    for box, rank, label in parts:
-        room = [0.06 * n for n in box.shape]
-        low = [start + r for start, r in zip(box.start, room, strict=True)]
-        high = [stop - r for stop, r in zip(box.stop, room, strict=True)]
+    for box, rank in parts:
         color: Color = (*lightened(color_of(rank), 0.3)[:3], 0.75)
-        faces = Poly3DCollection(_faces(low, high), facecolor=color, edgecolor="white")
+        faces = Poly3DCollection(_faces(*_ends(box)), facecolor=color, edgecolor="white")
         ax.add_collection3d(faces)
-        place = _front(box, low, high, shape) if label else None
-        if place:
-            ax.text(*place, str(rank), ha="center", va="center", zorder=1000)
 
 
-def _front(
-    box: Box, low: Sequence[float], high: Sequence[float], shape: Sequence[int]
-) -> list[float] | None:
+def _ends(box: Box) -> tuple[list[float], list[float]]:
+    """Return the ends of what is drawn of a box along each dimension."""
+    room = [0.06 * n for n in box.shape]
+    low = [start + r for start, r in zip(box.start, room, strict=True)]
+    return low, [stop - r for stop, r in zip(box.stop, room, strict=True)]
+
+
+def _front(box: Box, shape: Sequence[int]) -> list[float] | None:
     """Return the middle of a side that can be seen; None if other boxes hide all sides.
 
     Seen from the usual place are low indices of dimension 1, and high ones of the others.
     """
+    low, high = _ends(box)
     middle = [(lo + hi) / 2 for lo, hi in zip(low, high, strict=True)]
     if box.start[1] == 0:
         return [middle[0], low[1], middle[2]]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.array.operands import check_field, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.mpi import MPI
@@ -15,14 +16,12 @@ from pencils.distribute.gather import gather
 from pencils.distribute.localgrid import localgrid
 from pencils.distribute.partition import partition
 from pencils.errors import ArgumentError
-from pencils.io.show import read_plane
+from pencils.io.show import At, read_plane
 from pencils.layout.integers import as_dim, as_index, as_ints, as_rank
 from pencils.pencil import Pencil
 from pencils.tools.plot.figures import check_axes, new_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
 
     from pencils.array.pencil_array import PencilArray
@@ -46,7 +45,7 @@ def plot_slice(
     """Draw a plane of a field in colours, or a field of one dimension as a line. *Collective*.
 
     Only the points that are shown travel, to one rank, which draws them. Of the dimensions that
-    remain, the first one is horizontal.
+    remain, the first one is horizontal. A line along a periodic dimension is closed.
 
     Parameters
     ----------
@@ -64,7 +63,8 @@ def plot_slice(
     root : int, optional
         The rank that draws, default 0.
     **options
-        For `matplotlib.axes.Axes.pcolormesh`, or ``plot`` if a line is drawn.
+        For `matplotlib.axes.Axes.pcolormesh`, or ``plot`` if a line is drawn; ``label`` names the
+        field at the colour bar, or at the axis of its values.
 
     Returns
     -------
@@ -84,9 +84,9 @@ def plot_slice(
     >>> from pencils.tools.plot import plot_slice
     >>> pen = pencils.Pencil((16, 12, 8))
     >>> grid = pencils.localgrid(pen, [np.linspace(0, 1, n) for n in pen.shape])
-    >>> ax = plot_slice(grid.x * grid.y + grid.z, axis=2, grid=grid, cmap="magma")
-    >>> ax.get_title()
-    'z = 0.571'
+    >>> ax = plot_slice(grid.x * grid.y + grid.z, axis=2, grid=grid, label="heat", cmap="magma")
+    >>> ax.get_title(), ax.figure.axes[1].get_ylabel()
+    ('z = 0.571', 'heat')
     """
     comm = topology_among(u).comm
     with agreed(comm, "plot_slice") as agree:
@@ -147,6 +147,7 @@ class _Slice:
         self._names = grid.names if grid else [f"index {dim}" for dim in range(ndim)]
         self._points = grid.axes if grid else [np.arange(n) for n in shape]
         self._is_flat = self.axis in u.singletons
+        self._is_ring = len(self.dims) == 1 and u.pencil.periodic[self.dims[0]]
         across: list[slice | int] = [slice(None)] * ndim
         if self.axis is not None and self.index is not None:
             across[self.axis] = self.index
@@ -156,17 +157,28 @@ class _Slice:
         """Draw values with coordinates."""
         names = [self._names[dim] for dim in self.dims]
         points = [self._points[dim] for dim in self.dims]
+        label = options.get("label", "")
         ax.set_xlabel(names[0])
         if len(points) == 1:
-            ax.plot(points[0], values, **options)
+            line = _closed(points[0], values) if self._is_ring else (points[0], values)
+            ax.plot(*line, **options)
+            ax.set_ylabel(label)
         else:
             mesh = ax.pcolormesh(*points, values.T, **({"shading": "nearest"} | options))
             ax.set_ylabel(names[1])
             ax.set_aspect("equal", adjustable="box")
-            ax.figure.colorbar(mesh, ax=ax)
+            ax.figure.colorbar(mesh, ax=ax, label=label)
         if self.axis is not None and self.index is not None and not self._is_flat:
             at = self._points[self.axis][self.index]
             ax.set_title(f"{self._names[self.axis]} = {at:.3g}")
+
+
+def _closed(points: Array, values: Array) -> tuple[Array, Array]:
+    """Repeat the first point of a period at its end, if the points have one distance."""
+    distances = np.diff(points)
+    if not distances.size or not np.allclose(distances, distances[0]):
+        return points, values
+    return np.append(points, points[-1] + distances[0]), np.append(values, values[0])
 
 
 def plot_file(
@@ -175,7 +187,7 @@ def plot_file(
     axis: int | None = None,
     index: int | None = None,
     *,
-    at: Sequence[int] | int | None = None,
+    at: At = None,
     ax: Axes | None = None,
     **options: Any,
 ) -> Axes:
@@ -193,9 +205,11 @@ def plot_file(
     axis, index : int, optional
         The axis across the plane and the index along it. Default: the last axis of 3 dimensions,
         and the middle. Axes are counted without times and components.
-    at : int or sequence of int, optional
-        Indices of the axes in front of those of space: time, if it is a series, and components.
-        Default: the last time, and the first components.
+    at : mapping of str to float, int or sequence of int, optional
+        Where the picture is, by the names of axes: ``{"time": 0.5, "component": 1, "z": 0.25}`` is
+        the nearest time, the component 1, and the nearest plane across z. Or the indices of the
+        axes in front of those of space: time, if it is a series, and components. Default: the last
+        time, and the first components.
     ax : matplotlib.axes.Axes, optional
         Where to draw. Default: in a new figure.
     **options
@@ -218,14 +232,15 @@ def plot_file(
     >>> import numpy as np, pencils
     >>> from pencils.tools.plot import plot_file
     >>> pen = pencils.Pencil((16, 12, 8))
-    >>> x, y, z = pencils.localgrid(pen, [np.linspace(0, 1, n) for n in pen.shape])
-    >>> pencils.save("state.h5", {"u": x * y + z})
-    >>> plot_file("state.h5", "u", axis=1, index=0).get_title()
-    'u, dim1_12 = 0'
+    >>> grid = pencils.localgrid(pen, [np.linspace(0, 1, n) for n in pen.shape])
+    >>> pencils.save("state.h5", {"u": grid.x * grid.y + grid.z}, grid=grid)
+    >>> plot_file("state.h5", "u", at={"y": 0.5}).get_title()
+    'y = 0.455'
     """
     plane = read_plane(os.fspath(path), name, axis, index, at)
     pencil = Pencil(plane.values.shape, MPI.COMM_SELF)
     grid = localgrid(pencil, plane.points, names=plane.names)
+    options = {"label": name} | options
     drawn = plot_slice(partition(pencil, plane.values), grid=grid, ax=ax, **options)
     assert drawn is not None  # this is the only rank
     drawn.set_title(plane.title)

@@ -38,7 +38,11 @@ class TypeDisagreementError(RankDisagreementError, TypeError):
 
 
 class MissingAttributeError(PencilsError, AttributeError, TypeError):
-    """An attribute of NumPy arrays that fields do not have; the text names what to write."""
+    """An attribute of arrays, or of another library, is missing; the text names what to write."""
+
+
+class MissingLibraryError(PencilsError, ImportError):
+    """A library that is needed cannot be imported; the text names what installs it."""
 
 
 class NotLocalError(PencilsError, IndexError):
