@@ -30,6 +30,7 @@ from pencils.graph.fuse import (
     Ghosts,
     Store,
     copied,
+    is_fused,
     is_reduction,
     is_view,
     make_program,
@@ -500,6 +501,11 @@ def _compute_meanwhile(program: BlockProgram, slots: Sequence[int], call: Runnin
         begun.wait()
 
 
+def _has_block(node: Array) -> bool:
+    """Whether a value has memory of its own where it is kept."""
+    return isinstance(node, Call) and not is_view(node) and not is_reduction(node)
+
+
 def _nbytes(node: Array) -> int:
     return node.dtype.itemsize * prod(node.shape)
 
@@ -508,8 +514,9 @@ class Schedule:
     """Decides in which stage each value is computed.
 
     That is the last stage in which memory still has what it is computed from, and not after those
-    that need it. A value that a later stage needs is kept in a block of its own. Compiled passes
-    wait for memory: they compute values earlier if no more has to be kept, to read less.
+    that need it. A value that a later stage needs is kept in a block of its own, or in that of a
+    value that no stage needs anymore. Compiled passes wait for memory: they compute values earlier
+    if no more has to be kept, to read less.
     """
 
     def __init__(self, trace: Trace, reductions: Sequence[Array]) -> None:
@@ -531,6 +538,7 @@ class Schedule:
         for node in self._nodes if trace.compiler else ():
             self._move(node)
         self._kept = {node: at for node, at in self._at.items() if self._until(node) > at}
+        self._free: dict[object, list[int]] = {}  # slots of blocks, by shapes and types
         self._slots: dict[Array, int] = {}
         self._views: dict[Array, BlockView] = {}  # of values that blocks of the trace keep
         self._writes = Counter(store.target.slot for _, store in stores)  # to each block
@@ -587,14 +595,17 @@ class Schedule:
         arrays = [block.field.padded for block in trace.blocks]
         self._slots |= {node: len(arrays) + i for i, node in enumerate(trace.arrays)}
         arrays += trace.arrays.values()
-        for number, (events, stores) in enumerate(trace.stages):
+        for number, (events, of_lines) in enumerate(trace.stages):
             yield from _event_steps(trace, events)
             slots: dict[Array, int | BlockView] = {**self._slots, **self._living(number)}
             slots |= self._views
-            stored = self._stored_once(stores)
+            stored = self._stored_once(of_lines)
             self._views |= stored
-            here = [node for node, at in self._kept.items() if at == number]
-            kept = [node for node in here if node not in stored]
+            here = [node for node, at in self._kept.items() if at == number and node not in stored]
+            again = self._in_free_blocks(number, here)
+            self._slots |= again
+            stores = [*of_lines, *[Store(x, BlockView(i, arrays[i])) for x, i in again.items()]]
+            kept = [node for node in here if node not in again]
             results = [copied(node) if self._is_leaf(node) else node for node in kept]
             begun = _begun(trace, _groups(events))
             if not stores and not results:
@@ -609,9 +620,28 @@ class Schedule:
                 self._slots[node] = len(arrays)
                 arrays.append(example)
             text = "while ghosts travel: " * (program.split is not None) + "\n".join(program.texts)
-            written = sorted({one.target.slot for one in stores if not self._has_ghosts(one)})
+            written = sorted({one.target.slot for one in of_lines if not self._has_ghosts(one)})
             run = _compute_meanwhile if begun else _compute
             yield CallStep(partial(run, program, written), text=text)
+
+    def _in_free_blocks(self, number: int, nodes: Sequence[Array]) -> dict[Array, int]:
+        """Find blocks for values in the slots of those that the stage before has needed last.
+
+        Blocks that are read in this stage are not free: what is stored in place is copied there.
+        """
+        for node in self._kept:
+            if self._until(node) == number - 1 and node in self._slots and self._owns(node):
+                self._free.setdefault((node.shape, node.dtype), []).append(self._slots[node])
+        found = {}
+        for node in nodes:
+            free = self._free.get((node.shape, node.dtype))
+            if free and _has_block(node) and is_fused(node):
+                found[node] = free.pop()
+        return found
+
+    def _owns(self, node: Array) -> bool:
+        """Whether a kept value has a block that nothing else views."""
+        return _has_block(node) and all(map(_has_block, self._users.get(node, ())))
 
     def _ghosts(self, blocks: Sequence[Block]) -> list[Ghosts]:
         """List the ghosts of blocks that travel; none if other blocks have the same memory."""

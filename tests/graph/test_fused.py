@@ -16,6 +16,7 @@ from mpi_helpers import all_raise, everywhere, one_is_wrong, ranks_at_fault
 import pencils
 from pencils.comm import pack
 from pencils.errors import ArgumentError
+from pencils.graph import replay
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 several = pytest.mark.parallel([2, 3, 4, 6])
@@ -183,7 +184,8 @@ def check_random_function(comm, seed, decorate, calls):
 @pytest.mark.parametrize("start", range(0, 400, 20))
 def test_random_functions_are_their_plain_lines(comm, start):
     for seed in range(start, start + 20):
-        decorate = pencils.fused(compiler=None if seed % 20 else "cc")
+        compiler = (None, "no such command")[seed % 2] if seed % 20 else "cc"
+        decorate = pencils.fused(compiler=compiler)
         check_random_function(comm, seed, decorate, [(0.25, 3), (0.25, 3), (0.1, 2)])
 
 
@@ -348,6 +350,69 @@ def test_values_that_are_shifted_are_exchanged_together(comm, written, exchanges
     assert everywhere(comm, text.count("exchange_halo") == exchanges)
     if u.local.size and not written:  # both values that are shifted are written once
         assert "16 bytes read and 16 written" in text
+
+
+def runge_kutta(u, memory, dt, *, whole):
+    """Compute a step of four stages, whose rates are added one by one, or once each is known."""
+    after, rates = u, []
+    for number, (weight, ahead) in enumerate([(1 / 6, 0.5), (1 / 3, 0.5), (1 / 3, 1), (1 / 6, 0)]):
+        now = u if number == 0 else memory[number % 2]
+        now.exchange_halo()
+        rates.append(now.shift((1, 0)) + now.shift((0, -1)) - now * now)
+        after = after + weight * dt * rates[-1]
+        if ahead:
+            memory[(number + 1) % 2][...] = u + ahead * dt * rates[-1]
+    if whole:
+        first, second, third, last = rates
+        return u + dt / 6 * (first + 2 * second + 2 * third + last)
+    return after
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("compiler", [None, "cc"])
+def test_sums_of_compiled_passes_take_few_blocks(comm, monkeypatch, compiler, whole):
+    u, v = two_fields(comm)
+    expected = runge_kutta(u, (v, v.copy()), 0.01, whole=whole)
+    programs = []
+    make = replay.make_program
+
+    def watched(stores, results, *args, **options):
+        programs.append((len(stores), len(results)))
+        return make(stores, results, *args, **options)
+
+    monkeypatch.setattr(replay, "make_program", watched)
+    fused = pencils.fused(runge_kutta, compiler=compiler)
+    for dt in (0.5, 0.01):
+        found = fused(u, (v, v.copy()), dt, whole=whole)
+    assert equal(comm, [found], [expected])
+    # Stores, and new blocks: without a compiler, all rates are kept.
+    few = [(1, 1), (1, 1), (2, 0), (1, 0)]
+    assert programs == ([(1, 1)] * 3 + [(1, 0)] if compiler is None else few)
+    if u.local.size:
+        assert "24 bytes read and 16 written" in fused.explain() or compiler is None
+
+
+def test_blocks_of_values_that_views_show_are_not_taken_again(comm):
+    u, v = two_fields(comm)
+
+    def function(u, v, dt):
+        u.exchange_halo()
+        first = u.shift((1, 0)) - u
+        v[...] = dt * first
+        v.exchange_halo()
+        part = first[1:]
+        v[1:] += part
+        v.exchange_halo()
+        third = np.exp(v.shift((0, 1)))  # could be kept where the first one was
+        v[...] = dt * third
+        v.exchange_halo()
+        v[...] = v.shift((1, 0)) * third
+        return part * dt, third
+
+    expected = function(u, v.copy(), 0.1)
+    for compiler in (None, "no such command"):
+        fused = pencils.fused(function, compiler=compiler)
+        assert equal(comm, fused(u, v.copy(), 0.1), expected)
 
 
 def test_ranks_without_points_exchange_the_same_values_together(comm):
