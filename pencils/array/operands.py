@@ -258,8 +258,8 @@ def _cure(u: Field, pencil: Pencil, v: Field, fixed: frozenset[int], *, assigned
         return "they use different processes, or the same in another order; make both with one comm"
     if pencil.ndim != other.ndim:
         return (
-            "they have different numbers of dimensions; a field that does not vary along some is "
-            "made with dims= on the pencil of the other"
+            "they have different numbers of dimensions; dims= makes a field that varies along some "
+            "dimensions only, on the pencil of the other one"
         )
     one = _part("u", u, pencil, fixed)
     two = _part("u" if base is getattr(v, "base", v) else "v", v, other, fixed)

@@ -98,16 +98,16 @@ def _find_shift(u: Field, steps: tuple[int, ...], onto: Pencil | None) -> Key:
         reason = ""
         if dim in u.trimmed and (step or more):
             reason = (
-                "the padded blocks, which end with the domain there: the field is trimmed; "
-                "shift u.copy(), which has room for its whole halo"
+                "the padded blocks: the halo of this field is trimmed at the ends of the domain; "
+                "shift u.copy(), whose halo is whole"
             )
         elif not -lo <= step <= hi - more:
             allowed = f"use steps {-lo}..{hi - more}, or " if -lo <= hi - more else ""
             reason = f"the halo, which is {(lo, hi)} wide there; {allowed}create the array with a "
             reason += "wider halo"
             if hasattr(u, "base") and not (lo or hi):
-                reason += "; a section has none where it is cut: shift first, "
-                reason += f"u.shift({steps}){key_of(u)}"
+                reason += "; a sliced field has no halo along the sliced dimension; shift before "
+                reason += f"slicing: u.shift({steps}){key_of(u)}"
         if reason:
             far = f" onto {more} more point{'s' * (more != 1)}" if more else ""
             raise ArgumentError(f"shift by {step} along dimension {dim}{far} leaves {reason}")

@@ -43,7 +43,7 @@ FLAGGED, DEFERRED = 1, 2
 # digests of further values a row remembers.
 _EXACT = frozenset({int, str, NoneType})
 _MOST_DIGESTS = 64
-_FREED = "the communicator was freed; make a new pencil on one that lives"
+_FREED = "the communicator was freed; make a new pencil with another communicator"
 
 
 class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):``

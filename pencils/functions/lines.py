@@ -111,7 +111,7 @@ def _result(f: LineFunction, lines: PencilArray, axis: int, dtype: np.dtype[Any]
     result = f(given, axis)
     if result is None:
         raise TypeError(
-            "f returned None; it must return an array of the shape of its block, which is "
+            "f returned None; it must return an array with the shape of its block. The block is "
             "read-only: to work in place, write block = block.copy() in f, and return it"
         )
     block = plain_array(result)
@@ -148,9 +148,9 @@ def whole_axis(name: str, u: Field, axis: object) -> int:
         return number
     whole = [each for each in range(u.ndim) if each not in cut]
     raise ArgumentError(
-        f"numpy.{name} along axis {axis}, which is decomposed, so that no rank has whole lines; "
-        f"whole are axes {whole}. Pass u.whole({number}): the field where lines along this axis "
-        "are whole"
+        f"numpy.{name} along axis {axis}: this axis is decomposed, so no rank has whole lines. "
+        f"Pass u.whole({number}), a field whose lines along this axis are whole, or one of the "
+        f"axes {whole}"
     )
 
 

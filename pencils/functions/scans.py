@@ -283,8 +283,8 @@ class _Scan(LocalVerb[_Axis, tuple[Scan, Array]]):
         if include_initial:
             raise ArgumentError(
                 f"{self._name} with include_initial=True would have one point more than its "
-                f"pencil; leave it out, and take the {self._ufunc.identity} before the first point "
-                "as known"
+                "pencil; leave it out. The value before the first point is "
+                f"{self._ufunc.identity}"
             )
         self._position = one_axis(self._name, u, axis)
         self._wanted = None if dtype is None else as_dtype(dtype)

@@ -406,4 +406,4 @@ def _count(name: str, a: Field, axis: Axis, where: Any) -> Any:
 
 def _check_inexact(dtype: DTypeLike | None) -> None:
     if dtype is not None and np.dtype(dtype).kind not in "fc":
-        raise TypeError(f"dtype={np.dtype(dtype)} cannot hold a mean; give a type of float")
+        raise TypeError(f"dtype={np.dtype(dtype)} cannot hold a mean; give a floating-point type")

@@ -29,8 +29,8 @@ class Fused:
     ) -> None:
         if "out" in signature(function).parameters:
             raise TypeError(
-                "a fused function has no argument 'out' of its own: calls take one, for what the "
-                "function returns; rename it"
+                "'out' cannot be an argument of a fused function: calls take out= for the results. "
+                "Rename the argument"
             )
         self._function = function
         self._compiler, self._overlap = compiler, overlap

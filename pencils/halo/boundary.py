@@ -223,8 +223,8 @@ def _no_boundary(u: PencilArray, dim: int, side: str) -> str:
         return "which is periodic and has no boundary: exchange_halo() fills its halo"
     if dim in u.trimmed:
         return (
-            "along which the field is trimmed: its blocks end with the domain; u.copy() has room "
-            "for boundary points"
+            "along which the halo is trimmed at the ends of the domain; u.copy() has room for "
+            "boundary points"
         )
     if not any(u.halo[dim][upper] for upper in _SIDES[side]):
         where = "no halo" if side == "both" else f"halo {u.halo[dim]}, none on side {side!r}"

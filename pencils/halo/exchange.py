@@ -322,8 +322,8 @@ def check_halo(specs: Sequence[HaloSpec]) -> None:
     if not single and not any(any(map(any, spec.halo)) for spec in specs):
         what = "the field has no halo" if len(specs) == 1 else "none of the fields has a halo"
         raise ArgumentError(
-            f"{what}, so that there are no ghosts; make it with one, as in zeros(pencil, halo=1), "
-            "or leave out this call. A section has none along dimensions that it cuts: exchange "
+            f"{what}, so there are no ghosts; make it with one, as in zeros(pencil, halo=1), or "
+            "leave out this call. A sliced field has no halo along the sliced dimension: exchange "
             "the halo of the whole field"
         )
 

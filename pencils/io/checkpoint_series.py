@@ -366,9 +366,9 @@ class CheckpointSeries(CollectiveBlock):
             for output in cut:
                 if getattr(output, "mode", "a") == "w":
                     raise ArgumentError(
-                        f"{output!r} was opened with mode='w', which drops what was written "
-                        "before, but the run goes on from a checkpoint: use mode='a' for it, or "
-                        "mode='w' for both"
+                        f"{output!r} was opened with mode='w', which drops earlier output, but the "
+                        "run continues from a checkpoint. Use mode='a' for the output, or mode='w' "
+                        "for both"
                     )
         wants = [number for number in steps if wanted in (None, number)]
         read = partial(load, template=template, names=chosen, **options)

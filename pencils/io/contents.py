@@ -247,8 +247,9 @@ def chunks_of(entry: DatasetInfo, extents: Extents, *, filtered: bool) -> Extent
         return ()
     if repack_fields(entry.dtype, recurse=True) != entry.dtype:
         raise TypeError(
-            f"fields[{entry.name!r}] has records with gaps, {entry.dtype}, whose bytes filters "
-            "and checksums do not agree on; save it without compression and chunks, or packed"
+            f"fields[{entry.name!r}] has records with gaps, {entry.dtype}: filters do not keep the "
+            "bytes in gaps, which checksums cover. Save it without compression and chunks, or "
+            "packed"
         )
     extents = tuple(map(min, extents or choose_chunk(points, entry.dtype.itemsize), points))
     if prod(extents) * entry.dtype.itemsize > MOST_BYTES:

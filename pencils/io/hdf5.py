@@ -206,8 +206,8 @@ def _walk(top: Any) -> tuple[list[str], list[str]]:
         elif isinstance(found, h5py.h5g.GroupID):
             if path.count("/") >= MOST_GROUPS:
                 raise CheckpointError(
-                    f"{os.path.realpath(top.file.filename)} has more than {MOST_GROUPS} groups, "
-                    f"one in the other, from {path[:20]!r} on; name what is to be read"
+                    f"{os.path.realpath(top.file.filename)} has groups nested more than "
+                    f"{MOST_GROUPS} deep, from {path[:20]!r} on; name the datasets to read"
                 )
             links: list[tuple[bytes, int]] = []
             found.links.iterate(partial(_note_link, links), info=True)

@@ -336,9 +336,8 @@ def broken(path: str, what: str, hint: str = "") -> CheckpointError:
 def lost(path: str) -> CheckpointError:
     """Make the error for a file by pencils that has no record."""
     msg = (
-        f"{path} was written by pencils, and then changed or rewritten by another program, or cut "
-        "off: its list of contents is gone, so damage cannot be found; edited=True reads it as it "
-        "is"
+        f"{path} has lost its list of contents: another program has changed or rewritten it, or it "
+        "was cut off. Damage cannot be found; edited=True reads it as it is"
     )
     return CheckpointError(msg)
 

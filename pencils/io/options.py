@@ -25,8 +25,8 @@ def as_mode(mode: object) -> str:
     """Return the mode of a series; raise ArgumentError if there is none like it."""
     if not isinstance(mode, str) or mode not in ("a", "w", "x"):
         raise ArgumentError(
-            f"mode={mode!r} must be 'a' to continue what is there, 'w' to start anew in its place, "
-            "or 'x' to start only where there is nothing yet"
+            f"mode={mode!r} must be 'a' (continue the series), 'w' (replace it) or 'x' (make a new "
+            "one, and fail if there is one)"
         )
     return mode
 

@@ -116,7 +116,12 @@ def test_a_file_that_was_packed_by_another_tool(path, pencil, lab):
     assert list(pencils.load(packed, across, edited=True)) == ["u", "v"]
     assert pencils.verify(packed, edited=True) == ["u", "v"]
     for call in (pencils.verify, pencils.open, lambda path: pencils.load(path, pencil)):
-        lab.refuses(CheckpointError, ["rewritten by another program", "edited=True"], call, packed)
+        lab.refuses(
+            CheckpointError,
+            ["another program has changed or rewritten it", "edited=True"],
+            call,
+            packed,
+        )
     lab.on_root(pack, 1)
     for call in (lambda **k: pencils.load(packed, pencil, **k), partial(pencils.verify, packed)):
         lab.refuses(CheckpointError, "damaged: 'v' no longer", call, edited=True)

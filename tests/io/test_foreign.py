@@ -243,7 +243,7 @@ def test_groups_without_end(write, comm, lab):
         lambda: pencils.verify(path, comm),
         lambda: pencils.open(path, comm=comm),
     ):
-        lab.refuses(CheckpointError, ["more than 100 groups", str(path)], call)
+        lab.refuses(CheckpointError, ["nested more than 100 deep", str(path)], call)
     assert pencils.load(path, pencil, "u")["u"].sum() == 12
 
 

@@ -164,7 +164,7 @@ def test_modes_that_there_are_not(lab, mpi_tmp_path, place, rank):
     here = rank is None or comm.rank == rank % comm.size
     for bad in BAD:
         for call in (place.open, checkpoints_in(mpi_tmp_path / "run", comm)):
-            lab.refuses(ArgumentError, "'w' to start anew", call, bad if here else "a")
+            lab.refuses(ArgumentError, "'w' (replace it)", call, bad if here else "a")
     assert place.names == []
     if rank is not None and comm.size > 1:
         for call in (place.open, checkpoints_in(mpi_tmp_path / "run", comm)):
@@ -250,7 +250,7 @@ def test_a_run_goes_on_or_starts_anew_with_all_its_outputs(lab, pencil, old_run,
     with place.open("a") as series:
         write(series, pencil, "u", [1.0, 3.5])
     with old_run("a") as checkpoints, place.open("w") as output:
-        text = "mode='a' for it, or mode='w' for both"
+        text = "mode='a' for the output, or mode='w' for both"
         lab.refuses(ArgumentError, text, checkpoints.resume, pencil, outputs=[output])
         if output._file is not None:
             output._file._take_place = lambda: None  # as if the program had died of it
