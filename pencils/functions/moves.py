@@ -35,6 +35,7 @@ from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, one_axis
 from pencils.layout.integers import as_dims, as_ints
 from pencils.layout.split import Split
+from pencils.pencil import Bounded
 from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, plan_buffers
 
 Run = Callable[[], object]
@@ -240,9 +241,6 @@ def _get_ready(
     return _Ready(prepared, steps.prepare(block, fetched, outs))
 
 
-_MOST_PLACES = 64
-
-
 class _FetchCall(KeptCall[Exchange]):
     """Calls of a function for fields of one kind, with the same arguments."""
 
@@ -251,7 +249,7 @@ class _FetchCall(KeptCall[Exchange]):
     def __init__(self, verb: _Fetch) -> None:
         super().__init__(verb.topology, verb.key, verb.agree.prepared(), waits=False)
         self._steps, self._fetched = verb.steps, verb.fetched
-        self._ready: dict[object, _Ready] = {}  # by the places of blocks
+        self._ready = Bounded()  # by the places of blocks
 
     @property
     def fits(self) -> bool:
@@ -270,12 +268,10 @@ class _FetchCall(KeptCall[Exchange]):
         """Make the results, and find or prepare what suits their places; local."""
         results = [make() for make in self._steps.results]
         key = tuple([place(each.local) for each in (u, *results)])
-        ready = self._ready.get(key)
+        ready: _Ready | None = self._ready.get(key)
         if ready is None:
             ready = _get_ready(self.plan, self._steps, u, self._fetched, results)
-            if len(self._ready) >= _MOST_PLACES:
-                self._ready.clear()
-            self._ready[key] = ready
+            self._ready.add(key, ready)
         else:
             ready.exchange.reserve()
         return ready, results

@@ -38,7 +38,7 @@ from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.layout import Layout, Traffic
 from pencils.layout.integers import as_int
-from pencils.pencil import Pencil
+from pencils.pencil import Bounded, Pencil
 from pencils.plans import Agreement, Plan, fastest_methods
 from pencils.transposition.sides import Side, check_sides, find_sides, message_blocks
 
@@ -51,9 +51,6 @@ Move: TypeAlias = PreparedPull | PreparedExchange
 Fields: TypeAlias = Sequence[PencilArray | None]
 Prepared: TypeAlias = tuple[Move, list[PencilArray | None]]
 Allocate: TypeAlias = Callable[[], PencilArray | None]
-
-# Places of blocks for which a plan has something prepared.
-_MOST_PLACES = 64
 
 
 class PlanOptions(NamedTuple):
@@ -189,7 +186,7 @@ class Transposition(Plan[Move]):
         self._nothing = np.empty((*spec.components, *(0,) * sides[0].layout.ndim), spec.dtype)
         self._kind: BlockType | None = None  # of the last source that has passed the checks
         self._maker: Allocate | None = None  # of outputs, made where ranks agree on errors
-        self._moves: dict[tuple[Any, ...], Move] = {}  # prepared, by the places of blocks
+        self._moves = Bounded()  # prepared, by the places of blocks
         self._buffer_fields: tuple[PencilArray, PencilArray] | None = None
         self._method = options.method
         if self._method == AUTO:
@@ -508,7 +505,7 @@ class Transposition(Plan[Move]):
         """
         pull = self._pull_for(len(sources), started=started)
         key = (pull is None, *[place(block) for block in (*sources, *targets)])
-        found = self._moves.get(key)
+        found: Move | None = self._moves.get(key)
         if found is None:
             views = list(map(borrowed, sources)), list(map(borrowed, targets))
             if pull is not None:
@@ -517,9 +514,7 @@ class Transposition(Plan[Move]):
                 found = pull.prepare(*views, aliased=aliased)
             else:
                 found = self.exchange().prepare(*views)
-            if len(self._moves) >= _MOST_PLACES:
-                self._moves.clear()
-            self._moves[key] = found
+            self._moves.add(key, found)
         found.reserve()
         return found
 
