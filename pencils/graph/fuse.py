@@ -126,6 +126,8 @@ class BlockProgram(NamedTuple):
     results: Sequence[BlockView]
     texts: Sequence[str]  # what each step does, for users
     split: Callable[[list[Any], Callable[[], object]], None] | None  # the only step, in parts
+    # The row program of the only step, and the slots of its arrays, if it allocates no results.
+    only: tuple[RowProgram, Sequence[int]] | None
 
     def run(
         self,
@@ -150,6 +152,26 @@ class BlockProgram(NamedTuple):
         if not self.results:
             return []
         return [memory.derive(values[memory.slot]) for memory in self.results]
+
+    def bound(self, arrays: Sequence[Block]) -> Callable[[Sequence[Any]], object]:
+        """Return what executes the `only` row program for these arrays and given numbers."""
+        assert self.only is not None
+        program, slots = self.only
+        fixed = (*arrays, *self.others)
+        if not self.numbers:
+            given = tuple([fixed[slot] for slot in slots])
+            return lambda _: program.run(given)
+        evaluate, execute, asarray = self.evaluate, program.run, np.asarray
+        dtypes = [dtype for _, dtype in self.numbers]
+        # Numbers follow each other in front of all values.
+        order = {slot: place for place, (slot, _) in enumerate(self.numbers)}
+        places = [order.get(slot, len(dtypes) + slot) for slot in slots]
+        take = operator.itemgetter(*places)  # a tuple: there is a number, and what it is used with
+
+        def run(arguments: Sequence[Any]) -> None:
+            execute(take((*map(asarray, evaluate(arguments), dtypes), *fixed)))
+
+        return run
 
 
 def make_program(
@@ -180,6 +202,7 @@ def make_program(
         [memory.forgetting() for memory in found],
         maker.texts,
         maker.split if len(maker.steps) == 1 else None,
+        maker.only if len(maker.steps) == 1 else None,
     )
     return program, [memory.view for memory in found]
 
@@ -200,6 +223,7 @@ class _Maker:
         self.examples = list(arrays)  # of all values
         self._stores, self._results, self._ghosts = stores, results, ghosts
         self.split: Callable[[list[Any], Callable[[], object]], None] | None = None
+        self.only: tuple[RowProgram, Sequence[int]] | None = None
         self.fixed: list[tuple[int, Block]] = []
         self.numbers: list[tuple[int, Number, DType]] = []
         self.steps: list[_Step] = []
@@ -439,6 +463,8 @@ class _Maker:
             values[first : first + len(reduced)] = reduced
 
         self.steps.append(compute)
+        if not blocks and not rows.reductions:
+            self.only = program, builder.slots
         sent = {ghosts.slot for ghosts in self._ghosts}
         if parts is not None and sent.isdisjoint(
             builder.slots[number] for number in program.written

@@ -6,19 +6,24 @@ from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from inspect import signature
 from types import MethodType, NoneType
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 
+from pencils.array.base import checks
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import address
+from pencils.comm.progress import under_way
 from pencils.graph.number import NUMBERS, Number, ValueNeededError
 from pencils.graph.replay import Replay, is_sequence, rebuilt
 from pencils.graph.trace import Trace, Traced, is_tracing
+from pencils.plans import Remembered
 
 _NUMBERS = {int, float, complex}
 _PLAIN = {bool, str, bytes, NoneType}  # of which equal values are the same
 _MOST = 64  # traces of a function: all are dropped for one more
+# What executes a call, and the place of its result among the arguments; -1 for that of `out`.
+_Bound: TypeAlias = tuple[Callable[[Sequence[Any]], object], int]
 
 
 class Fused:
@@ -36,6 +41,9 @@ class Fused:
         self._compiler, self._overlap = compiler, overlap
         self._kept: dict[object, Replay] = {}
         self._fixed: dict[object, tuple[int, ...]] = {}  # numbers whose values decide, by kinds
+        # Calls of one pass, by the fields that are given and the types of numbers.
+        self._bound: Remembered[_Bound] = Remembered(_MOST)
+        self._binds = False
         update_wrapper(self, function)
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:
@@ -45,6 +53,14 @@ class Fused:
         """Compute what the function computes; see `fused`."""
         if is_tracing() and any(type(one) is Traced for one in (*args, *kwargs.values())):
             return _assigned(out, self._function(*args, **kwargs))  # within another one
+        fields: tuple[Any, ...] = ()
+        if self._binds and not kwargs:
+            fields = *[id(one) if type(one) is PencilArray else type(one) for one in args], id(out)
+            bound = self._bound.get(fields)
+            if bound is not None and not (checks.on or under_way.on):
+                run, place = bound[0]
+                run(args)
+                return out if place < 0 else args[place]
         leaves: list[Any] = []
         owners: list[int] = []
         given = args, out, kwargs
@@ -59,7 +75,25 @@ class Fused:
         replay = self._kept.get(_key(kind, fixed, leaves) if fixed else kind)
         if replay is None:
             replay = self._trace(kind, fixed, given, leaves)
-        return replay.run(leaves)
+        result = replay.run(leaves)
+        if fields and not fixed:
+            self._bind(replay, fields, (*args, out), result)
+        return result
+
+    def _bind(
+        self, replay: Replay, key: tuple[Any, ...], given: tuple[Any, ...], result: Any
+    ) -> None:
+        """Keep a call for these fields, if it is one pass that returns one of them."""
+        program = replay.only
+        found = [place for place, one in enumerate(given) if one is result]
+        fields = [one for one in given if type(one) is PencilArray]
+        others = [one for one in given[:-1] if type(one) is not PencilArray]
+        plain = all(isinstance(one, NUMBERS) and type(one) is not bool for one in others)
+        plain &= given[-1] is None or type(given[-1]) is PencilArray
+        if program is not None and found and plain:
+            run = program.bound([field.padded for field in fields])
+            place = -1 if found[-1] == len(given) - 1 else found[0]
+            self._bound.add(key, (run, place), fields)
 
     def explain(self) -> str:
         """Tell how calls are executed: exchanges, passes over memory, calls of NumPy; local.
@@ -85,6 +119,7 @@ class Fused:
             if fixed:
                 self._fixed[kind] = fixed
             self._kept[_key(kind, fixed, leaves) if fixed else kind] = replay
+            self._binds |= replay.only is not None
             return replay
 
 

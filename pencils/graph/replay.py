@@ -138,6 +138,15 @@ class Replay:
     def __str__(self) -> str:
         return "\n".join(step.text for step in self._steps if step.text)
 
+    @property
+    def only(self) -> BlockProgram | None:
+        """The program that is all of a call, if it computes one pass of fields that are given."""
+        run = self._steps[0].run if len(self._steps) == 1 else None
+        if self._makers or self._arrays or not isinstance(run, partial) or run.func is not _compute:
+            return None
+        program: BlockProgram = run.args[0]
+        return None if program.only is None or program.results else program
+
     def run(self, leaves: Sequence[Any]) -> Any:
         """Execute all steps for these arguments.
 

@@ -791,3 +791,71 @@ def test_python_functions_of_numbers_see_their_values(comm):
     fused = pencils.fused(lambda u, dt: u * math.sin(dt))
     for dt in (0.5, 0.25):
         assert equal(comm, [fused(u, dt)], [u * math.sin(dt)])
+
+
+def test_calls_with_the_same_fields_again(comm):
+    """They are kept by fields and types of numbers, and execute one pass."""
+    u, v = two_fields(comm)
+    w, x = u.blank(), u.blank()
+    fused = pencils.fused(lambda u, v, dt: u + dt * v)
+    for dt in (0.1, 2, 0.3, np.float64(0.4), np.float32(0.5), 3, 1e300):
+        for a, b, out in ((u, v, w), (v, u, x), (u, v, u), (u, u, w), (w, v, x)) * 2:
+            with np.errstate(over="ignore"):
+                expected = a + dt * b
+                assert fused(a, b, dt, out=out) is out
+            assert equal(comm, [out], [expected])
+
+
+def test_calls_with_the_same_fields_that_write_arguments(comm):
+    u, v = two_fields(comm)
+
+    def add(u, v, dt):
+        u[...] = u + dt * v
+
+    fused, expected = pencils.fused(add), u.copy()
+    for dt in (0.1, 0.2, 0.3):
+        add(expected, v, dt)
+        assert fused(u, v, dt) is None
+        assert equal(comm, [u], [expected])
+    returns = pencils.fused(lambda u, v: (add(u, v, 2), v)[1])
+    for _ in range(3):
+        add(expected, v, 2)
+        assert returns(u, v) is v
+        assert equal(comm, [u], [expected])
+
+
+def test_calls_with_the_same_fields_notice_what_has_changed(comm):
+    u, v = two_fields(comm)
+    w = u.blank()
+    fused = pencils.fused(lambda u, v, dt: u * v + dt)
+    for _ in range(3):
+        fused(u, v, 1.0, out=w)
+    before = w.copy()
+    u.local[...] = 0
+    v.local[...] = np.inf
+    if u.local.size:
+        with np.errstate(all="raise"), pytest.raises(FloatingPointError, match="multiply"):
+            fused(u, v, 1.0, out=w)
+        with pytest.warns(RuntimeWarning, match="multiply"):
+            fused(u, v, 1.0, out=w)
+        assert np.isnan(w.local).all()
+        w.local[...] = before.local
+        w.padded.flags.writeable = False
+        with pytest.raises(ValueError, match="read-only"):
+            fused(u, v, 1.0, out=w)
+        assert np.array_equal(w.local, before.local)
+    v.local[...] = 1
+    fused(u, v, dt=1.0, out=u)
+    refs = [weakref.ref(one) for one in (u, v, w)]
+    del u, v, w
+    gc.collect()
+    assert everywhere(comm, not any(one() for one in refs))
+
+
+def test_fields_at_places_of_others_that_were_dropped(comm):
+    fused = pencils.fused(lambda u, v: u - v)
+    for number in range(100):
+        u, v = two_fields(comm, (5, 4))
+        w = (u if number % 3 else v).blank()
+        fused(u, v, out=w)
+        assert equal(comm, [fused(u, v, out=w)], [u - v])
