@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import sys
 import tracemalloc
 
 import numpy as np
@@ -24,7 +25,6 @@ from pencils import (
 )
 from pencils.comm.methods import pull
 from pencils.plans import MOST_PLANS, kept_plans
-from pencils.transposition import plan as transposition_plan
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -163,7 +163,8 @@ def test_plans_of_transpose_come_and_go(comm):
 @pytest.mark.mpiexec("measures the memory of one process")
 def test_memory_does_not_grow(comm, monkeypatch):
     """A loop over everything that moves data leaves as much memory in use as it found."""
-    monkeypatch.setattr(transposition_plan, "_MOST_PLACES", 4)  # that are remembered
+    # So many places of blocks are remembered, among others.
+    monkeypatch.setattr(sys.modules["pencils.pencil"], "_MOST_KEPT", 4)
     pen = Pencil(SHAPE, comm)
     data = numbered(SHAPE)
     axes = [np.arange(extent) for extent in SHAPE]
