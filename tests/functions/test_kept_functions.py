@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from fields import both, draw, lay
-from mpi_helpers import all_raise, collectives, everywhere, ranks_at_fault, same
+from mpi_helpers import all_raise, collectives, everywhere, one_node, ranks_at_fault, same
 
 import pencils
 from pencils.errors import ArgumentError, RankDisagreementError
@@ -162,6 +162,7 @@ def test_plans_that_were_freed_are_made_again(comm):
             assert_agree(np.roll(u, 1, 1), np.roll(data, 1, 1))
 
 
+@one_node
 @pytest.mark.parallel([2, 3, 4, 6])
 def test_collectives_of_a_call_in_a_loop(comm):
     """One agreement; results that do not fit into it take one more. Moves may have barriers."""

@@ -839,7 +839,7 @@ def test_calls_with_the_same_fields_notice_what_has_changed(comm):
         with pytest.warns(RuntimeWarning, match="multiply"):
             fused(u, v, 1.0, out=w)
         assert np.isnan(w.local).all()
-        w.local[...] = before.local
+        w.local[...], v.local[...] = before.local, 1
         w.padded.flags.writeable = False
         with pytest.raises(ValueError, match="read-only"):
             fused(u, v, 1.0, out=w)
