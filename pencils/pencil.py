@@ -59,7 +59,7 @@ class Kept(dict[str, Bounded]):
 
 
 class Pencil:
-    """A global grid, decomposed in blocks over the processes of a communicator.
+    """A global grid, cut into blocks over the processes of a communicator.
 
     A pencil is frozen and holds no field data. Two pencils are equal if they distribute the same
     shape in the same way over the same processes. *Collective*: all ranks of `comm` construct it
@@ -285,9 +285,8 @@ class Pencil:
         for dim in self.decomp:
             if ranges[dim].step < 0 and len(ranges[dim]) > 1:
                 raise ArgumentError(
-                    f"step {ranges[dim].step} along dimension {dim}, which is decomposed: the "
-                    "points of a section stay on their processes in rising order; "
-                    f"np.flip(u, {dim}) moves them"
+                    f"step {ranges[dim].step} along dimension {dim} is negative, but the "
+                    f"dimension is decomposed; write np.flip(u, {dim}), which moves the points"
                 )
         whole = self._whole or self._layout
         make = partial(self._layout.section, ranges)
@@ -450,7 +449,7 @@ class Pencil:
         return self._box.slices()
 
     def box(self, rank: int | None = None) -> Box:
-        """Own block of a rank (default: this one), in global indices.
+        """Return the own block of a rank (default: this one), in global indices.
 
         Raises
         ------
@@ -460,7 +459,7 @@ class Pencil:
         return self._box if rank is None else self._layout.box(as_rank("rank", rank, self.size))
 
     def owner(self, index: Sequence[int]) -> int:
-        """Rank that owns the point with global `index`, each entry in ``[0, shape)``.
+        """Return the rank that owns the point with global `index`, each entry in ``[0, shape)``.
 
         Raises
         ------
@@ -470,7 +469,7 @@ class Pencil:
         return self._layout.owner(as_ints("index", index))
 
     def to_local(self, index: Sequence[int]) -> tuple[int, ...]:
-        """Position of a global index in the own block.
+        """Convert a global index to a position in the own block.
 
         Raises
         ------
@@ -483,7 +482,7 @@ class Pencil:
         return tuple(i - lo for i, lo in zip(here, self._box.start, strict=True))
 
     def to_global(self, index: Sequence[int]) -> tuple[int, ...]:
-        """Global index of a position in the own block, each entry in ``[0, local_shape)``.
+        """Convert a position in the own block, within ``[0, local_shape)``, to a global index.
 
         Raises
         ------
@@ -498,7 +497,7 @@ class Pencil:
         return tuple(i + lo for i, lo in zip(here, self._box.start, strict=True))
 
     def neighbor(self, offset: Sequence[int]) -> int | None:
-        """Rank whose block lies `offset` blocks away along each dimension.
+        """Return the rank whose block lies `offset` blocks away along each dimension.
 
         Diagonals are allowed; periodic dimensions wrap. None beyond any other edge.
 

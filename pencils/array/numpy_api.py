@@ -41,7 +41,7 @@ from pencils.errors import ArgumentError
 
 
 def vdot(u: Any, other: Any) -> Any:
-    """Sum of ``conj(field) * other`` over all elements and ranks. *Collective*.
+    """Sum ``conj(field) * other`` over all elements and ranks. *Collective*.
 
     Parameters
     ----------

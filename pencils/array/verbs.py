@@ -26,7 +26,7 @@ Mode: TypeAlias = Literal[
 
 
 def exchange_halo(u: Field, *, corners: bool = True) -> None:
-    """Fill the ghosts: copies of other ranks' points, and of wrapped-around ones. *Collective*.
+    """Fill the ghosts with values of the points that they copy. *Collective*.
 
     Boundary points, beyond the ends of dimensions that are not periodic, are not touched; fill them
     afterwards with `fill_boundary`, which reads ghosts.

@@ -132,8 +132,8 @@ class Exchange:
         aliased = not disjoint and any(np.may_share_memory(*pair) for pair in every)
         if aliased and len(self._methods) > 1:
             raise ArgumentError(
-                "source and target share memory, so all data must be packed before any are "
-                "received; leave out max_buffer_bytes= for this"
+                "source and target share memory, so the exchange needs a buffer for all data; "
+                "leave out max_buffer_bytes="
             )
         pairs = list(zip(sources, targets, strict=True))
         calls = [(sources, targets)]

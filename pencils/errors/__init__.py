@@ -58,4 +58,4 @@ class RanksLostError(PencilsError, RuntimeError):
 
 
 class CheckpointError(PencilsError, ValueError):
-    """A file does not hold what was asked of it."""
+    """A file is damaged, or lacks the requested data."""

@@ -24,7 +24,7 @@ from pencils.tables import text_bytes
 
 
 class PencilFFT(Plan[PreparedSteps]):
-    """Reusable plan of a transform over the whole grid. Making it is *Collective*.
+    """Reusable plan for a transform over the whole grid. Making it is *Collective*.
 
     Serial transforms along dimensions that are not decomposed alternate with transposes. Components
     are transformed together. The one dimension of a 1-D grid is transformed on one process, where
@@ -206,7 +206,7 @@ class PencilFFT(Plan[PreparedSteps]):
     def wavenumbers(
         self, lengths: float | Sequence[float] | None = None, *, pencil: Pencil | None = None
     ) -> LocalGrid:
-        """Wave numbers of the waves, each a field along one dimension.
+        """Return the wave numbers, each a field along one dimension.
 
         Parameters
         ----------

@@ -179,7 +179,7 @@ def sort(a: Any, axis: int | None = -1, *args: Any, **options: Any) -> Field:
 
 
 def argsort(a: Any, axis: int | None = -1, *args: Any, **options: Any) -> Field:
-    """Find positions that sort along an axis that is whole on each rank, as `numpy.argsort`.
+    """Return positions that sort along an axis whole on each rank, as `numpy.argsort`.
 
     Parameters are those of `sort`; positions count from 0 along the axis.
     """

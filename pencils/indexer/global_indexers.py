@@ -396,8 +396,8 @@ class GlobalIndexer(Plan[Request[Any]]):
                 wrong = np.flatnonzero(out.counts != part.counts)
                 if wrong.size:
                     raise ArgumentError(
-                        f"{name} has count {out.counts[wrong[0]]} for its index {wrong[0]}, of "
-                        f"which there are {part.counts[wrong[0]]} values"
+                        f"{name} has count {out.counts[wrong[0]]} for its index {wrong[0]}; it "
+                        f"must be {part.counts[wrong[0]]}, the number of its values"
                     )
         for out, part in zip(outs, parts, strict=True):
             out.values[:] = part.values
@@ -600,8 +600,8 @@ class GlobalIndexer(Plan[Request[Any]]):
                 dtype = possible_type([*inputs, *outputs], op)
                 if dtype is None:
                     raise TypeError(
-                        f"{type(self).__name__}.{call} with check=False cannot find the type of "
-                        "values where there are no lists; pass the output"
+                        f"{type(self).__name__}.{call} with check=False cannot determine the type "
+                        "of values on a rank without lists; pass the output"
                     )
             if dtype is None:
                 return None

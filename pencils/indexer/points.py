@@ -311,7 +311,10 @@ class PointIndexer(Plan[Request[Any]]):
 def check_components(u: PencilArray) -> None:
     """Check that points have values."""
     if 0 in u.components:
-        raise ArgumentError(f"u has components {u.components}, so its points have no values")
+        raise ArgumentError(
+            f"u has components {u.components}, so its points have no values; pass a field with "
+            "values"
+        )
 
 
 def _state(array: object) -> object:

@@ -33,7 +33,7 @@ _MOST_DIMS = 3  # that a DMDA has
 
 
 def to_pencil(dmda: PETSc.DMDA, comm: MPI.Intracomm | None = None) -> Pencil:
-    """Return the pencil that gives every rank the block that a DMDA gives it. *Collective*.
+    """Return the pencil with the same blocks as a DMDA. *Collective*.
 
     Its bounds are those of the DMDA, by whatever rule they were found.
 
@@ -154,7 +154,7 @@ def to_array(dmda: PETSc.DMDA, vec: PETSc.Vec, comm: MPI.Intracomm | None = None
 
 
 def from_pencil(pencil: Pencil, dof: int = 1, stencil_width: int = 0) -> PETSc.DMDA:
-    """Return the DMDA that gives every rank the same block as a pencil. *Collective*.
+    """Return the DMDA with the same blocks as a pencil. *Collective*.
 
     Parameters
     ----------
@@ -313,7 +313,8 @@ def _check_pencil(pencil: Pencil, values: int, library: Any, width: int = 0) -> 
 def _check_memory(u: PencilArray, dtype: np.dtype[Any]) -> None:
     if u.singletons:
         raise ArgumentError(
-            f"u has extent 1 along {sorted(u.singletons)}; PETSc has no such vectors"
+            f"u has extent 1 along {sorted(u.singletons)}, which PETSc does not support; pass u + "
+            "pencils.zeros(pencil)"
         )
     if u.dtype != dtype:
         raise TypeError(

@@ -212,7 +212,7 @@ def verify(
     edited: bool = False,
     external: bool = False,
 ) -> list[str]:
-    """Check that a file is whole and its data are what `save` has written. *Collective*.
+    """Check that a file is complete and its data match their checksums. *Collective*.
 
     Every rank reads its share of the bytes, piece by piece, and allocates no fields.
 
@@ -254,8 +254,7 @@ def verify(
     found = find_matches(path, comm, edited=edited, external=external)
     if found is None:
         raise CheckpointError(
-            f"{path} has no checksums, so that nothing can be verified; "
-            "save(..., checksum=True), the default, stores some"
+            f"{path} has no checksums to verify; write it by save(..., checksum=True), the default"
         )
     return found
 

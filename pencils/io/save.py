@@ -84,7 +84,7 @@ def save(
     chunks: Chunks = None,
     wait: bool = True,
 ) -> Saving | None:
-    """Write fields, and what belongs to them, to a new HDF5 file that any tool reads. *Collective*.
+    """Write fields and values to a new HDF5 file that any tool reads. *Collective*.
 
     The global arrays are stored in logical order, whatever the decomposition and memory order;
     halos are left out, singleton dimensions have extent 1. The file takes its name when it is
@@ -190,7 +190,7 @@ def save(
             u = contents.fields[entry.name]
             agree(**{f"fields[{entry.name!r}]": (u.pencil, entry, boundary_widths(u))})
         for name, value in contents.values.items():
-            agree(**{f"fields[{name!r}], which is no PencilArray": value})
+            agree(**{f"fields[{name!r}], which is not a PencilArray": value})
         check_described(of_datasets, [*contents.fields, *contents.values])
         if wait and not halo:
             moving = ((contents.fields[one.name], one.chunks[one.components :]) for one in entries)
@@ -258,12 +258,12 @@ class Saving(CollectiveBlock):
 
     @property
     def path(self) -> str:
-        """The file that is to be."""
+        """Path of the file."""
         return str(self._writer.target)
 
     @property
     def done(self) -> bool:
-        """Whether this rank has written its part, so that it will not keep others waiting."""
+        """Whether this rank has written its part."""
         return self._written.done()
 
     def wait(self) -> None:
@@ -300,7 +300,7 @@ class Saving(CollectiveBlock):
     def give_up(self, error: BaseException) -> None:
         """Remove what was written, because of an error on a rank that may never `wait`. Local."""
         if self._end() is not None:
-            msg = f"the saving of {self.path} was given up, because of {error!r}"
+            msg = f"saving {self.path} was abandoned because of {error!r}"
             self._error = ArgumentError(msg)
 
     def _block_comm(self) -> MPI.Intracomm:

@@ -218,8 +218,8 @@ class TimeSeries(CollectiveBlock):
             if self._times and now <= self._times[-1]:
                 raise ArgumentError(
                     f"time={now} is not later than the last snapshot, at {self._times[-1]}, in "
-                    f"{self.path}: TimeSeries(path, mode='w') starts anew, and truncate(time) "
-                    "drops what a resumed run writes again"
+                    f"{self.path}. Call truncate(time) before a resumed run appends, or replace "
+                    "the file by TimeSeries(path, mode='w')"
                 )
             agree(time=now, series=self._path)
             selected, values = _read_samples(fields, self._ranks or Pencil(1))
@@ -386,7 +386,7 @@ def _read_number(time: object) -> float:
     except OverflowError:
         number = math.nan
     if math.isnan(number):
-        raise ArgumentError(f"time={time!r:.80} must be a real number that float can hold")
+        raise ArgumentError(f"time={time!r:.80} must be a real number in the range of float")
     return float(number)
 
 

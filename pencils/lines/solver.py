@@ -366,8 +366,8 @@ def _checked_shift(value: Any, lines: Lines) -> Diagonal:
     checked = _checked("shift", value, lines)
     if isinstance(checked, PencilArray) and lines.dim not in checked.singletons:
         raise ArgumentError(
-            f"shift varies along dimension {lines.dim}; it must be a singleton there. Pass the "
-            "sum of it and the main diagonal as diagonal"
+            f"shift varies along dimension {lines.dim}, where it must be a singleton; add it to "
+            "the main diagonal of diagonals instead"
         )
     return checked
 

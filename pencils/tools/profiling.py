@@ -49,7 +49,7 @@ class Phase(NamedTuple):
 
 
 class Profile(AbstractContextManager["Profile"]):
-    """What `profile` records inside of its ``with`` block.
+    """The record of a ``with`` block of `profile`.
 
     Attributes
     ----------
@@ -159,7 +159,7 @@ class Profile(AbstractContextManager["Profile"]):
 
 
 def profile(comm: MPI.Intracomm | None = None, *, events: int = 100_000) -> Profile:
-    """Record what the library does in a ``with`` block, and for how long.
+    """Record the calls of the library in a ``with`` block, and their times.
 
     Recording is local. The end of the block is *Collective*: it sums up over ranks, so that any
     rank may print the result alone. If the block raises an exception, nothing is communicated, and

@@ -18,7 +18,7 @@ _SMALL, _LARGE, _SAMPLES, _TAG = 8, 2**22, 21, 3
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """How fast messages travel.
+    """Latency and bandwidth of messages, between nodes and on a node.
 
     Parameters
     ----------

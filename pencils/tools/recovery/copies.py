@@ -30,7 +30,7 @@ TAG = 6
 
 @dataclass(frozen=True)
 class Copy:
-    """What `BuddyCopies.resume` has restored, besides the fields.
+    """The step, time and values that `BuddyCopies.resume` has restored.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class _Saved(NamedTuple):
 
 
 class BuddyCopies(Uncopied):
-    """The latest state of a run in memory, twice: on the ranks that own it, and on other ones.
+    """The latest state of a run, in the memory of two ranks each.
 
     It is made before `recover` calls the program, and keeps what `save` has copied after processes
     have died. `resume` fills fields on fewer processes, and on any pencils. It fails if a process
