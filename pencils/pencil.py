@@ -93,13 +93,13 @@ class Pencil:
     Attributes
     ----------
     kept : Kept
-        What verbs have prepared for later calls with fields on this pencil, a bounded number; and
+        The preparations of verbs for later calls with fields on this pencil, a bounded number, and
         its sections. ``print`` shows how many there are, and ``clear()`` drops them.
 
     Raises
     ------
     ArgumentError, TypeError
-        On every rank, if an argument does not fit; the message names what is allowed.
+        On every rank, if an argument does not fit; the message names the allowed values.
     RankDisagreementError
         On every rank, if ranks passed different arguments.
 
@@ -178,7 +178,7 @@ class Pencil:
         Parameters
         ----------
         shape, decomp, grid, periodic, order, splits
-            As in the constructor; None keeps what this pencil has.
+            As in the constructor; None keeps the value of this pencil.
 
         Returns
         -------
@@ -212,11 +212,11 @@ class Pencil:
         """Return the pencil of the faces between the points along one axis or several.
 
         Face ``i`` is on the low side of point ``i``, and the last one on the high side of the last
-        point: there is one face more than points. Blocks are shared: on every rank they begin at
-        the same index, and the last one that is not empty has the additional face, so that
-        ``u.shift(..., onto=...)`` moves from points to faces and back without communication. Along
-        a periodic axis the last face is the first one, hence there are as many as points and
-        nothing changes. *Collective*.
+        point: there is one face more than points. Blocks begin at the same index on every rank, and
+        the last block that is not empty has the additional face. Therefore ``u.shift(...,
+        onto=...)`` moves from points to faces and back without communication. Along a periodic axis
+        the last face is the first one, hence there are as many as points and nothing changes.
+        *Collective*.
 
         Parameters
         ----------
@@ -260,8 +260,8 @@ class Pencil:
         Returns
         -------
         Pencil
-            The pencil of these points: this one if they are all. It knows which points they are, so
-            that fields on sections of other points do not mix with those on it.
+            The pencil of these points: this one if they are all. Fields on sections of different
+            points do not combine.
 
         Raises
         ------
@@ -316,15 +316,14 @@ class Pencil:
     def whole(self, axis: int) -> Pencil:
         """Return the pencil on which lines along an axis are whole: on one process each.
 
-        The processes along `axis` cut another dimension instead, so that only these exchange data
-        in a transpose. If there are several dimensions to choose from, those are preferred that
-        leave no process without points, blocks of equal size, and long runs in memory. If all
-        dimensions are decomposed, another one is cut by more processes; if there is no other, the
-        first process has all points. Periodicity, memory order and split rules are kept.
+        The processes along `axis` cut another dimension instead: only these exchange data in a
+        transpose. If there are several dimensions to choose from, those are preferred that leave no
+        process without points, blocks of equal size, and long runs in memory. If all dimensions are
+        decomposed, another one is cut by more processes; if there is no other, the first process
+        has all points. Periodicity, memory order and split rules are kept.
 
-        A dimension counts as whole if it is not decomposed, or if explicit bounds give all its
-        points to one process: whatever the number of processes, so that programs do the same on one
-        as on many. Nothing is communicated.
+        A dimension is whole if it is not decomposed, or if explicit bounds give all its points to
+        one process. This does not depend on the number of processes. Nothing is communicated.
 
         Parameters
         ----------

@@ -226,8 +226,8 @@ def from_function(
         The decomposed grid.
     function : callable
         Called once as ``function(i, j, ...)`` with one integer array per dimension: the global
-        indices of the own block, shaped to broadcast against each other. What it returns must
-        broadcast to the block; leading axes beyond its dimensions become components.
+        indices of the own block, shaped to broadcast against each other. The result must broadcast
+        to the block; leading axes beyond its dimensions become components.
     dtype : dtype, optional
         Element type, default that of the returned values.
     halo : int, sequence of int, or sequence of (int, int), optional

@@ -294,7 +294,7 @@ def item(u: Field, *index: int) -> Any:
     Returns
     -------
     scalar
-        What `numpy.ndarray.item` returns for the global array.
+        The result of `numpy.ndarray.item` of the global array.
 
     Raises
     ------

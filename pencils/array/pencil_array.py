@@ -118,9 +118,8 @@ class PencilArray(Operators, Generic[Element]):
     def interior(self) -> Key:
         """Index of `local` for the points whose stencil stays in the own block.
 
-        The stencil is as wide as the halo. These points need no ghosts, so that they can be
-        computed during an exchange; `shells` are the rest. The interior is empty where the block
-        is too thin.
+        The stencil is as wide as the halo. These points need no ghosts and can be computed during
+        an exchange; `shells` are the rest. The interior is empty where the block is too thin.
 
         Examples
         --------

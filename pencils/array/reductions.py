@@ -169,7 +169,7 @@ def var(
     """Return the variance over all ranks, as `numpy.var`. *Collective*.
 
     Parameters as in `sum`; the divisor is the number of elements minus `ddof`, or `correction`. The
-    mean is taken first, so that large means do not cost digits; it may be given as `mean`, with the
+    mean is computed first, which keeps digits if it is large. It may be passed as `mean`, with the
     reduced axes kept.
     """
     center: Any = None

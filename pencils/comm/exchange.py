@@ -373,9 +373,9 @@ class Handle(Uncopied, Generic[T]):
     def test(self) -> bool:
         """Let MPI move data; return whether the messages under way have arrived. Local.
 
-        What `wait` sends later, such as bundles of method "gathered" and further chunks, does not
-        count. `wait` must be called all the same: it unpacks, and meets ranks that share memory. It
-        also raises what went wrong.
+        Messages that `wait` starts later, such as bundles of method "gathered" and further chunks,
+        do not count. `wait` must be called all the same: it unpacks, and meets ranks that share
+        memory. It also raises errors of the exchange.
         """
         if self._started is None:
             return True

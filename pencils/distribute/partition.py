@@ -74,10 +74,10 @@ def partition(
 ) -> PencilArray:
     """Distribute global data over the processes of a pencil.
 
-    With ``root=None`` every rank passes the same global data and gets a field that *views* its
-    part of it: writing to the field writes to the data. Nothing is communicated. With ``root=r``
-    rank r passes the data, and sends each block to its owner (*Collective*); what the other ranks
-    pass is ignored, and may be None.
+    With ``root=None`` every rank passes the same global data and gets a field that *views* its part
+    of it: writing to the field writes to the data. Nothing is communicated. With ``root=r`` rank r
+    passes the data, and sends each block to its owner (*Collective*); data of other ranks are
+    ignored and may be None.
 
     Parameters
     ----------

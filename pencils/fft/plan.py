@@ -60,8 +60,8 @@ class PencilFFT(Plan[PreparedSteps]):
     output : Pencil, optional
         Pencil of the waves; default: the pencil of the last serial transform.
     check : bool, optional
-        Whether all ranks agree on the arguments of every call, so that a mistake on one rank raises
-        on all. Without it, a call communicates nothing but the data.
+        Whether all ranks compare the arguments of every call, and all raise if one is wrong.
+        Without it, a call communicates nothing but the data.
 
     Attributes
     ----------

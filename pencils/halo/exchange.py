@@ -74,8 +74,8 @@ class HaloExchange(Plan[PreparedHalo]):
         messages. "auto" uses shared memory between ranks of one node, but messages
         for private fields where a node has more ranks than cores.
     check : bool, optional
-        Whether all ranks agree on the arguments of every call, so that a mistake on one rank raises
-        on all. Without it, a call communicates nothing but the data.
+        Whether all ranks compare the arguments of every call, and all raise if one is wrong.
+        Without it, a call communicates nothing but the data.
 
     Attributes
     ----------

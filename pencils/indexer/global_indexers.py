@@ -414,7 +414,7 @@ class GlobalIndexer(Plan[Request[Any]]):
             The number of values for every index, and the values. `GlobalMultiIndexer`: a list of
             such pairs.
         dist_data : (sequence of int, buffer), optional
-            What the own section holds before; it is only read. Default: no values.
+            The present contents of the own section, which are only read. Default: no values.
         extend : bool, optional
             Whether values are appended to those that are there, instead of replacing them.
 

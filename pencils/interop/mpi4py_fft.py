@@ -107,7 +107,7 @@ def to_array(theirs: mpi4py_fft.DistArray, comm: MPI.Intracomm | None = None) ->
     Raises
     ------
     ArgumentError, TypeError, RankDisagreementError, ImportError
-        As `to_pencil`; also if the array is only a part of what its pencil describes.
+        As `to_pencil`; also if the array is only a part of its pencil.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def from_pencil(pencil: Pencil, axis: int | None = None) -> mpi4py_fft.pencil.Pe
     """Return the pencil of mpi4py-fft with the same blocks as a pencil. *Collective*.
 
     Pencils that come from one communicator with the same process grid share their communicators,
-    so that mpi4py-fft can redistribute between them.
+    and mpi4py-fft can redistribute between them.
 
     Parameters
     ----------
@@ -185,8 +185,8 @@ def subcomm(pencil: Pencil) -> mpi4py_fft.pencil.Subcomm:
     Returns
     -------
     mpi4py_fft.pencil.Subcomm
-        Freed together with ``pencil.comm``. All that come from there with the same process grid
-        are the same: what `destroy` does to one, it does to all; after that, they are made anew.
+        Freed together with ``pencil.comm``. The same process grid gives the same communicators:
+        `destroy` frees them for all. Later calls make new ones.
 
     Raises
     ------

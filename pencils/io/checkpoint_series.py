@@ -330,8 +330,8 @@ class CheckpointSeries(CollectiveBlock):
             The step to continue from. Default: the newest that can be loaded.
         outputs : iterable of TimeSeries, optional
             Outputs of the run, which are truncated to the time of the checkpoint. Without a
-            checkpoint the run starts anew: what an output holds gets a name that ends in
-            ``.abandoned``, or by `truncate` to ``-inf``, if it is no TimeSeries, is dropped.
+            checkpoint the run starts from nothing: the contents of an output get a name that ends
+            in ``.abandoned``. Outputs that are no TimeSeries are truncated to ``-inf``.
 
         Returns
         -------

@@ -158,8 +158,8 @@ def derivative(
 ) -> PencilArray:
     """Differentiate a field along an axis by compact differences. *Collective*.
 
-    Lines may be cut. The halo is neither read nor needed. Plans are kept, so that calls in a loop
-    are cheap; `CompactDerivative` gives control over the method, overlap and checks.
+    Lines may be cut. The halo is neither read nor needed. Plans are kept for calls in a loop;
+    `CompactDerivative` gives control over the method, overlap and checks.
 
     Parameters
     ----------

@@ -92,9 +92,9 @@ class BuddyCopies(Uncopied):
         return sum(block.nbytes for each in kept for block in each.blocks)
 
     def save(self, step: int, fields: Mapping[str, PencilArray], **attrs: Any) -> None:
-        """Copy fields to this rank and to another one, in place of those before. *Collective*.
+        """Copy fields to this rank and to another one, replacing previous copies. *Collective*.
 
-        If a process dies meanwhile, those before are kept.
+        If a process dies during the call, the previous copies are kept.
 
         Parameters
         ----------
@@ -103,8 +103,8 @@ class BuddyCopies(Uncopied):
         fields : mapping of str to PencilArray
             Fields over the same processes. Ghosts and boundary points are not copied.
         **attrs : optional
-            What `resume` returns, such as the time; the same on every rank, which is checked of
-            numbers and texts. They are copied.
+            Values that `resume` returns, such as the time; the same on every rank, which is checked
+            of numbers and texts. They are copied.
 
         Raises
         ------

@@ -80,16 +80,17 @@ def recover(
     Parameters
     ----------
     program : callable
-        Called with a communicator, on all processes of it. What it made before a death is lost.
+        Called with a communicator, on all processes of it. Objects that it made before a death are
+        lost.
     comm : mpi4py.MPI.Intracomm, optional
         The processes that begin. Default: all.
     least : int, optional
-        The number of processes with which to go on, at least.
+        The smallest number of processes to continue with.
 
     Returns
     -------
     object
-        What the program returns, if no process has died until all have returned from it.
+        The result of the program, if no process has died before all have returned.
 
     Raises
     ------
