@@ -76,7 +76,7 @@ class Fused:
         if replay is None:
             replay = self._trace(kind, fixed, given, leaves)
         result = replay.run(leaves)
-        if fields and not fixed:
+        if fields and kind not in self._fixed:
             self._bind(replay, fields, (*args, out), result)
         return result
 
@@ -86,6 +86,8 @@ class Fused:
         """Keep a call for these fields, if it is one pass that returns one of them."""
         program = replay.only
         found = [place for place, one in enumerate(given) if one is result]
+        if type(result) not in (PencilArray, NoneType):  # equal numbers may be one object
+            return
         fields = [one for one in given if type(one) is PencilArray]
         others = [one for one in given[:-1] if type(one) is not PencilArray]
         plain = all(isinstance(one, NUMBERS) and type(one) is not bool for one in others)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import metadata
@@ -91,12 +90,20 @@ def lay_out(
 def _find_marks(changes: Iterable[Change], marks: Mapping[str, bytes]) -> dict[str, int] | None:
     """Find where marks were written; None if one is at several places, or at none."""
     places = {
-        name: [at + one.start() for at, data in changes for one in re.finditer(mark, data)]
-        for name, mark in ((name, re.escape(mark)) for name, mark in marks.items())
+        name: [at + place for at, data in changes for place in _places_of(mark, data)]
+        for name, mark in marks.items()
     }
     if any(len(found) != 1 for found in places.values()):
         return None
     return {name: found[0] for name, found in places.items()}
+
+
+def _places_of(mark: bytes, data: bytes | bytearray) -> Iterator[int]:
+    """Yield where bytes are among others."""
+    at = data.find(mark)
+    while at >= 0:
+        yield at
+        at = data.find(mark, at + 1)
 
 
 def write_head(file: Any, head: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:

@@ -852,6 +852,23 @@ def test_calls_with_the_same_fields_notice_what_has_changed(comm):
     assert everywhere(comm, not any(one() for one in refs))
 
 
+def test_values_that_decide_are_seen_with_the_same_fields(comm):
+    u, v = two_fields(comm)
+    w = u.blank()
+    fused = pencils.fused(lambda u, v, n=1: u + v if n == 1 else u - v)
+    for _ in range(3):
+        assert equal(comm, [fused(u, v, out=w)], [u + v])
+    for n in (1, 2, 1, 2, 1.0, 3.5, 1.0):
+        assert equal(comm, [fused(u, v, n, out=w)], [u + v if n == 1 else u - v])
+
+    def count(u, n):
+        u += n
+        return 1
+
+    counted = pencils.fused(count)
+    assert [counted(u, n) for n in (1, 1, 1, 2, 1, 3)] == [1] * 6
+
+
 def test_fields_at_places_of_others_that_were_dropped(comm):
     fused = pencils.fused(lambda u, v: u - v)
     for number in range(100):
