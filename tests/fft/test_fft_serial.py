@@ -84,5 +84,5 @@ def test_pencils_that_do_not_fit_are_refused(comm):
             call()
     if comm.size > 1:
         whole = pencils.Pencil((8, 8, 6), comm, decomp=2)
-        with pytest.raises(ArgumentError, match="must lie whole"):
+        with pytest.raises(ArgumentError, match="needs whole lines"):
             fft.fft(pencils.ones(whole), 2)
