@@ -82,8 +82,8 @@ def verify_replicas(u: PencilArray) -> None:
     ranks = sorted(everyone)
     if ranks:
         raise ReplicaError(
-            f"copies of the singleton dimensions {sorted(u.singletons)} on ranks {ranks} "
-            "differ from the first copy; compute them alike on all ranks, or partition() again"
+            f"copies of the singleton dimensions {sorted(u.singletons)} on ranks {ranks} differ "
+            "from the first copy; compute the same values on all ranks, or call partition() again"
         )
 
 

@@ -42,6 +42,6 @@ class RootFilter(logging.Filter):
         self.root = None if root is None else as_rank("root", root, self.size)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record passes."""
+        """Return whether a record passes."""
         record.rank, record.size = self.rank, self.size
         return self.root is None or self.rank == self.root

@@ -59,7 +59,7 @@ class Kept(dict[str, Bounded]):
 
 
 class Pencil:
-    """A global grid, decomposed in blocks over the processes of a communicator.
+    """A global grid, cut into blocks over the processes of a communicator.
 
     A pencil is frozen and holds no field data. Two pencils are equal if they distribute the same
     shape in the same way over the same processes. *Collective*: all ranks of `comm` construct it
@@ -93,13 +93,13 @@ class Pencil:
     Attributes
     ----------
     kept : Kept
-        What verbs have prepared for later calls with fields on this pencil, a bounded number; and
+        The preparations of verbs for later calls with fields on this pencil, a bounded number, and
         its sections. ``print`` shows how many there are, and ``clear()`` drops them.
 
     Raises
     ------
     ArgumentError, TypeError
-        On every rank, if an argument does not fit; the message names what is allowed.
+        On every rank, if an argument does not fit; the message names the allowed values.
     RankDisagreementError
         On every rank, if ranks passed different arguments.
 
@@ -178,7 +178,7 @@ class Pencil:
         Parameters
         ----------
         shape, decomp, grid, periodic, order, splits
-            As in the constructor; None keeps what this pencil has.
+            As in the constructor; None keeps the value of this pencil.
 
         Returns
         -------
@@ -212,11 +212,11 @@ class Pencil:
         """Return the pencil of the faces between the points along one axis or several.
 
         Face ``i`` is on the low side of point ``i``, and the last one on the high side of the last
-        point: there is one face more than points. Blocks are shared: on every rank they begin at
-        the same index, and the last one that is not empty has the additional face, so that
-        ``u.shift(..., onto=...)`` moves from points to faces and back without communication. Along
-        a periodic axis the last face is the first one, hence there are as many as points and
-        nothing changes. *Collective*.
+        point: there is one face more than points. Blocks begin at the same index on every rank, and
+        the last block that is not empty has the additional face. Therefore ``u.shift(...,
+        onto=...)`` moves from points to faces and back without communication. Along a periodic axis
+        the last face is the first one, hence there are as many as points and nothing changes.
+        *Collective*.
 
         Parameters
         ----------
@@ -260,8 +260,8 @@ class Pencil:
         Returns
         -------
         Pencil
-            The pencil of these points: this one if they are all. It knows which points they are, so
-            that fields on sections of other points do not mix with those on it.
+            The pencil of these points: this one if they are all. Fields on sections of different
+            points do not combine.
 
         Raises
         ------
@@ -285,9 +285,8 @@ class Pencil:
         for dim in self.decomp:
             if ranges[dim].step < 0 and len(ranges[dim]) > 1:
                 raise ArgumentError(
-                    f"step {ranges[dim].step} along dimension {dim}, which is decomposed: the "
-                    "points of a section stay on their processes in rising order; "
-                    f"np.flip(u, {dim}) moves them"
+                    f"step {ranges[dim].step} along dimension {dim} is negative, but the "
+                    f"dimension is decomposed; write np.flip(u, {dim}), which moves the points"
                 )
         whole = self._whole or self._layout
         make = partial(self._layout.section, ranges)
@@ -317,15 +316,14 @@ class Pencil:
     def whole(self, axis: int) -> Pencil:
         """Return the pencil on which lines along an axis are whole: on one process each.
 
-        The processes along `axis` cut another dimension instead, so that only these exchange data
-        in a transpose. If there are several dimensions to choose from, those are preferred that
-        leave no process without points, blocks of equal size, and long runs in memory. If all
-        dimensions are decomposed, another one is cut by more processes; if there is no other, the
-        first process has all points. Periodicity, memory order and split rules are kept.
+        The processes along `axis` cut another dimension instead: only these exchange data in a
+        transpose. If there are several dimensions to choose from, those are preferred that leave no
+        process without points, blocks of equal size, and long runs in memory. If all dimensions are
+        decomposed, another one is cut by more processes; if there is no other, the first process
+        has all points. Periodicity, memory order and split rules are kept.
 
-        A dimension counts as whole if it is not decomposed, or if explicit bounds give all its
-        points to one process: whatever the number of processes, so that programs do the same on one
-        as on many. Nothing is communicated.
+        A dimension is whole if it is not decomposed, or if explicit bounds give all its points to
+        one process. This does not depend on the number of processes. Nothing is communicated.
 
         Parameters
         ----------
@@ -450,7 +448,7 @@ class Pencil:
         return self._box.slices()
 
     def box(self, rank: int | None = None) -> Box:
-        """Own block of a rank (default: this one), in global indices.
+        """Return the own block of a rank (default: this one), in global indices.
 
         Raises
         ------
@@ -460,7 +458,7 @@ class Pencil:
         return self._box if rank is None else self._layout.box(as_rank("rank", rank, self.size))
 
     def owner(self, index: Sequence[int]) -> int:
-        """Rank that owns the point with global `index`, each entry in ``[0, shape)``.
+        """Return the rank that owns the point with global `index`, each entry in ``[0, shape)``.
 
         Raises
         ------
@@ -470,7 +468,7 @@ class Pencil:
         return self._layout.owner(as_ints("index", index))
 
     def to_local(self, index: Sequence[int]) -> tuple[int, ...]:
-        """Position of a global index in the own block.
+        """Convert a global index to a position in the own block.
 
         Raises
         ------
@@ -483,7 +481,7 @@ class Pencil:
         return tuple(i - lo for i, lo in zip(here, self._box.start, strict=True))
 
     def to_global(self, index: Sequence[int]) -> tuple[int, ...]:
-        """Global index of a position in the own block, each entry in ``[0, local_shape)``.
+        """Convert a position in the own block, within ``[0, local_shape)``, to a global index.
 
         Raises
         ------
@@ -498,7 +496,7 @@ class Pencil:
         return tuple(i + lo for i, lo in zip(here, self._box.start, strict=True))
 
     def neighbor(self, offset: Sequence[int]) -> int | None:
-        """Rank whose block lies `offset` blocks away along each dimension.
+        """Return the rank whose block lies `offset` blocks away along each dimension.
 
         Diagonals are allowed; periodic dimensions wrap. None beyond any other edge.
 

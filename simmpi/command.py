@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
         "--seeds",
         type=_positive,
         metavar="M",
-        help="run with the seeds 0 to M - 1, until one fails; prints the output of that one only",
+        help="run with the seeds 0 to M - 1 until one fails, and print the output of that one only",
     )
     add("--nodes", type=_positive, metavar="K", help="number of nodes (default: 1)")
     add("--max-steps", type=_positive, metavar="N", help="most calls of MPI (default: no limit)")

@@ -158,8 +158,8 @@ class Scheduler:
         self._stop_if_failed(rank)
         if self._polls.add():
             text = (
-                f"rank {rank.number} has called {call} in vain, and no rank makes progress: ranks "
-                f"have tested more than {self._polls.most()} times for what does not come"
+                f"rank {rank.number} waits in {call}, and no rank makes progress: ranks have "
+                f"tested more than {self._polls.most()} times for messages that do not arrive"
             )
             self._polls.reset()
             self.fail(self._deadlock(text))

@@ -328,8 +328,7 @@ def _check_no_rank_runs() -> None:
     world = active()
     if world is not None and world.scheduler.current and not world.scheduler.alone:
         raise SimulationError(
-            "a simulated rank cannot start a simulation, nor can another thread meanwhile; do it "
-            "outside"
+            "a simulation is running; start another one after it, and not on a simulated rank"
         )
 
 

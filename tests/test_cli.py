@@ -82,7 +82,10 @@ def test_show_lists_files_and_draws_planes_once(mpirun, tmp_path, capsys, monkey
         command.main(["show", "a.h5", "--at", "x=1"])
     for more, text in (
         (["--picture", "u.xyz"], "error: a.h5: u.xyz has none of the suffixes .*png"),
-        (["--at", "0.5"], "error: a.h5: --at 0.5 is .* like --at time=0.5 z=0.25, nor integers"),
+        (
+            ["--at", "0.5"],
+            "error: a.h5: --at 0.5 must be .* like --at time=0.5 z=0.25, or one index",
+        ),
         (["--plot", "v"], "error: a.h5 has no 'v'; there is u$"),
     ):
         with pytest.raises(SystemExit):
@@ -166,11 +169,11 @@ def test_verify_names_what_is_right_and_what_is_not(mpirun, tmp_path):
         ran = verify(plain, good)
         assert ran.returncode != 0
         assert ran.stdout.splitlines()[1] == texts[0]
-        assert ran.stdout.startswith(f"error: {plain} has no checksums, so that nothing can be")
+        assert ran.stdout.startswith(f"error: {plain} has no checksums to verify")
         ran = verify(bad, tmp_path / "none.h5", good)
         assert ran.returncode != 0
         first, second, third = ran.stdout.splitlines()
-        assert first.startswith(f"error: {bad} is damaged: 'u' no longer as written")
+        assert first.startswith(f"error: {bad} is damaged: the checksum of 'u' does not match")
         assert second.startswith("error: ")
         assert "none.h5" in second
         assert third == f"{good}: dt, u as written"

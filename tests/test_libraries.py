@@ -12,7 +12,7 @@ from pencils.errors.missing import INSTALL
 
 ROOT = Path(__file__).parents[1]
 HIDE = "import sys\nsys.modules[{!r}] = None\nimport pencils\n"
-PLOT = r"error: (u.h5: )?Matplotlib is needed here: pip install \"pencils\[plot\]\""
+PLOT = r"error: (u.h5: )?Matplotlib is not installed: pip install \"pencils\[plot\]\""
 COMMAND = "from pencils.__main__ import main\nmain({!r}.split())"
 # What is missing, a program that needs it, and its last line.
 CASES = {
@@ -25,8 +25,8 @@ CASES = {
         "from pencils.fft import PencilFFT",
         ".*MissingLibraryError: SciPy is .* scipy",
     ),
-    "draw by SciPy": ("scipy", "pencils.plot", ".*MissingLibraryError: SciPy is needed .* scipy"),
-    "demo": ("scipy", COMMAND.format("demo"), ".*error: SciPy is needed here: pip install scipy"),
+    "draw by SciPy": ("scipy", "pencils.plot", ".*MissingLibraryError: SciPy is not .* scipy"),
+    "demo": ("scipy", COMMAND.format("demo"), ".*error: SciPy is not installed: pip install scipy"),
     "FFTW": (
         "mpi4py_fft",
         "pencils.fft.PencilFFT(pencils.Pencil((4, 4)), backend='fftw')",

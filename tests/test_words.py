@@ -53,7 +53,7 @@ HABITS = {
     "pencils.PencilFFT": "pencils.fft.PencilFFT",
     "pencils.sin(u)": "write numpy.sin",
     "pencils.laplacian(u)": "pencils.derivative(u, axis)",
-    "f'{u[0, 0]:.3f}'": "u.item() returns the value of a point",
+    "f'{u[0, 0]:.3f}'": "u.item() returns the value of one point",
 }
 
 

@@ -32,10 +32,11 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Normalize an element type; it must have a fixed size and hold no Python objects."""
     normal = np.dtype(dtype)
     if normal.subdtype is not None:
-        raise TypeError(f"dtype {dtype!r} has a shape of its own; use components= for that")
+        raise TypeError(f"dtype {dtype!r} has a shape of its own; pass the shape as components=")
     if normal.hasobject or normal.itemsize == 0:
         raise TypeError(
-            f"dtype {normal} cannot be distributed; use one of fixed size without Python objects"
+            f"dtype {normal} cannot be distributed; use a dtype of fixed size without Python "
+            "objects"
         )
     return native(normal) if normal.isnative else normal
 
@@ -83,7 +84,7 @@ def as_halo(halo: HaloLike, ndim: int, singletons: Collection[int] = ()) -> Widt
     given: object = halo if width is None else [width] * ndim
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(
-            f"halo={halo!r} must be a width, a sequence of widths, or one of (lo, hi) pairs"
+            f"halo={halo!r} must be a width, a sequence of widths, or a sequence of (lo, hi) pairs"
         )
     entries = list(given)
     if len(entries) != ndim:
@@ -264,8 +265,8 @@ class BlockLayout:
             along = zip(self.extent.shape, self.halo, strict=True)
             shape = (*components, *(n + lo + hi for n, (lo, hi) in along))
             raise ArgumentError(
-                f"a field of padded shape {shape} of {dtype} with halo {self.halo} has more bytes "
-                "than 64 bits can count"
+                f"a field of padded shape {shape} of {dtype} with halo {self.halo} has more than "
+                "2**63 bytes; use fewer points or another dtype"
             )
         return components + self.padded_shape
 

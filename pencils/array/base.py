@@ -300,7 +300,10 @@ class Field:
         """
         key = as_ints("component", index)
         if len(key) > len(self.components):
-            raise IndexError(f"component {key} of a field with component axes {self.components}")
+            raise IndexError(
+                f"component {key} has more indices than the field has component axes, "
+                f"{self.components}"
+            )
         return self.map_block(itemgetter(key))
 
     def unstack(self) -> list[Self]:

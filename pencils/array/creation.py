@@ -226,8 +226,8 @@ def from_function(
         The decomposed grid.
     function : callable
         Called once as ``function(i, j, ...)`` with one integer array per dimension: the global
-        indices of the own block, shaped to broadcast against each other. What it returns must
-        broadcast to the block; leading axes beyond its dimensions become components.
+        indices of the own block, shaped to broadcast against each other. The result must broadcast
+        to the block; leading axes beyond its dimensions become components.
     dtype : dtype, optional
         Element type, default that of the returned values.
     halo : int, sequence of int, or sequence of (int, int), optional
@@ -259,8 +259,8 @@ def from_function(
         block = np.broadcast_to(values, components + box.shape)
     except ValueError:
         raise ArgumentError(
-            f"the function returned values of shape {values.shape}, which do not broadcast to the "
-            f"block of rank {pencil.rank}, shape {box.shape}"
+            f"the function returned shape {values.shape} on rank {pencil.rank}; it must broadcast "
+            f"to the shape of the block, {box.shape}"
         ) from None
     kind = values.dtype if dtype is None else dtype
     u = zeros(pencil, dtype=kind, components=components, halo=halo)
@@ -285,7 +285,8 @@ def _create(
         check_type("pencil", pencil, Pencil)
         if isinstance(fill_value, PencilArray):
             raise TypeError(
-                "fill_value is a field; u.copy() makes one like it, v[...] = u assigns it"
+                "fill_value must be a number, not a field; write u.copy() for a copy, or v[...] "
+                "= u to assign it"
             )
         singletons = as_singletons(pencil.ndim, dims)
         widths = as_halo(halo, pencil.ndim, singletons)

@@ -196,7 +196,8 @@ def elementwise(func: Callable[..., Any], inputs: Sequence[Any], kwargs: dict[st
     targets = [target for target in outs if target is not None]
     if not all(isinstance(one, Field) for one in targets):
         raise TypeError(
-            "out= must be a PencilArray where an operand is one; use u.local on both sides instead"
+            "out= must be a PencilArray if an operand is one; otherwise pass u.local for "
+            "operands and out="
         )
     fields = [operand for operand in (*inputs, where, *targets) if isinstance(operand, Field)]
     if not fields:

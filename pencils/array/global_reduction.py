@@ -72,7 +72,7 @@ class Reduction:
     def of(cls, name: str, u: Field, axis: Axis, out: object, keepdims: bool) -> Reduction:
         """Check and normalize the arguments of a reduction."""
         if out is not None:
-            raise TypeError(f"{name} of a PencilArray takes no out=; use what it returns")
+            raise TypeError(f"{name} of a PencilArray takes no out=; use the result")
         whole = axis is None
         axes = range(u.ndim) if whole else sorted(as_dims("axis", axis, u.ndim))
         lead = len(u.components)

@@ -39,9 +39,9 @@ _WHOLE = slice(None)
 _REAL = {int, float}  # numbers that any float can take, or that raise
 _BOUNDS = {int, type(None)}
 _MASKED = (
-    "a mask would read a list of values of all ranks; reduce with where=mask, as in "
-    "u.sum(where=mask), write with u[mask] = value or np.add(u, v, out=u, where=mask), or take "
-    "u.local[mask.local] on each rank"
+    "reading by a mask would collect values of all ranks. Write u.sum(where=mask) to reduce, "
+    "u[mask] = value or np.add(u, v, out=u, where=mask) to assign, u.local[mask.local] for own "
+    "values"
 )
 
 
@@ -112,8 +112,8 @@ def _find(u: Field, key: object) -> Section:
     for dim in u.singletons:
         if not ranges[dim]:
             raise IndexError(
-                f"the field has extent 1 along dimension {dim}, where all ranks have its values; "
-                f"{key!r} leaves nothing of it"
+                f"the field is replicated along dimension {dim}, with extent 1; {key!r} would "
+                "select no points"
             )
         ranges[dim] = range(pencil.shape[dim])
     part, inside = pencil.part(tuple(ranges)), [_WHOLE] * pencil.ndim
@@ -178,7 +178,8 @@ def set_section(u: Field, key: Indices | Mask, value: Operand) -> None:
 def _check_writeable(u: Field) -> None:
     if not u.local.flags.writeable:
         raise ArgumentError(
-            "the field is read-only, like the data it views; partition(..., copy=True) copies"
+            "the field is read-only, like the data it views; pass copy=True, as in "
+            "partition(..., copy=True)"
         )
 
 
@@ -204,7 +205,9 @@ def _field_part(value: Field, section: Field) -> Array:
     surplus = len(given) - len(selected)
     pairs = zip(given[max(0, surplus) :], selected[max(0, -surplus) :], strict=True)
     if surplus > 0 or any(n not in (1, full) for n, full in pairs):
-        raise ArgumentError(f"components {given} do not broadcast to the selected ones, {selected}")
+        raise ArgumentError(
+            f"components {given} do not broadcast to the selected components {selected}"
+        )
     return part
 
 
@@ -256,12 +259,12 @@ def _set_where(u: Field, mask: Any, value: object) -> None:
         mask = plain_array(mask)
         if mask.ndim not in {u.ndim, u.pencil.ndim}:
             raise ArgumentError(
-                f"a mask of shape {mask.shape} must have the {u.ndim} axes of the field, of shape "
-                f"{u.shape}, or those of space"
+                f"a mask of shape {mask.shape} must have all {u.ndim} axes of the field of shape "
+                f"{u.shape}, or only its axes of space"
             )
     elif mask.dtype != bool:
         raise TypeError(
-            f"a field of {mask.dtype} is no mask; write u[v > 0] = value for one of booleans"
+            f"a mask must be boolean, not {mask.dtype}; write a comparison, as in u[v > 0] = value"
         )
     copy_where(u, value, mask, "unsafe")
 
@@ -291,7 +294,7 @@ def item(u: Field, *index: int) -> Any:
     Returns
     -------
     scalar
-        What `numpy.ndarray.item` returns for the global array.
+        The result of `numpy.ndarray.item` of the global array.
 
     Raises
     ------
@@ -330,8 +333,8 @@ def _read_point(u: Field, index: tuple[Any, ...]) -> tuple[int, ...]:
     here = as_ints("index", index[0] if len(index) == 1 and isinstance(index[0], tuple) else index)
     if not here and u.size != 1:
         raise ArgumentError(
-            f"item() of a field of shape {u.shape} needs an index; without one the field must have "
-            f"one element, like u[{_zeros(u)}].item()"
+            f"item() of a field of shape {u.shape} needs an index; or select one element first, "
+            f"as in u[{_zeros(u)}].item()"
         )
     flat = len(here) == 1 != u.ndim
     shape, here = (u.size,) if flat else u.shape, here or (0,) * u.ndim
@@ -348,7 +351,7 @@ def _read_point(u: Field, index: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def replicate(u: F) -> F:
-    """Return the field with singletons where it has one point, which all ranks get. *Collective*.
+    """Copy dimensions of one point to all ranks, as singletons. *Collective*.
 
     The plane ``u[3]`` lies on the ranks that own it; ``u[3].replicate()`` is on all ranks, and
     broadcasts in expressions: ``u - u[3].replicate()``. Each rank receives the part that belongs to
@@ -398,8 +401,8 @@ def refuse_number(u: Field) -> NoReturn:
     """Raise what Python's conversions to numbers raise for fields."""
     call = "u.item()" if u.size == 1 else f"u.item({_zeros(u)})"
     raise TypeError(
-        f"a field is not converted to a number: {call} returns the value of a point on all ranks, "
-        "and is collective"
+        f"a field does not convert to a number; {call} returns the value of one point on all "
+        "ranks, and is collective"
     )
 
 

@@ -41,7 +41,7 @@ from pencils.errors import ArgumentError
 
 
 def vdot(u: Any, other: Any) -> Any:
-    """Sum of ``conj(field) * other`` over all elements and ranks. *Collective*.
+    """Sum ``conj(field) * other`` over all elements and ranks. *Collective*.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ def vdot(u: Any, other: Any) -> Any:
     Returns
     -------
     scalar
-        A NumPy scalar, the same on every rank. Products are added pairwise over rows of 2048, so
-        that rounding hardly grows with the field, and does not depend on threads of the BLAS.
+        A NumPy scalar, the same on every rank. Products are added pairwise over rows of 2048:
+        rounding hardly grows with the field, and does not depend on threads of the BLAS.
 
     Raises
     ------

@@ -144,7 +144,7 @@ def check_place(u: Field, pencil: Pencil, singletons: frozenset[int]) -> None:
 def check_writeable(u: Field, name: str = "u") -> None:
     """Check that the own points of a field may be written."""
     if not u.local.flags.writeable:
-        raise ArgumentError(f"{name} is read-only; pass a field that may be written")
+        raise ArgumentError(f"{name} is read-only; pass a writable field")
 
 
 def check_out(out: Field | None, pencil: Pencil | None, spec: FieldSpec, place: str = "") -> None:
@@ -255,11 +255,14 @@ def _cure(u: Field, pencil: Pencil, v: Field, fixed: frozenset[int], *, assigned
     """Explain what to write instead of mixing fields, of which the first lies on `pencil`."""
     other, base = v.pencil, getattr(u, "base", u)
     if not pencil.same_ranks(other):
-        return "they use different processes, or the same in another order; make both with one comm"
+        return (
+            "they use different processes, or the same in another order; create both with the "
+            "same comm"
+        )
     if pencil.ndim != other.ndim:
         return (
-            "they have different numbers of dimensions; dims= makes a field that varies along some "
-            "dimensions only, on the pencil of the other one"
+            "they have different numbers of dimensions; for a field that varies along some "
+            "dimensions only, pass dims= and the pencil of the other field"
         )
     one = _part("u", u, pencil, fixed)
     two = _part("u" if base is getattr(v, "base", v) else "v", v, other, fixed)
@@ -375,9 +378,9 @@ def check_fits(singletons: frozenset[int], out: Field, pencil: Pencil) -> None:
     apart = [dim for dim in replicated if dim in pencil.decomp]
     if apart:
         raise ArgumentError(
-            f"values that lie only on the ranks that own the one point along dimensions {apart} "
-            f"do not fit into a field of shape {out.shape} that all ranks store there; {hint}, or "
-            "give them to all ranks by .replicate()"
+            f"the values exist only on the ranks that own their point along dimensions {apart}, "
+            f"but all ranks store the field of shape {out.shape}; {hint}, or call .replicate() on "
+            "the values first"
         )
 
 

@@ -118,9 +118,8 @@ class PencilArray(Operators, Generic[Element]):
     def interior(self) -> Key:
         """Index of `local` for the points whose stencil stays in the own block.
 
-        The stencil is as wide as the halo. These points need no ghosts, so that they can be
-        computed during an exchange; `shells` are the rest. The interior is empty where the block
-        is too thin.
+        The stencil is as wide as the halo. These points need no ghosts and can be computed during
+        an exchange; `shells` are the rest. The interior is empty where the block is too thin.
 
         Examples
         --------
@@ -154,7 +153,7 @@ class PencilArray(Operators, Generic[Element]):
         return self.dtype.itemsize
 
     def conj(self) -> Self:
-        """Complex conjugate."""
+        """Return the complex conjugate."""
         return cast("Self", _np.conjugate(self))
 
     conjugate = conj
@@ -162,7 +161,7 @@ class PencilArray(Operators, Generic[Element]):
     def clip(
         self, min: Any = None, max: Any = None, out: Self | None = None, **options: Any
     ) -> Self:
-        """Values moved into an interval, as `numpy.clip`; never communicates.
+        """Limit values to an interval, as `numpy.clip`; never communicates.
 
         Parameters
         ----------
@@ -183,7 +182,7 @@ class PencilArray(Operators, Generic[Element]):
         return cast("Self", _np.clip(self, min, max, out=out, **options))
 
     def round(self, decimals: int = 0, out: Self | None = None) -> Self:
-        """Values rounded to some decimals, as `numpy.round`; never communicates."""
+        """Round values to some decimals, as `numpy.round`; never communicates."""
         return cast("Self", _np.round(self, decimals, out))
 
     def sort(
@@ -222,7 +221,7 @@ class PencilArray(Operators, Generic[Element]):
         *,
         stable: bool | None = None,
     ) -> Self:
-        """Positions that sort along an axis that is whole on each rank, as `numpy.argsort`."""
+        """Return positions that sort along an axis whole on each rank, as `numpy.argsort`."""
         return cast("Self", _np.argsort(self, axis, kind, order, stable=stable))
 
     def cumsum(
@@ -357,8 +356,8 @@ class PencilArray(Operators, Generic[Element]):
 
     def __bool__(self) -> NoReturn:
         raise ValueError(
-            "the truth value of a field is ambiguous; use u.any(), u.all() or, for a field of one "
-            "point, u.item(): they are collective"
+            "the truth value of a field is ambiguous; call u.any(), u.all(), or u.item() for a "
+            "field of one point. All are collective"
         )
 
     def __reduce__(self) -> NoReturn:

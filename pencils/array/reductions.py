@@ -78,7 +78,7 @@ def prod(
     initial: Any = NO_VALUE,
     where: Any = True,
 ) -> Any:
-    """Product over all ranks, as `numpy.prod`; parameters as in `sum`. *Collective*."""
+    """Multiply over all ranks, as `numpy.prod`; parameters as in `sum`. *Collective*."""
     return reduce_field("prod", u, axis, dtype, out, keepdims, initial=initial, where=where)
 
 
@@ -90,7 +90,7 @@ def min(
     initial: Any = NO_VALUE,
     where: Any = True,
 ) -> Any:
-    """Minimum over all ranks, as `numpy.min`; parameters as in `sum`. *Collective*.
+    """Return the minimum over all ranks, as `numpy.min`; parameters as in `sum`. *Collective*.
 
     A NaN anywhere wins. A field without elements needs `initial`.
     """
@@ -105,21 +105,21 @@ def max(
     initial: Any = NO_VALUE,
     where: Any = True,
 ) -> Any:
-    """Maximum over all ranks, as `numpy.max`; else like `min`. *Collective*."""
+    """Return the maximum over all ranks, as `numpy.max`; else like `min`. *Collective*."""
     return reduce_field("max", u, axis, None, out, keepdims, initial=initial, where=where)
 
 
 def any(
     u: Field, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
-    """Whether any element is true, on any rank; parameters as in `sum`. *Collective*."""
+    """Return whether any element is true, on any rank; parameters as in `sum`. *Collective*."""
     return reduce_field("any", u, axis, None, out, keepdims, where=where)
 
 
 def all(
     u: Field, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
-    """Whether all elements are true, on all ranks; parameters as in `sum`. *Collective*."""
+    """Return whether all elements are true, on all ranks; parameters as in `sum`. *Collective*."""
     return reduce_field("all", u, axis, None, out, keepdims, where=where)
 
 
@@ -148,7 +148,7 @@ def mean(
     *,
     where: Any = True,
 ) -> Any:
-    """Mean over all ranks, as `numpy.mean`; parameters as in `sum`. *Collective*."""
+    """Return the mean over all ranks, as `numpy.mean`; parameters as in `sum`. *Collective*."""
     result, count = _mean("mean", u, axis, dtype, out, keepdims, where)
     _warn_if_empty(u, count, "Mean of empty slice.")
     return result
@@ -166,10 +166,10 @@ def var(
     mean: Any = NO_VALUE,
     correction: Any = NO_VALUE,
 ) -> Any:
-    """Variance over all ranks, as `numpy.var`. *Collective*.
+    """Return the variance over all ranks, as `numpy.var`. *Collective*.
 
     Parameters as in `sum`; the divisor is the number of elements minus `ddof`, or `correction`. The
-    mean is taken first, so that large means do not cost digits; it may be given as `mean`, with the
+    mean is computed first, which keeps digits if it is large. It may be passed as `mean`, with the
     reduced axes kept.
     """
     center: Any = None
@@ -213,7 +213,7 @@ def std(
 
 
 def argmin(u: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Any:
-    """Global position of the first minimum, as `numpy.argmin`. *Collective*.
+    """Return the global position of the first minimum, as `numpy.argmin`. *Collective*.
 
     Parameters
     ----------
@@ -240,12 +240,12 @@ def argmin(u: Field, axis: int | None = None, out: None = None, *, keepdims: boo
 
 
 def argmax(u: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Any:
-    """Global position of the first maximum; like `argmin`. *Collective*."""
+    """Return the global position of the first maximum; like `argmin`. *Collective*."""
     return arg_extremum("argmax", u, axis, out, keepdims=keepdims)
 
 
 def norm(u: Field, ord: float | None = None) -> Any:
-    """Vector norm of all elements over all ranks. *Collective*.
+    """Return the vector norm of all elements over all ranks. *Collective*.
 
     Parameters
     ----------

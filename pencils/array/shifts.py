@@ -122,8 +122,8 @@ def _find_surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> t
     """
     if not pencil.shares_blocks(onto):
         raise PencilMismatchError(
-            "a field can be shifted onto pencils that share its blocks only, like those that "
-            f"staggered() makes; transpose() it to others:\n{pencil!r}\n{onto!r}"
+            "onto= must be a pencil with the same blocks, such as one of staggered(); "
+            f"transpose() moves a field to other blocks:\n{pencil!r}\n{onto!r}"
         )
     shapes = pencil.extent(singletons).shape, onto.extent(singletons).shape
     return tuple(max(0, many - few) for few, many in zip(*shapes, strict=True))

@@ -26,7 +26,7 @@ Mode: TypeAlias = Literal[
 
 
 def exchange_halo(u: Field, *, corners: bool = True) -> None:
-    """Fill the ghosts: copies of other ranks' points, and of wrapped-around ones. *Collective*.
+    """Fill the ghosts with values of the points that they copy. *Collective*.
 
     Boundary points, beyond the ends of dimensions that are not periodic, are not touched; fill them
     afterwards with `fill_boundary`, which reads ghosts.
@@ -142,12 +142,12 @@ def fill_boundary(
     mode : {"constant", "edge", "linear_ramp", "reflect", "symmetric", "antisymmetric"} or callable
         Values to fill in, by the names of `numpy.pad`; ramps may differ in the last bit.
         ``"antisymmetric"``, which NumPy does not have, is twice `value` less what ``"symmetric"``
-        gives: half a cell outside of the last points the field is `value`. A
-        callable is called as ``f(i, j, ...)`` once for each dimension and side, with the global
-        indices of the boundary points, padded range of the other dimensions included: integer
-        arrays that broadcast against each other, with values below 0 and beyond the shape. What it
-        returns must broadcast to these points, components first. It runs only on ranks that have
-        such points, so it must not communicate, and an error it raises is raised there only.
+        gives: half a cell outside of the last points the field is `value`. A callable is called as
+        ``f(i, j, ...)`` once for each dimension and side, with the global indices of the boundary
+        points, padded range of the other dimensions included: integer arrays that broadcast against
+        each other, with values below 0 and beyond the shape. The result must broadcast to these
+        points, components first. It runs only on ranks that have such points, so it must not
+        communicate, and an error it raises is raised there only.
     value : array_like, optional
         For ``"constant"`` the value, for ``"linear_ramp"`` the one at the outermost point, for
         ``"antisymmetric"`` that at the wall between the last point and the first one outside: a
@@ -167,7 +167,7 @@ def fill_boundary(
         If an argument is not allowed, there is no halo at all, or none to fill along a dimension
         that is named, the field is read-only or has no points along a dimension, or the halo of
         some rank does not hold the points to mirror (possible only if it is narrower on the inner
-        side). All ranks raise alike, and nothing was changed.
+        side). All ranks raise, and nothing is changed.
 
     Examples
     --------

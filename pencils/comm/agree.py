@@ -353,7 +353,7 @@ def _difference(seen: Mapping[int, _Described]) -> str | None:
         first = next(iter(seen))
         first_number, first_text = seen[first]
         if number != first_number:
-            other = text if text != first_text else "another one that looks like it"
+            other = text if text != first_text else "another object of the same text"
             return f"rank {first} has {first_text}, rank {rank} has {other}"
     return None
 

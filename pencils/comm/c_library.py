@@ -62,7 +62,7 @@ def _report(compiler: str, error: Exception) -> None:
     output = getattr(error, "stderr", None) or b""
     text = output.decode(errors="replace").strip() or error
     LOG.warning(
-        "%s does not compile loops, and fused functions use those of NumPy: %s", compiler, text
+        "%s does not compile loops; fused functions use the loops of NumPy: %s", compiler, text
     )
 
 

@@ -132,8 +132,8 @@ class Exchange:
         aliased = not disjoint and any(np.may_share_memory(*pair) for pair in every)
         if aliased and len(self._methods) > 1:
             raise ArgumentError(
-                "source and target share memory, so all data must be packed before any are "
-                "received; leave out max_buffer_bytes= for this"
+                "source and target share memory, so the exchange needs a buffer for all data; "
+                "leave out max_buffer_bytes="
             )
         pairs = list(zip(sources, targets, strict=True))
         calls = [(sources, targets)]
@@ -373,9 +373,9 @@ class Handle(Uncopied, Generic[T]):
     def test(self) -> bool:
         """Let MPI move data; return whether the messages under way have arrived. Local.
 
-        What `wait` sends later, such as bundles of method "gathered" and further chunks, does not
-        count. `wait` must be called all the same: it unpacks, and meets ranks that share memory. It
-        also raises what went wrong.
+        Messages that `wait` starts later, such as bundles of method "gathered" and further chunks,
+        do not count. `wait` must be called all the same: it unpacks, and meets ranks that share
+        memory. It also raises errors of the exchange.
         """
         if self._started is None:
             return True

@@ -202,9 +202,8 @@ def _wait() -> None:
 
 _NAMES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
 LOST = (
-    "a process of this communicator has died, or has left the program; "
-    "pencils.recovery.recover(program) runs it again on the other ones, or raises the error of "
-    "that one"
+    "a process of this communicator has died or has left the program. Start the program by "
+    "pencils.recovery.recover(program), which calls it again on the other processes"
 )
 # Whether this process has noticed that a communicator of `pencils.recovery.recover` is lost.
 loss = PerProcess(lambda: SimpleNamespace(noticed=False))

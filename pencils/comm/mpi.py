@@ -64,9 +64,8 @@ __all__ = [
 ]
 
 OTHER_MPI = (
-    "another MPI: made outside a simulation and used inside it, or the other way round; make "
-    "communicators, pencils and fields where they are used, as from MPI.COMM_WORLD in the function "
-    "that pencils.simulate() runs"
+    "another MPI: objects that were created outside a simulation cannot be used inside, nor vice "
+    "versa. Create communicators, pencils and fields in the function that pencils.simulate() runs"
 )
 
 

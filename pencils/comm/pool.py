@@ -51,13 +51,13 @@ class Memory(NamedTuple):
     reused: int
 
     def empty(self) -> None:
-        """Give what waits back to the system."""
+        """Return the kept memory to the system."""
         if _kernels:
             _kernels.pool_keep(_kernels.pool_keep(0))
 
 
 def memory() -> Memory:
-    """Tell how much memory the fields of this process use, and how much waits to be used again.
+    """Return the memory that fields of this process use, and the memory kept for new ones.
 
     Examples
     --------

@@ -168,7 +168,9 @@ class ProgressThread(AbstractContextManager["ProgressThread"]):
                 "mpi4py.rc.thread_level, or call pencils.progress() from time to time"
             )
         if state.thread is not None:
-            raise ArgumentError("there is a ProgressThread already; one is enough")
+            raise ArgumentError(
+                "another ProgressThread is running; one is enough for all exchanges"
+            )
         state.thread, under_way.on, self._ends = self, False, False
         self.wake.clear()
         if state.comms:

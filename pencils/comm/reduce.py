@@ -242,7 +242,7 @@ def _extremum(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]
 
 
 class ReduceOp(Enum):
-    """How values for the same index are combined.
+    """The operation that combines values for the same index.
 
     ``L`` means logical and ``B`` bitwise operations. A new output has the type of the values, but
     ``LAND`` and ``LOR`` make booleans, and ``SUM`` and ``PROD`` of booleans make integers. An

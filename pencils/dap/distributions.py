@@ -313,7 +313,7 @@ class GlobalDist:
         return tuple(dim.nprocs for dim in self.dims)
 
     def rank_of(self, coords: Sequence[int]) -> int:
-        """Rank of the process at these coordinates, in C order."""
+        """Return the rank of the process at these coordinates, in C order."""
         shape = self.grid_shape
         inside = [0 <= c < n for c, n in zip(coords, shape, strict=False)]
         if len(coords) != len(shape) or not all(inside):
@@ -321,20 +321,20 @@ class GlobalDist:
         return ProcessGrid(shape).rank(coords)
 
     def coords_of(self, rank: int) -> tuple[int, ...]:
-        """Coordinates of a process, in C order."""
+        """Return the coordinates of a process, in C order."""
         grid = ProcessGrid(self.grid_shape)
         if not 0 <= rank < grid.size:
             raise ArgumentError(f"rank {rank} must be one of the {grid.size} processes, 0 first")
         return grid.coords(rank)
 
     def owned(self, rank: int) -> tuple[range | Indices, ...]:
-        """Global indices that a process owns along every dimension."""
+        """Return the global indices that a process owns along every dimension."""
         return tuple(
             dim.parts[c].owned for dim, c in zip(self.dims, self.coords_of(rank), strict=True)
         )
 
     def owner(self, index: Sequence[ArrayLike]) -> tuple[Any, tuple[Any, ...]]:
-        """Find the process that owns an element, and its local index there.
+        """Return the process that owns an element, and its local index there.
 
         Parameters
         ----------

@@ -65,8 +65,9 @@ def export(
     ----------
     u : PencilArray or DistributedView
         The field. Component axes come first, as dimensions on one process; a singleton dimension
-        over several processes is exported as unstructured, with index 0 on all. What `import_array`
-        has made is exported as it was imported, with padding of any width and its boundary points.
+        over several processes is exported as unstructured, with index 0 on all. Results of
+        `import_array` are exported as they were imported, with padding of any width and its
+        boundary points.
     version : {"0.10.0", "0.9.0"}, optional
         Version of the protocol.
     halo : {"none", "comm", "all"}, optional

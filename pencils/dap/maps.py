@@ -118,7 +118,7 @@ class DimMap(ABC):
         return slice(self.ghosts[0], self.ghosts[0] + self.count)
 
     def local_to_global(self, local: ArrayLike, *, ghosts: bool = False) -> Any:
-        """Global index of each local one.
+        """Return the global index of each local one.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class DimMap(ABC):
         return as_given(given, self._globals(given))
 
     def global_to_local(self, indices: ArrayLike, *, ghosts: bool = False) -> Any:
-        """Local index of each global one; the inverse of `local_to_global`.
+        """Return the local index of each global one; the inverse of `local_to_global`.
 
         Parameters
         ----------

@@ -128,7 +128,7 @@ class DistributedView(Uncopied):
         return tuple(part.owned for part in self.maps)
 
     def owner(self, index: Sequence[ArrayLike]) -> tuple[Any, tuple[Any, ...]]:
-        """Find the process that owns an element, and its local index there: `GlobalDist.owner`."""
+        """Return the process that owns an element, and its local index: `GlobalDist.owner`."""
         return self.dist.owner(index)
 
     def to_pencil(

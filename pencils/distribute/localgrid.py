@@ -39,7 +39,7 @@ class LocalGrid:
     _fields: tuple[PencilArray, ...]
 
     def coords(self, index: Sequence[int]) -> tuple[Any, ...]:
-        """Coordinates of the point with global `index`, which may live on any rank.
+        """Return the coordinates of the point with global `index`, on any rank.
 
         Raises
         ------

@@ -74,10 +74,10 @@ def partition(
 ) -> PencilArray:
     """Distribute global data over the processes of a pencil.
 
-    With ``root=None`` every rank passes the same global data and gets a field that *views* its
-    part of it: writing to the field writes to the data. Nothing is communicated. With ``root=r``
-    rank r passes the data, and sends each block to its owner (*Collective*); what the other ranks
-    pass is ignored, and may be None.
+    With ``root=None`` every rank passes the same global data and gets a field that *views* its part
+    of it: writing to the field writes to the data. Nothing is communicated. With ``root=r`` rank r
+    passes the data, and sends each block to its owner (*Collective*); data of other ranks are
+    ignored and may be None.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def readable(data: Any) -> ArrayLike:
         )
     if data is None:
         raise TypeError(
-            "data is None; every rank passes the global data, or root=r names the one that does"
+            "data is None; pass the global data on every rank, or on rank r only with root=r"
         )
     by_boxes = all(hasattr(data, name) for name in ("shape", "__getitem__"))
     source: ArrayLike = data if by_boxes else np.asarray(data)
@@ -223,9 +223,9 @@ def read_part(source: ArrayLike, place: Placement, box: Box) -> Array:
     announced = place.axes(box.shape), dtype_of(source)
     if (part.shape, part.dtype) != announced:
         raise ArgumentError(
-            f"data announce {announced[1]} of shape {announced[0]} for the part "
-            f"{key}, but reading gives {part.dtype} of shape {part.shape}; switch "
-            "conversion on reading off (as of scaled netCDF variables), or pass a NumPy array"
+            f"data announce {announced[1]} of shape {announced[0]} for the part {key}, but return "
+            f"{part.dtype} of shape {part.shape}. Switch off conversions on reading, such as "
+            "scaling of netCDF variables, or pass a NumPy array"
         )
     return part
 

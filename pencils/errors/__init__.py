@@ -38,11 +38,11 @@ class TypeDisagreementError(RankDisagreementError, TypeError):
 
 
 class MissingAttributeError(PencilsError, AttributeError, TypeError):
-    """An attribute of arrays, or of another library, is missing; the text names what to write."""
+    """An attribute of arrays, or of another library, is missing; the text names a replacement."""
 
 
 class MissingLibraryError(PencilsError, ImportError):
-    """A library that is needed cannot be imported; the text names what installs it."""
+    """A library is not installed; the text names the command that installs it."""
 
 
 class NotLocalError(PencilsError, IndexError):
@@ -58,4 +58,4 @@ class RanksLostError(PencilsError, RuntimeError):
 
 
 class CheckpointError(PencilsError, ValueError):
-    """A file does not hold what was asked of it."""
+    """A file is damaged, or lacks the requested data."""

@@ -21,12 +21,12 @@ _GATHER = (
     "write pencils.gather(u) for the global array on one rank, pencils.gather(u, root=None) on all"
 )
 _WAVES = (
-    "make plan = pencils.fft.PencilFFT(pencil), and write plan.forward(u), plan.backward(waves)"
+    "create plan = pencils.fft.PencilFFT(pencil); then call plan.forward(u), plan.backward(waves)"
 )
 _FINER = (
     "write pencils.fft.PencilFFT(pencil, dealias='3/2'), whose input_pencil has 3/2 as many points"
 )
-_HAS_VALUES = "a field has its values; write u.local for the own block, pencils.gather(u) for all"
+_HAS_VALUES = "fields are never lazy; write u.local for the own block, pencils.gather(u) for all"
 _MAKE = "write pencils.zeros(pencil), with halo=1 for ghosts"
 _SLOPE = (
     "write pencils.derivative(u, axis), numpy.gradient(u), or u.shift((1, 0)) - u of a field with "
@@ -43,7 +43,9 @@ FIELDS: Mapping[str, str] = {
     "plot imshow pcolormesh": "write pencils.plot.plot_slice(u), which all ranks call",
     "v array values numpy": "write u.local for the own block, an array of NumPy",
     "scatter_forward globalToLocal ghostUpdate update_ghost_values update_halo": _HALO,
-    "scatter_reverse localToGlobal": "write u.accumulate_halo() to add ghosts to what they copy",
+    "scatter_reverse localToGlobal": (
+        "write u.accumulate_halo() to add ghost values to the points that they copy"
+    ),
     "global_shape size_global": "write u.shape, which is the global shape",
     "local_slice substart range_local": "write u.local_slices for global indices of the own block",
     "subcomm": "write u.pencil.comm for all ranks",
@@ -78,7 +80,8 @@ MODULE: Mapping[str, str] = {
     "plot_slice plot_decomposition": "it is in pencils.plot",
     "newDistArray DistArray Field Function": _MAKE,
     "Subcomm Distributor DMDA DMDACreate MPITopology DeviceMesh": (
-        "write pencils.Pencil(shape), with grid= for the process grid and decomp= for what it cuts"
+        "write pencils.Pencil(shape), with grid= for the process grid and decomp= for decomposed "
+        "dimensions"
     ),
     "redistribute": _MOVE,
     "scatter from_array": "write pencils.partition(pencil, data), with root= for data of one rank",
@@ -102,7 +105,7 @@ def needs(library: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise MissingLibraryError(
-            f"{library} is needed here: {INSTALL[library]} ({error})"
+            f"{library} is not installed: {INSTALL[library]} ({error})"
         ) from error
 
 

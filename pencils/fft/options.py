@@ -212,7 +212,9 @@ def _as_names(
     names = {dim: "c2c" if name == "fft" else name for dim, name in names.items()}
     if len(halved) > real:
         what = "real data once" if real else "no complex data"
-        raise ArgumentError(f"transforms={tuple(names.values())} along {dims}: r2c halves {what}")
+        raise ArgumentError(
+            f"transforms={tuple(names.values())} along {dims}: r2c must transform {what}"
+        )
     if real and not halved and "c2c" in names.values():
         raise ArgumentError(
             f"transforms={tuple(names.values())} along {dims}: real data need r2c along one axis "

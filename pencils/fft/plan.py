@@ -24,7 +24,7 @@ from pencils.tables import text_bytes
 
 
 class PencilFFT(Plan[PreparedSteps]):
-    """Reusable plan of a transform over the whole grid. Making it is *Collective*.
+    """Reusable plan for a transform over the whole grid. Making it is *Collective*.
 
     Serial transforms along dimensions that are not decomposed alternate with transposes. Components
     are transformed together. The one dimension of a 1-D grid is transformed on one process, where
@@ -60,8 +60,8 @@ class PencilFFT(Plan[PreparedSteps]):
     output : Pencil, optional
         Pencil of the waves; default: the pencil of the last serial transform.
     check : bool, optional
-        Whether all ranks agree on the arguments of every call, so that a mistake on one rank raises
-        on all. Without it, a call communicates nothing but the data.
+        Whether all ranks compare the arguments of every call, and all raise if one is wrong.
+        Without it, a call communicates nothing but the data.
 
     Attributes
     ----------
@@ -206,7 +206,7 @@ class PencilFFT(Plan[PreparedSteps]):
     def wavenumbers(
         self, lengths: float | Sequence[float] | None = None, *, pencil: Pencil | None = None
     ) -> LocalGrid:
-        """Wave numbers of the waves, each a field along one dimension.
+        """Return the wave numbers, each a field along one dimension.
 
         Parameters
         ----------

@@ -21,7 +21,7 @@ from pencils.pencil import Pencil
 
 
 def fft(u: PencilArray, axis: int, *, overwrite: bool = False) -> PencilArray:
-    """Complex transform along dimension `axis`, as `scipy.fft.fft`.
+    """Transform complex data along dimension `axis`, as `scipy.fft.fft`.
 
     Parameters
     ----------
@@ -54,13 +54,13 @@ def fft(u: PencilArray, axis: int, *, overwrite: bool = False) -> PencilArray:
 
 
 def ifft(u: PencilArray, axis: int, *, overwrite: bool = False) -> PencilArray:
-    """Inverse of `fft`, with the same parameters."""
+    """Invert `fft`, with the same parameters."""
     dim = _read_axis(u, axis)
     return _transform(partial(scipy_fft.ifft, overwrite_x=overwrite), u, dim, u.pencil)
 
 
 def rfft(u: PencilArray, axis: int, spectral: Pencil) -> PencilArray:
-    """Transform of real data along dimension `axis`, as `scipy.fft.rfft`.
+    """Transform real data along dimension `axis`, as `scipy.fft.rfft`.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def rfft(u: PencilArray, axis: int, spectral: Pencil) -> PencilArray:
 
 
 def irfft(u: PencilArray, axis: int, physical: Pencil) -> PencilArray:
-    """Inverse of `rfft`.
+    """Invert `rfft`.
 
     Parameters
     ----------
@@ -117,7 +117,8 @@ def irfft(u: PencilArray, axis: int, physical: Pencil) -> PencilArray:
     n, waves = physical.shape[dim], u.pencil.shape[dim]
     if n // 2 + 1 != waves:
         raise ArgumentError(
-            f"{n} points along dimension {dim} of physical have {n // 2 + 1} waves, not {waves}"
+            f"pencil physical has {n} points along dimension {dim}, which need {n // 2 + 1} "
+            f"waves; u has {waves}"
         )
     return _transform(partial(scipy_fft.irfft, n=n), u, dim, physical)
 
@@ -132,8 +133,8 @@ def _read_axis(u: PencilArray, axis: int, target: Pencil | None = None) -> int:
         )
     if u.pencil.process_shape[dim] > 1:
         raise ArgumentError(
-            f"dimension {dim} must lie whole on each rank for a serial transform; transpose() "
-            f"to a pencil that does not split it:\n{u.pencil!r}"
+            f"dimension {dim} is decomposed, but a serial transform needs whole lines; "
+            f"transpose() to a pencil that does not decompose it:\n{u.pencil!r}"
         )
 
     def rest(pencil: Pencil) -> tuple[object, ...]:
@@ -143,8 +144,8 @@ def _read_axis(u: PencilArray, axis: int, target: Pencil | None = None) -> int:
 
     if target is not None and not (u.pencil.same_ranks(target) and rest(u.pencil) == rest(target)):
         raise PencilMismatchError(
-            f"a transform along dimension {dim} leads to pencils that differ there only, made by "
-            f"with_(shape=...):\n{u.pencil!r}\n{target!r}"
+            f"pencils of a transform along dimension {dim} may differ along it only; create the "
+            f"other one with with_(shape=...):\n{u.pencil!r}\n{target!r}"
         )
     return dim
 

@@ -77,8 +77,8 @@ def one_axis(call: str, u: Field, axis: object) -> int:
         return as_dim("axis", axis, u.ndim)
     if u.ndim != 1:
         raise ArgumentError(
-            f"{call} without axis= would go through a field of shape {u.shape} as one flattened "
-            f"line, across all blocks; give axis=, one of 0..{u.ndim - 1}"
+            f"{call} without axis= would flatten a field of shape {u.shape} across all blocks; "
+            f"pass axis=, one of 0..{u.ndim - 1}"
         )
     return 0
 

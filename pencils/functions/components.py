@@ -94,9 +94,9 @@ def concatenate(
     number = as_dim("axis", axis, ndim)
     if number >= ndim - pencil.ndim:
         raise TypeError(
-            f"numpy.concatenate along axis {axis} of space: assign to sections of a larger field, "
-            "w[:n] = pencils.transpose(u, w[:n].pencil); component axes come first, and "
-            "numpy.stack makes one"
+            f"numpy.concatenate joins component axes, not axis {axis} of space. Assign to "
+            "sections of a larger field, w[:n] = pencils.transpose(u, w[:n].pencil); numpy.stack "
+            "adds a component axis"
         )
     space = np.broadcast_shapes(*(block.shape[-pencil.ndim :] for block in blocks))
     whole = [np.broadcast_to(x, (*x.shape[: x.ndim - pencil.ndim], *space)) for x in blocks]
@@ -115,7 +115,7 @@ def _aligned(
 ) -> tuple[Pencil, list[Array], Callable[[Array], Field]]:
     """Return the pencil and the local parts of operands, and what makes a field of a block."""
     if out is not None:
-        raise TypeError(f"numpy.{name} of PencilArrays takes no out=; use what it returns")
+        raise TypeError(f"numpy.{name} of a PencilArray takes no out=; use the result")
     fields = fields_among(*arrays)
     pencil = common_pencil(fields)
     parts, singletons = local_parts(arrays, pencil)
@@ -130,8 +130,8 @@ def component_axis(name: str, u: Any, axis: object) -> int:
     number = as_dim("axis", axis, u.ndim)
     if number >= len(u.components):
         raise TypeError(
-            f"numpy.{name} along axis {axis} of space; give the number of a component axis: "
-            f"the field of shape {u.shape} has {len(u.components)}, which come first"
+            f"numpy.{name} takes a component axis, not axis {axis} of space; the field of shape "
+            f"{u.shape} has {len(u.components)} component axes, which come first"
         )
     return number
 
@@ -142,7 +142,7 @@ def component_axis(name: str, u: Any, axis: object) -> int:
 def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Field:
-    """Cross product of vectors of components, as `numpy.cross`; never communicates.
+    """Compute the cross product of vectors of components, as `numpy.cross`; never communicates.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def _cross_of_three(
 
 
 def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Field:
-    """Cross product of vectors with three components, as `numpy.linalg.cross`."""
+    """Compute the cross product of vectors with three components, as `numpy.linalg.cross`."""
     for x in (x1, x2):
         extent = np.shape(x)[as_dim("axis", axis, np.ndim(x))]
         if extent != 3:  # noqa: PLR2004 - of space
@@ -227,7 +227,7 @@ def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Field:
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """Norm of a whole field, or of its vectors of components, as `numpy.linalg.norm`. *Collective*.
+    """Compute the norm of a field, or of its vectors, as `numpy.linalg.norm`. *Collective*.
 
     Parameters
     ----------
@@ -259,8 +259,9 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         agree(**signature(x), axis=axis, keepdims=bool(keepdims))
         if axis is None and (keepdims or (ord is not None and x.ndim > 1)):
             raise TypeError(
-                "numpy.linalg.norm with ord= or keepdims= is about matrices; u.norm(ord) takes a "
-                "field as one long vector, and axis= its vectors of components"
+                "numpy.linalg.norm with ord= or keepdims= is a norm of matrices; write "
+                "u.norm(ord) for all points as one vector, or pass axis= only for vectors of "
+                "components"
             )
         if axis is not None:
             agree(ord=ord)
@@ -272,7 +273,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **options: Any) -> Any:
-    """Scalar product of vectors of components, as `numpy.vecdot`; never communicates."""
+    """Compute the scalar product of vectors, as `numpy.vecdot`; never communicates."""
     pencil = common_pencil(fields_among(x1, x2))
     one, first = _vectors("vecdot", x1, axis, pencil)
     other, second = _vectors("vecdot", x2, axis, pencil)
@@ -326,8 +327,8 @@ def einsum(subscripts: Any, *operands: Any, **options: Any) -> Any:
     terms = head.split(",")
     if not arrow or not result.endswith("...") or len(terms) != len(operands):
         raise ArgumentError(
-            f"numpy.einsum({subscripts!r}): indices name component axes, there is one term for "
-            "each operand, and fields and the result end with ... for space, like "
+            f"numpy.einsum({subscripts!r}): give one term for each operand. Letters name "
+            "component axes; ... for space ends each field and the result, as in "
             "'i...,i...->...' or 'ij,j...->i...'"
         )
     pencil = common_pencil(fields_among(*operands))

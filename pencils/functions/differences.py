@@ -35,7 +35,7 @@ from pencils.plans import Agreement
 def diff(
     a: Field, n: int = 1, axis: int = -1, prepend: None = NO_VALUE, append: None = NO_VALUE
 ) -> Field:
-    """Differences of neighbours along an axis, as `numpy.diff`. *Collective*.
+    """Subtract neighbours along an axis, as `numpy.diff`. *Collective*.
 
     Each rank gets `n` planes of those behind it, if the axis is cut.
 
@@ -119,8 +119,8 @@ def _shorter(u: Field, axis: int, n: int) -> Callable[[], Field]:
         pencil = pencil.part(tuple(ranges))
     elif n:
         raise ArgumentError(
-            f"diff along axis {axis} of a field that has extent 1 there, and is replicated, would "
-            "leave nothing of it"
+            f"diff along axis {axis} needs 2 points, but the field is replicated there and has "
+            "extent 1"
         )
     return u.maker(pencil, dtype, tuple(components), u.singletons)
 
@@ -138,7 +138,7 @@ def _fill_differences(out: Array, given: Planes, n: int) -> None:
 
 
 def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
-    """Integral along an axis by the trapezoidal rule, as `numpy.trapezoid`. *Collective*.
+    """Integrate along an axis by the trapezoidal rule, as `numpy.trapezoid`. *Collective*.
 
     A reduction of own points that are weighted. For other types than floats, each rank first gets
     one plane of the next one, if the axis is cut.
@@ -274,7 +274,7 @@ _LEAST = 1e-30  # distance, whose reciprocal single precision can hold
 def gradient(
     f: Field, *varargs: Any, axis: int | Sequence[int] | None = None, edge_order: int = 1
 ) -> Field | tuple[Field, ...]:
-    """Central differences along axes, one-sided at both ends, as `numpy.gradient`. *Collective*.
+    """Compute central differences, one-sided at both ends, as `numpy.gradient`. *Collective*.
 
     Neighbours exchange one plane along each axis that is cut, two where the block at an end has
     one plane only and `edge_order` is 2. No halo is needed. Along periodic dimensions, too, the

@@ -163,7 +163,7 @@ def _of_one(function: Callable[[Any], Any], u: Any) -> Field:
 
 
 def own_points(mask: PencilArray) -> NDArray[np.int64]:
-    """Global indices of the own points at which a boolean field is true; never communicates.
+    """Return global indices of the own points where a boolean field is true; never communicates.
 
     Together the ranks have each point once: those of replicated dimensions belong to the first
     replica. The rows of all ranks are those of `numpy.argwhere` of the global array.
@@ -193,7 +193,9 @@ def own_points(mask: PencilArray) -> NDArray[np.int64]:
     """
     check_type("mask", mask, PencilArray)
     if mask.dtype != bool:
-        raise TypeError(f"mask must be a field of bool, not of {mask.dtype}; write u != 0 or u > 0")
+        raise TypeError(
+            f"mask must be boolean, not {mask.dtype}; write a comparison, as in u != 0 or u > 0"
+        )
     if not mask.extent.layout.is_first_replica(mask.pencil.rank):
         return np.empty((0, mask.ndim), np.int64)
     return np.argwhere(mask.local).astype(np.int64) + np.array(mask.global_box.start, np.int64)

@@ -32,7 +32,7 @@ _Distinct = tuple[Array, Array | None]  # distinct values, and how often they oc
 def histogram(
     a: Field, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Array, Array]:
-    """Histogram of all values of all ranks, as `numpy.histogram`. *Collective*, by reductions.
+    """Count values of all ranks in bins, as `numpy.histogram`. *Collective*, by reductions.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def _doane(a: Field, inside: Any, count: int, extent: Any) -> Any:
 def histogram2d(
     x: Field, y: Field, bins: Any = 10, *args: Any, **options: Any
 ) -> tuple[Array, Array, Array]:
-    """Histogram of pairs of values of two fields; else like `histogramdd`. *Collective*.
+    """Count pairs of values of two fields in bins; else like `histogramdd`. *Collective*.
 
     Returns
     -------
@@ -231,7 +231,7 @@ def histogram2d(
 
 
 def histogramdd(sample: Sequence[Field], *args: Any, **options: Any) -> tuple[Array, list[Array]]:
-    """Histogram of tuples of values of several fields, as `numpy.histogramdd`. *Collective*.
+    """Count tuples of values of several fields in bins, as `numpy.histogramdd`. *Collective*.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def _histogram(
         for column in columns:
             _check_real(name, column)
         if not any(isinstance(column, Field) for column in columns):
-            raise TypeError(f"{name}: one of the sample must be a PencilArray, as its weights are")
+            raise TypeError(f"{name}: weights are a PencilArray, so the sample must contain one")
         # All columns broadcast to this field, which has no values.
         shape_of = np.broadcast_shapes
         whole = elementwise(
@@ -359,7 +359,7 @@ def unique(
     equal_nan: bool = True,
     sorted: bool = True,  # noqa: ARG001
 ) -> Any:
-    """Distinct values of all ranks, in order. *Collective*; ranks combine their distinct values.
+    """Return the distinct values of all ranks, in order. *Collective*.
 
     Every rank gets all distinct values: this is for fields that have few of them.
 
@@ -396,13 +396,13 @@ def unique(
 
 
 def unique_values(x: Field) -> Array:
-    """Distinct values of all ranks, in order, each NaN one of them. *Collective*; see `unique`."""
+    """Return the distinct values of all ranks, with every NaN; see `unique`. *Collective*."""
     values, _ = _distinct("unique_values", x, counted=False, equal_nan=False)
     return values
 
 
 def unique_counts(x: Field) -> Any:
-    """Distinct values of all ranks and their counts; else like `unique_values`. *Collective*."""
+    """Return distinct values and counts over all ranks; else like `unique_values`. *Collective*."""
     values, counts = _distinct("unique_counts", x, counted=True, equal_nan=False)
     pair: Any = type(np.unique_counts(np.zeros(1)))
     return pair(values, counts)
@@ -417,8 +417,8 @@ def _distinct(
         agree(**signature(u), counted=counted, equal_nan=equal_nan)
         if refused:
             raise TypeError(
-                f"{name} of a PencilArray takes no {refused[0]}=: give return_counts= only; for "
-                "the places of a value take numpy.nonzero(u.local == value)"
+                f"{name} of a PencilArray takes no {refused[0]}=, only return_counts=; write "
+                "numpy.nonzero(u.local == value) for the own positions of a value"
             )
         found: Any = np.unique(own_values(u, u.local), return_counts=counted, equal_nan=equal_nan)
         mine: _Distinct = found if counted else (found, None)

@@ -58,7 +58,7 @@ def along(
     ArgumentError, TypeError, PencilMismatchError, RankDisagreementError
         On every rank, if arguments do not fit, or `f` returns anything else.
     Exception
-        What `f` raises on any rank, on all.
+        Any exception of `f` on one rank, on all ranks.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def sort(a: Any, axis: int | None = -1, *args: Any, **options: Any) -> Field:
 
 
 def argsort(a: Any, axis: int | None = -1, *args: Any, **options: Any) -> Field:
-    """Find positions that sort along an axis that is whole on each rank, as `numpy.argsort`.
+    """Return positions that sort along an axis whole on each rank, as `numpy.argsort`.
 
     Parameters are those of `sort`; positions count from 0 along the axis.
     """
@@ -208,8 +208,8 @@ def apply_along_axis(
 ) -> Field:
     """Apply a function to lines along an axis, as `numpy.apply_along_axis`. *Collective*.
 
-    The lines must be whole on each rank. Ranks agree on the type of what the function returns:
-    nothing else is communicated.
+    The lines must be whole on each rank. Ranks agree on the type of the results; nothing else is
+    communicated.
 
     Parameters
     ----------

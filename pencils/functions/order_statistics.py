@@ -54,7 +54,7 @@ class Question(NamedTuple):
 
 
 def median(a: Field, *args: Any, **options: Any) -> Any:
-    """Median over all ranks, as `numpy.median`. *Collective*, by a few reductions of counts.
+    """Return the median over all ranks, as `numpy.median`. *Collective*, by reductions of counts.
 
     Along all axes the ranks count digits of the values to find those in the middle; along others,
     which must not be decomposed, each rank takes the medians of its own block.
@@ -94,7 +94,7 @@ def median(a: Field, *args: Any, **options: Any) -> Any:
 
 
 def nanmedian(a: Field, *args: Any, **options: Any) -> Any:
-    """Median over all ranks of what is not NaN; else like `median`. *Collective*.
+    """Return the median over all ranks, ignoring NaN; else like `median`. *Collective*.
 
     All ranks warn if a result is NaN because there is nothing else.
     """
@@ -103,7 +103,7 @@ def nanmedian(a: Field, *args: Any, **options: Any) -> Any:
 
 
 def quantile(a: Field, q: Any, *args: Any, **options: Any) -> Any:
-    """Quantiles over all ranks, as `numpy.quantile`. *Collective*, by reductions of counts.
+    """Return quantiles over all ranks, as `numpy.quantile`. *Collective*, by reductions of counts.
 
     Parameters
     ----------
@@ -126,17 +126,17 @@ def quantile(a: Field, q: Any, *args: Any, **options: Any) -> Any:
 
 
 def percentile(a: Field, q: Any, *args: Any, **options: Any) -> Any:
-    """Percentiles over all ranks: like `quantile`, with `q` between 0 and 100. *Collective*."""
+    """Return percentiles over all ranks, as `quantile` with `q` from 0 to 100. *Collective*."""
     return _quantile("percentile", a, q, *args, **options)
 
 
 def nanquantile(a: Field, q: Any, *args: Any, **options: Any) -> Any:
-    """Quantiles over all ranks of what is not NaN; else like `quantile`. *Collective*."""
+    """Return quantiles over all ranks, ignoring NaN; else like `quantile`. *Collective*."""
     return _quantile("nanquantile", a, q, *args, **options)
 
 
 def nanpercentile(a: Field, q: Any, *args: Any, **options: Any) -> Any:
-    """Percentiles over all ranks of what is not NaN; else like `percentile`. *Collective*."""
+    """Return percentiles over all ranks, ignoring NaN; else like `percentile`. *Collective*."""
     return _quantile("nanpercentile", a, q, *args, **options)
 
 
@@ -192,8 +192,8 @@ def _answer(
         if len(task.axes) == a.ndim:
             if weights is not None:
                 raise TypeError(
-                    f"{name} over all axes takes no weights; a histogram does: "
-                    "numpy.histogram(u, bins, weights=weights)"
+                    f"{name} over all axes takes no weights; write numpy.histogram(u, bins, "
+                    "weights=weights)"
                 )
             values, missing = _known(a)
             room = room_for(a.size, asked.positions)

@@ -279,7 +279,7 @@ class _Scan(LocalVerb[_Axis, tuple[Scan, Array]]):
         check_field("a", u)
         agree(**signature(u), initial=bool(include_initial))
         if out is not None:
-            raise TypeError(f"{self._name} of a PencilArray takes no out=; use what it returns")
+            raise TypeError(f"{self._name} of a PencilArray takes no out=; use the result")
         if include_initial:
             raise ArgumentError(
                 f"{self._name} with include_initial=True would have one point more than its "
@@ -298,7 +298,8 @@ class _Scan(LocalVerb[_Axis, tuple[Scan, Array]]):
         result = self._ufunc.accumulate(np.ones(1, u.dtype), dtype=selectable(wanted)).dtype
         if wanted is not None and wanted.kind != result.kind:
             raise TypeError(
-                f"{self._ufunc.__name__} of elements of dtype {u.dtype} does not give {wanted}"
+                f"{self._ufunc.__name__} of elements of dtype {u.dtype} cannot return dtype "
+                f"{wanted}"
             )
         order = memory_axes(u.pencil.order, len(u.components))
         return _Axis(self._position, Line.of(u, self._position), order, result)

@@ -44,7 +44,7 @@ def average(
     *,
     keepdims: bool = False,
 ) -> Any:
-    """Weighted average over all ranks. *Collective*, by two reductions.
+    """Compute the weighted average over all ranks. *Collective*, by two reductions.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def nansum(a: Field, *args: Any, **options: Any) -> Any:
 
 
 def nanprod(a: Field, *args: Any, **options: Any) -> Any:
-    """Product over all ranks, with NaN counted as one; else like `nansum`. *Collective*."""
+    """Multiply over all ranks, with NaN counted as one; else like `nansum`. *Collective*."""
     return _nan_total("nanprod", np.multiply, a, *args, **options)
 
 
@@ -183,7 +183,7 @@ def _nan_total(
 
 
 def nanmin(a: Field, *args: Any, **options: Any) -> Any:
-    """Minimum over all ranks of what is not NaN or NaT. *Collective*, by one reduction.
+    """Return the minimum over all ranks, ignoring NaN and NaT. *Collective*, by one reduction.
 
     Parameters as in `nansum`; as in NumPy, `where` needs `initial`. All ranks warn if a result is
     NaN because there is nothing else.
@@ -192,7 +192,7 @@ def nanmin(a: Field, *args: Any, **options: Any) -> Any:
 
 
 def nanmax(a: Field, *args: Any, **options: Any) -> Any:
-    """Maximum over all ranks of what is not NaN or NaT; else like `nanmin`. *Collective*."""
+    """Return the maximum over all ranks, ignoring NaN and NaT; else like `nanmin`. *Collective*."""
     return _nan_extremum("nanmax", np.fmax, a, *args, **options)
 
 
@@ -220,7 +220,7 @@ def _nan_extremum(
 
 
 def nanargmin(a: Field, *args: Any, **options: Any) -> Any:
-    """Global position of the first minimum, with NaN counted as infinite. *Collective*.
+    """Return the global position of the first minimum, with NaN counted as infinite. *Collective*.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def nanargmin(a: Field, *args: Any, **options: Any) -> Any:
 
 
 def nanargmax(a: Field, *args: Any, **options: Any) -> Any:
-    """Global position of the first maximum; else like `nanargmin`. *Collective*."""
+    """Return the global position of the first maximum; else like `nanargmin`. *Collective*."""
     return _nan_position("nanargmax", -np.inf, a, *args, **options)
 
 
@@ -290,7 +290,7 @@ def nanmean(
     *,
     where: Any = True,
 ) -> Any:
-    """Mean over all ranks of what is not NaN. *Collective*, by two reductions.
+    """Return the mean over all ranks, ignoring NaN. *Collective*, by two reductions.
 
     Parameters as in `nansum`. All ranks warn if a result is NaN because there is nothing else.
     """
@@ -308,7 +308,7 @@ def nanmean(
 
 
 def nanvar(a: Field, *args: Any, **options: Any) -> Any:
-    """Variance over all ranks of what is not NaN. *Collective*, by three reductions.
+    """Return the variance over all ranks, ignoring NaN. *Collective*, by three reductions.
 
     Parameters
     ----------

@@ -159,7 +159,7 @@ class _Edge(NamedTuple):
 def _as_rule(u: PencilArray, name: object, reflect_type: object) -> _Rule:
     if name == "wrap":
         raise ArgumentError(
-            "mode 'wrap' is a matter of the pencil: make it with periodic=, and the halo exchange "
+            "mode 'wrap' is not a boundary; create the pencil with periodic=, and exchange_halo() "
             "fills the halo"
         )
     mode = _FUNCTION if callable(name) else _MODES.get(str(name))
@@ -176,9 +176,7 @@ def _as_rule(u: PencilArray, name: object, reflect_type: object) -> _Rule:
         )
     if u.dtype.kind not in "biufc" and (mode.computes or reflect_type == "odd"):
         what = name if mode.computes else f"{name} with reflect_type='odd'"
-        raise TypeError(
-            f"{what} computes with numbers, and the elements are {u.dtype}; use another mode"
-        )
+        raise TypeError(f"{what} needs numbers, not elements of {u.dtype}; use another mode")
     return _Rule(name, mode, reflect_type)
 
 
@@ -228,7 +226,7 @@ def _no_boundary(u: PencilArray, dim: int, side: str) -> str:
         )
     if not any(u.halo[dim][upper] for upper in _SIDES[side]):
         where = "no halo" if side == "both" else f"halo {u.halo[dim]}, none on side {side!r}"
-        return f"along which the field has {where}: make it with one, as in zeros(pencil, halo=1)"
+        return f"along which the field has {where}; create it with one, as in zeros(pencil, halo=1)"
     return ""
 
 
@@ -244,18 +242,18 @@ def _check_points(u: PencilArray, edge: _Edge, rule: _Rule) -> None:
         )
     if rule.mode.once and edge.width > edge.points:
         raise ArgumentError(
-            f"mode={rule.name!r} mirrors each point once, and the halo of dimension {dim}, "
-            f"{(lo, hi)}, is wider than its {edge.points} points; use a narrower halo there"
+            f"mode={rule.name!r} mirrors each point once, but the halo {(lo, hi)} of dimension "
+            f"{dim} is wider than its {edge.points} points; use a narrower halo"
         )
     split = u.extent.layout.splits[dim]
     start, stop = split.bounds(split.owner(edge.last))
     needed = edge.inside(count)
     if start - lo > needed.start or needed.stop > stop + hi:
         raise ArgumentError(
-            f"mode={rule.name!r} needs the points {needed.start}:{needed.stop} of dimension {dim}, "
-            f"which do not all lie in the block {start}:{stop} at the edge with its halo "
-            f"{(lo, hi)}; make it as wide on both sides, {max(lo, hi)}, or use fewer processes "
-            "along that dimension"
+            f"mode={rule.name!r} needs the points {needed.start}:{needed.stop} of dimension "
+            f"{dim}, but the block at the edge with its halo {(lo, hi)} has {start}:{stop}. Make "
+            f"the halo {max(lo, hi)} wide on both sides, or use fewer processes along this "
+            "dimension"
         )
 
 
@@ -283,9 +281,9 @@ def _function(u: PencilArray, edge: _Edge, outside: range, rule: _Rule) -> Value
             return np.broadcast_to(found, shape)
         except ValueError:
             raise ArgumentError(
-                f"the function returned values of shape {found.shape}, which do not broadcast to "
-                f"the boundary points along dimension {edge.dim} of rank {u.pencil.rank}, shape "
-                f"{shape}"
+                f"the function returned shape {found.shape} for the boundary along dimension "
+                f"{edge.dim} on rank {u.pencil.rank}; it must broadcast to the shape of these "
+                f"points, {shape}"
             ) from None
 
     return values

@@ -74,8 +74,8 @@ class HaloExchange(Plan[PreparedHalo]):
         messages. "auto" uses shared memory between ranks of one node, but messages
         for private fields where a node has more ranks than cores.
     check : bool, optional
-        Whether all ranks agree on the arguments of every call, so that a mistake on one rank raises
-        on all. Without it, a call communicates nothing but the data.
+        Whether all ranks compare the arguments of every call, and all raise if one is wrong.
+        Without it, a call communicates nothing but the data.
 
     Attributes
     ----------
@@ -322,9 +322,9 @@ def check_halo(specs: Sequence[HaloSpec]) -> None:
     if not single and not any(any(map(any, spec.halo)) for spec in specs):
         what = "the field has no halo" if len(specs) == 1 else "none of the fields has a halo"
         raise ArgumentError(
-            f"{what}, so there are no ghosts; make it with one, as in zeros(pencil, halo=1), or "
-            "leave out this call. A sliced field has no halo along the sliced dimension: exchange "
-            "the halo of the whole field"
+            f"{what}, so there are no ghosts; create it with one, as in zeros(pencil, halo=1). A "
+            "sliced field has no halo along the sliced dimension; exchange the halo of the whole "
+            "field"
         )
 
 
@@ -353,7 +353,7 @@ def as_fields(fields: Any) -> list[PencilArray]:
         common_pencil(fields)  # raises the error that names both pencils
     if any(np.may_share_memory(one.padded, two.padded) for one, two in combinations(fields, 2)):
         raise ArgumentError(
-            "two of the fields share memory; give each once, and no views of another one"
+            "two of the fields share memory; pass each field once, and no views of it"
         )
     return list(fields)
 
@@ -373,8 +373,8 @@ def _check_fields(
             raise PencilMismatchError(msg)
         if u.pencil.periodic != pencil.periodic:
             raise PencilMismatchError(
-                f"field {number} lies on a pencil with periodic={u.pencil.periodic}; the plan "
-                f"is for {pencil.periodic}, which decides where ghosts come from"
+                f"field {number} lies on a pencil with periodic={u.pencil.periodic}; the plan is "
+                f"for {pencil.periodic}"
             )
         given = HaloSpec.of(u)
         for name in ("dtype", "components", "singletons", "halo", "trimmed"):
@@ -387,7 +387,7 @@ def check_numeric(specs: Sequence[HaloSpec]) -> None:
     """Check that ghosts can be added."""
     for spec in specs:
         if spec.dtype.kind not in "iufc":
-            raise TypeError(f"ghosts of dtype {spec.dtype} cannot be added up; that takes numbers")
+            raise TypeError(f"ghosts of dtype {spec.dtype} cannot be added; pass fields of numbers")
 
 
 def choose_options(

@@ -214,7 +214,7 @@ def as_buffer(name: str, value: object, size: int) -> Array:
         raise ArgumentError(f"{name} has {array.size} values, but {size} are needed")
     if not array.flags.c_contiguous:
         raise ArgumentError(
-            f"{name} must be contiguous in C order; np.ascontiguousarray makes a copy that is"
+            f"{name} must be contiguous in C order; pass a copy, made by np.ascontiguousarray"
         )
     return array
 

@@ -396,8 +396,8 @@ class GlobalIndexer(Plan[Request[Any]]):
                 wrong = np.flatnonzero(out.counts != part.counts)
                 if wrong.size:
                     raise ArgumentError(
-                        f"{name} has count {out.counts[wrong[0]]} for its index {wrong[0]}, of "
-                        f"which there are {part.counts[wrong[0]]} values"
+                        f"{name} has count {out.counts[wrong[0]]} for its index {wrong[0]}; it "
+                        f"must be {part.counts[wrong[0]]}, the number of its values"
                     )
         for out, part in zip(outs, parts, strict=True):
             out.values[:] = part.values
@@ -414,7 +414,7 @@ class GlobalIndexer(Plan[Request[Any]]):
             The number of values for every index, and the values. `GlobalMultiIndexer`: a list of
             such pairs.
         dist_data : (sequence of int, buffer), optional
-            What the own section holds before; it is only read. Default: no values.
+            The present contents of the own section, which are only read. Default: no values.
         extend : bool, optional
             Whether values are appended to those that are there, instead of replacing them.
 
@@ -600,8 +600,8 @@ class GlobalIndexer(Plan[Request[Any]]):
                 dtype = possible_type([*inputs, *outputs], op)
                 if dtype is None:
                     raise TypeError(
-                        f"{type(self).__name__}.{call} with check=False cannot find the type of "
-                        "values where there are no lists; pass the output"
+                        f"{type(self).__name__}.{call} with check=False cannot determine the type "
+                        "of values on a rank without lists; pass the output"
                     )
             if dtype is None:
                 return None

@@ -117,8 +117,7 @@ class Interpolation(Plan[Any]):
     fill_value : number, optional
         Value outside the fields. Default: positions outside raise IndexError.
     check : bool, optional
-        Whether every call agrees on its arguments over all ranks, so that a mistake on one rank
-        raises everywhere.
+        Whether all ranks compare the arguments of every call, and all raise if one is wrong.
 
     Attributes
     ----------
@@ -205,7 +204,7 @@ class Interpolation(Plan[Any]):
             A field of floating point numbers on the pencil, with any components. Its halo is not
             changed.
         values : array_like
-            What broadcasts to ``u.components + shape`` and can be converted to the type of `u`.
+            Values that broadcast to ``u.components + shape`` and convert to the type of `u`.
 
         Raises
         ------

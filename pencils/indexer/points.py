@@ -44,13 +44,13 @@ class PointIndexer(Plan[Request[Any]]):
         Dimensions along which the fields vary; along the others they are singletons, and the only
         coordinate is 0. Default: all.
     check : bool, optional
-        Whether every call agrees on its arguments over all ranks, so that a mistake on one rank
-        raises everywhere. Without it, the last few arrays that were passed stay in memory.
+        Whether all ranks compare the arguments of every call, and all raise if one is wrong.
+        Without it, the last few arrays that were passed stay in memory.
 
     Attributes
     ----------
     shape : tuple of int
-        What the coordinates of this rank broadcast to.
+        The shape to which the coordinates of this rank broadcast.
 
     Raises
     ------
@@ -157,7 +157,7 @@ class PointIndexer(Plan[Request[Any]]):
         u : PencilArray
             A field on the pencil, of any type and components. Its halo is left alone.
         values : array_like
-            What broadcasts to ``u.components + shape`` and can be converted to the type of `u`.
+            Values that broadcast to ``u.components + shape`` and convert to the type of `u`.
         reduce : ReduceOp, optional
             How values for one point, and its present one, are combined; the type of the field
             stays, see `ReduceOp`. Default: the last one stays, in the order of ranks and, on each
@@ -311,7 +311,10 @@ class PointIndexer(Plan[Request[Any]]):
 def check_components(u: PencilArray) -> None:
     """Check that points have values."""
     if 0 in u.components:
-        raise ArgumentError(f"u has components {u.components}, so its points have no values")
+        raise ArgumentError(
+            f"u has components {u.components}, so its points have no values; pass a field with "
+            "values"
+        )
 
 
 def _state(array: object) -> object:

@@ -34,7 +34,7 @@ Coords = Sequence[tuple[int, ...]]  # by rank, of its process along every dimens
 
 
 def to_pencil(theirs: mpi4py_fft.pencil.Pencil, comm: MPI.Intracomm | None = None) -> Pencil:
-    """Return the pencil that gives every rank the same block as one of mpi4py-fft. *Collective*.
+    """Return the pencil with the same blocks as one of mpi4py-fft. *Collective*.
 
     All dimensions but that of alignment are in its `decomp`, also those with one process. It is
     on `comm` if ranks count through the processes of `theirs` in C order, with the dimensions in
@@ -107,7 +107,7 @@ def to_array(theirs: mpi4py_fft.DistArray, comm: MPI.Intracomm | None = None) ->
     Raises
     ------
     ArgumentError, TypeError, RankDisagreementError, ImportError
-        As `to_pencil`; also if the array is only a part of what its pencil describes.
+        As `to_pencil`; also if the array is only a part of its pencil.
 
     Examples
     --------
@@ -135,10 +135,10 @@ def to_array(theirs: mpi4py_fft.DistArray, comm: MPI.Intracomm | None = None) ->
 
 
 def from_pencil(pencil: Pencil, axis: int | None = None) -> mpi4py_fft.pencil.Pencil:
-    """Return the pencil of mpi4py-fft that gives every rank the same block. *Collective*.
+    """Return the pencil of mpi4py-fft with the same blocks as a pencil. *Collective*.
 
     Pencils that come from one communicator with the same process grid share their communicators,
-    so that mpi4py-fft can redistribute between them.
+    and mpi4py-fft can redistribute between them.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def from_pencil(pencil: Pencil, axis: int | None = None) -> mpi4py_fft.pencil.Pe
 
 
 def subcomm(pencil: Pencil) -> mpi4py_fft.pencil.Subcomm:
-    """Return the communicators along every dimension, as mpi4py-fft wants them. *Collective*.
+    """Return the communicators along every dimension, for mpi4py-fft. *Collective*.
 
     For ``PFFT(subcomm(pencil), pencil.shape)``.
 
@@ -185,8 +185,8 @@ def subcomm(pencil: Pencil) -> mpi4py_fft.pencil.Subcomm:
     Returns
     -------
     mpi4py_fft.pencil.Subcomm
-        Freed together with ``pencil.comm``. All that come from there with the same process grid
-        are the same: what `destroy` does to one, it does to all; after that, they are made anew.
+        Freed together with ``pencil.comm``. The same process grid gives the same communicators:
+        `destroy` frees them for all. Later calls make new ones.
 
     Raises
     ------
@@ -244,7 +244,8 @@ def from_array(u: PencilArray, axis: int | None = None) -> mpi4py_fft.DistArray:
         check_type("u", u, PencilArray)
         if u.singletons:
             raise ArgumentError(
-                f"u has extent 1 along {sorted(u.singletons)}; mpi4py-fft has no such arrays"
+                f"u has extent 1 along {sorted(u.singletons)}, which mpi4py-fft does not support; "
+                "pass u + pencils.zeros(pencil)"
             )
         if len(u.components) > _MOST_COMPONENTS:
             raise ArgumentError(

@@ -33,7 +33,7 @@ _MOST_DIMS = 3  # that a DMDA has
 
 
 def to_pencil(dmda: PETSc.DMDA, comm: MPI.Intracomm | None = None) -> Pencil:
-    """Return the pencil that gives every rank the block that a DMDA gives it. *Collective*.
+    """Return the pencil with the same blocks as a DMDA. *Collective*.
 
     Its bounds are those of the DMDA, by whatever rule they were found.
 
@@ -98,9 +98,9 @@ def to_pencil(dmda: PETSc.DMDA, comm: MPI.Intracomm | None = None) -> Pencil:
 def to_array(dmda: PETSc.DMDA, vec: PETSc.Vec, comm: MPI.Intracomm | None = None) -> PencilArray:
     """View a vector of a DMDA as a field. *Collective*.
 
-    What is written to one is seen in the other. The ghost points of a local vector are the halo of
-    the field; along dimensions where the DMDA has none beyond the ends of the domain, the field is
-    ``trimmed``. Degrees of freedom become one axis of components, if there are several.
+    Both show the same values. The ghost points of a local vector are the halo of the field; along
+    dimensions where the DMDA has none beyond the ends of the domain, the field is ``trimmed``.
+    Degrees of freedom become one axis of components, if there are several.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def to_array(dmda: PETSc.DMDA, vec: PETSc.Vec, comm: MPI.Intracomm | None = None
         Where the vector lives.
     vec : petsc4py.PETSc.Vec
         A global vector of `dmda`, or a local one. The field keeps its memory in use; after writing
-        to it, call ``vec.stateIncrease()``, so that PETSc computes norms again.
+        to it, call ``vec.stateIncrease()``, and PETSc computes norms again.
     comm : mpi4py.MPI.Intracomm, optional
         As in `to_pencil`.
 
@@ -154,7 +154,7 @@ def to_array(dmda: PETSc.DMDA, vec: PETSc.Vec, comm: MPI.Intracomm | None = None
 
 
 def from_pencil(pencil: Pencil, dof: int = 1, stencil_width: int = 0) -> PETSc.DMDA:
-    """Return the DMDA that gives every rank the same block as a pencil. *Collective*.
+    """Return the DMDA with the same blocks as a pencil. *Collective*.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def from_array(u: PencilArray) -> PETSc.Vec:
     """View a field as a global vector of its DMDA. *Collective*.
 
     Nothing is copied; the memory lives as long as any of them. After writing to the field, call
-    ``vec.stateIncrease()``, so that PETSc computes norms again.
+    ``vec.stateIncrease()``, and PETSc computes norms again.
 
     Parameters
     ----------
@@ -313,7 +313,8 @@ def _check_pencil(pencil: Pencil, values: int, library: Any, width: int = 0) -> 
 def _check_memory(u: PencilArray, dtype: np.dtype[Any]) -> None:
     if u.singletons:
         raise ArgumentError(
-            f"u has extent 1 along {sorted(u.singletons)}; PETSc has no such vectors"
+            f"u has extent 1 along {sorted(u.singletons)}, which PETSc does not support; pass u + "
+            "pencils.zeros(pencil)"
         )
     if u.dtype != dtype:
         raise TypeError(

@@ -47,7 +47,7 @@ class Truncatable(Protocol):
 
 
 class CheckpointSeries(CollectiveBlock):
-    """The last checkpoints of a run, in a directory of their own. *Collective*.
+    """The last checkpoints of a run, in one directory. *Collective*.
 
     A checkpoint is named by its step, ``checkpoint-00000120.h5``. It is written and read back
     before older ones are removed. Signals of the batch system and the wall clock stop the run at
@@ -168,7 +168,7 @@ class CheckpointSeries(CollectiveBlock):
         return dict(self._skipped)
 
     def due(self, step: int) -> bool:
-        """Whether to save after a step. *Collective* if `every` is a time, else local.
+        """Return whether to save after a step. *Collective* if `every` is a time, else local.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class CheckpointSeries(CollectiveBlock):
         return self._every is not None and number % self._every == 0
 
     def should_stop(self) -> bool:
-        """Whether the run should save and end. *Collective*.
+        """Return whether the run should save and end. *Collective*.
 
         Returns
         -------
@@ -203,7 +203,7 @@ class CheckpointSeries(CollectiveBlock):
             self._stops = True
             reasons = sorted({reason for one in self._comm.allgather(mine) for reason in one})
             if self._comm.rank == 0:
-                LOG.info("the run should stop: %s", ", ".join(reasons))
+                LOG.info("stop of the run requested: %s", ", ".join(reasons))
         return agree.flagged
 
     def save(
@@ -256,14 +256,15 @@ class CheckpointSeries(CollectiveBlock):
         others = [other for other in steps if other not in self._known]
         if others:
             raise ArgumentError(
-                f"{self.directory} holds checkpoints of another run, step {others[-1]} the last: "
-                "go on from them with resume(), start anew with CheckpointSeries(directory, "
-                "mode='w'), or choose another directory"
+                f"{self.directory} holds checkpoints of another run, the last of step "
+                f"{others[-1]}. Continue them with resume(), replace them by "
+                "CheckpointSeries(directory, mode='w'), or choose another directory"
             )
         if steps and number < steps[-1]:
             raise ArgumentError(
-                f"step={number} is before the checkpoint of step {steps[-1]} in {self.directory}; "
-                "resume(..., step=...) goes back, and sets later ones aside"
+                f"step={number} is before the last checkpoint, step {steps[-1]}, in "
+                f"{self.directory}; call resume(..., step=...) to go back, which sets later ones "
+                "aside"
             )
         path = self._path(number)
         if self._old:  # it gets its name when it is verified
@@ -291,7 +292,7 @@ class CheckpointSeries(CollectiveBlock):
             self._settle(Path(saving.path), number)
 
     def latest(self) -> Path | None:
-        """Return the newest checkpoint that is as it was written. *Collective*.
+        """Return the newest undamaged checkpoint. *Collective*.
 
         Returns
         -------
@@ -316,7 +317,7 @@ class CheckpointSeries(CollectiveBlock):
         outputs: Iterable[Truncatable] = (),
         **options: Any,
     ) -> Checkpoint | None:
-        """Load the newest checkpoint that is as it was written, to continue it. *Collective*.
+        """Load the newest undamaged checkpoint, to continue the run. *Collective*.
 
         Later ones, which are damaged or of steps after `step`, get names that end in
         ``.abandoned``. A checkpoint that is as it was written but cannot be loaded is an error.
@@ -329,8 +330,8 @@ class CheckpointSeries(CollectiveBlock):
             The step to continue from. Default: the newest that can be loaded.
         outputs : iterable of TimeSeries, optional
             Outputs of the run, which are truncated to the time of the checkpoint. Without a
-            checkpoint the run starts anew: what an output holds gets a name that ends in
-            ``.abandoned``, or by `truncate` to ``-inf``, if it is no TimeSeries, is dropped.
+            checkpoint the run starts from nothing: the contents of an output get a name that ends
+            in ``.abandoned``. Outputs that are no TimeSeries are truncated to ``-inf``.
 
         Returns
         -------
@@ -381,7 +382,7 @@ class CheckpointSeries(CollectiveBlock):
             raise CheckpointError(msg)
         number, state = found
         if cut and state.time is None:
-            msg = f"{state.path} has no time to cut off outputs at; save(..., time=...)"
+            msg = f"{state.path} has no time to truncate outputs at; save checkpoints with time="
             raise ArgumentError(msg)
         with agreed(self._comm, "resume"):
             later = [self._path(one) for one in steps if one > number]
@@ -599,12 +600,10 @@ def _as_outputs(outputs: object) -> list[Truncatable]:
     """Return outputs; raise TypeError or ArgumentError if one cannot be truncated."""
     found: list[Any] = list(outputs) if isinstance(outputs, Iterable) else [None]
     if not all(callable(getattr(output, "truncate", None)) for output in found):
-        raise TypeError(
-            f"outputs={outputs!r:.80} must be several that can be cut off, like [series]"
-        )
+        raise TypeError(f"outputs={outputs!r:.80} must be a sequence of series, like [series]")
     closed = next((output for output in found if getattr(output, "closed", False)), None)
     if closed is not None:
-        raise ArgumentError(f"{closed!r} is closed, so it cannot be cut off; make a new one")
+        raise ArgumentError(f"{closed!r} is closed, so it cannot be truncated; open it again")
     return found
 
 

@@ -185,7 +185,9 @@ def _me() -> str:
 @cache
 def _warn_once(folder: Path, reason: str) -> None:
     LOG.warning(
-        "cannot lock files in %s (%s): let one program at a time write to each", folder, reason
+        "cannot lock files in %s (%s): only one program at a time may write to a file",
+        folder,
+        reason,
     )
 
 

@@ -98,8 +98,8 @@ def gather_contents(
         pencil = found[first].pencil
         if u.pencil.size != size or not u.pencil.same_ranks(pencil):
             raise PencilMismatchError(
-                f"fields[{name!r}] and fields[{first!r}] are on different processes:\n"
-                f"{u.pencil!r}\n{pencil!r}\nsave them to files of their own"
+                f"fields[{name!r}] and fields[{first!r}] are on different "
+                f"processes:\n{u.pencil!r}\n{pencil!r}\nsave them to separate files"
             )
     values = {}
     for name in (name for name in names if name not in found):
@@ -150,8 +150,8 @@ def whole_grid(comm: MPI.Intracomm, call: str, grid: Any) -> LocalGrid | None:
         found = [u.shape for u in grid]
         if found != shapes or any(u.pencil != pencil for u in grid):
             raise PencilMismatchError(
-                f"grid has fields of shapes {found}; coordinates are on "
-                f"one pencil, each along its dimension: {shapes}, as of x, y, z = localgrid(...)"
+                f"grid has fields of shapes {found}; it needs one coordinate for each dimension "
+                f"of one pencil, of shapes {shapes}, as x, y, z = localgrid(...) returns"
             )
     return localgrid(pencil, [gather(u, root=None, dims=dim) for dim, u in enumerate(grid)])
 
@@ -213,7 +213,7 @@ def as_filters(compression: object) -> dict[str, Any]:
     elif not isinstance(kind, str):
         raise TypeError(
             f"compression={compression!r} must be a name like 'gzip', a level of gzip, or a "
-            "mapping of keywords of h5py's create_dataset, such as the objects of hdf5plugin are"
+            "mapping of keywords of h5py's create_dataset, such as an object of hdf5plugin"
         )
     return options
 

@@ -38,6 +38,8 @@ GIVEN_CONVENTIONS = RESERVED + "given_conventions"
 FORMAT = 1
 # `Stored.kind` of coordinates, which `save` adds by itself.
 COORDINATE = "coordinate"
+# What to do about a damaged file.
+GO_BACK = "go back to an older checkpoint, or read the rest with load(..., verify=False)"
 _ARRAY = "numpy"
 _PLAIN = {kind.__name__: kind for kind in (bool, int, float, complex)}
 _GENERATOR = "Generator"
@@ -186,8 +188,8 @@ class FileInfo(NamedTuple):
 def damaged(path: str, names: Iterable[str]) -> CheckpointError:
     """Make the error for datasets whose checksum does not match."""
     msg = (
-        f"{path} is damaged: {', '.join(map(repr, names))} no longer as written, by the checksum; "
-        "go back to an older checkpoint, or look at what is left with load(..., verify=False)"
+        f"{path} is damaged: the checksum of {', '.join(map(repr, names))} does not match; "
+        f"{GO_BACK}"
     )
     return CheckpointError(msg)
 

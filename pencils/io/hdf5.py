@@ -95,10 +95,13 @@ class HDF5File(NamedTuple):
             return found
         missing = self.listed.keys() - set(found)
         if missing:
-            raise broken(self.path, f"{', '.join(map(repr, sorted(missing)))}, which it holds, is")
+            raise broken(
+                self.path,
+                f"{', '.join(map(repr, sorted(missing)))} of its list of contents is missing",
+            )
         for name in found:
             if name not in self.listed and _kind_of(self.file[name]) != COORDINATE:
-                raise broken(self.path, f"{name!r}, which is not in its list of contents, is")
+                raise broken(self.path, f"{name!r} is not in its list of contents")
         return found
 
     def dataset(self, name: str) -> Any:
@@ -142,7 +145,7 @@ class HDF5File(NamedTuple):
         if listed is None:
             return info
         if (listed.dtype, listed.shape) != Listed.of(info)[1:3]:
-            raise broken(path, f"type or shape of {name!r} is")
+            raise broken(path, f"type or shape of {name!r} differs from its list of contents")
         return info if listed.checksum is None else replace(info, checksum=listed.checksum)
 
     def info(self, identity: Identity, datasets: Iterable[DatasetInfo]) -> FileInfo:
@@ -341,8 +344,8 @@ def open_whole(path: str, access: Access = _ORDINARY) -> Iterator[HDF5File]:
         if (newest := attrs.get(RESERVED + "format", FORMAT)) > FORMAT:
             raise CheckpointError(
                 f"{path} has checkpoint format {newest}, written by pencils "
-                f"{attrs.get(RESERVED + 'version')}; this version reads up to format "
-                f"{FORMAT}: install a newer pencils"
+                f"{attrs.get(RESERVED + 'version')}; this version reads up to format {FORMAT}. "
+                "Install a newer pencils"
             )
         if not attrs.get(RESERVED + "complete", 1):
             raise CheckpointError(
@@ -361,7 +364,7 @@ def _open_file(path: str) -> Any:
             at = max(_USER_BLOCK, 2 * at)
     if at >= size:
         raise CheckpointError(
-            f"{path} is not an HDF5 file; load() reads those that save() or other tools wrote"
+            f"{path} is not an HDF5 file; load() reads HDF5 files of save() and of other programs"
         )
     source = committed(path)
     try:

@@ -124,9 +124,9 @@ def load(
     template : Pencil or mapping of str to PencilArray or Pencil, optional
         Where the points go. Fields by name are also templates: components, singletons, dtype,
         periodicity and shape must be the same, and halo widths are by default. Values in the
-        mapping are ignored, so that the argument of `save` can be passed. Default, unless there is
-        `into`: pencils with the shape and periodicity of each field in the file, decomposed by
-        default; singletons are on the pencil of the fields that have all their other dimensions.
+        mapping are ignored: the argument of `save` can be passed. Default, unless there is `into`:
+        pencils with the shape and periodicity of each field in the file, decomposed by default;
+        singletons are on the pencil of the fields that have all their other dimensions.
     names : str or iterable of str, optional
         Names of fields and values, like ``"u"`` or ``"fluid/u"``, or of coordinates, which are
         values. Default: all values, and all fields that `template` and `into` name; without both,
@@ -144,8 +144,8 @@ def load(
         Whether to compare the file with its list of contents, before HDF5 reads it, and with its
         checksums, if it has them.
     edited : bool, optional
-        Whether to read a file of pencils that another program has changed or rewritten, so that
-        its list of contents is lost. Checksums are still compared.
+        Whether to read a file of pencils that another program has changed, and which has lost its
+        list of contents. Checksums are still compared.
     external : bool, optional
         Whether to read data in other files: external links, external storage, virtual datasets.
     comm : mpi4py.MPI.Intracomm, optional
@@ -212,7 +212,7 @@ def verify(
     edited: bool = False,
     external: bool = False,
 ) -> list[str]:
-    """Check that a file is whole and its data are what `save` has written. *Collective*.
+    """Check that a file is complete and its data match their checksums. *Collective*.
 
     Every rank reads its share of the bytes, piece by piece, and allocates no fields.
 
@@ -235,8 +235,8 @@ def verify(
     ------
     CheckpointError
         On every rank, if the file is not complete, differs from its list of contents, or data do
-        not match their checksum; the text names them. Also if the file has no checksums, so that
-        nothing can be verified, or `load` would refuse it.
+        not match their checksum; the text names them. Also if the file has no checksums, or `load`
+        would refuse it.
     OSError
         On every rank, if the file cannot be read.
     ArgumentError, RankDisagreementError, TypeError
@@ -254,8 +254,7 @@ def verify(
     found = find_matches(path, comm, edited=edited, external=external)
     if found is None:
         raise CheckpointError(
-            f"{path} has no checksums, so that nothing can be verified; "
-            "save(..., checksum=True), the default, stores some"
+            f"{path} has no checksums to verify; write it by save(..., checksum=True), the default"
         )
     return found
 

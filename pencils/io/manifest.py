@@ -46,7 +46,7 @@ import numpy as np
 from pencils.errors import CheckpointError
 from pencils.io.captured_file import CapturedFile, Change
 from pencils.io.file_access import open_to_read, open_to_write, read, write
-from pencils.io.file_info import DatasetInfo
+from pencils.io.file_info import GO_BACK, DatasetInfo
 
 ByteRange = tuple[int, int]
 
@@ -65,6 +65,9 @@ _FORMAT = 1
 _PAGE = 4096
 # A record lists that many extents outside its sum, and refers to an earlier record for others.
 _LISTED = 64
+UNKNOWN_LAYOUT = (
+    "this version of HDF5 has a file layout that pencils does not know; install another h5py"
+)
 
 
 class Listed(NamedTuple):
@@ -106,7 +109,7 @@ class Manifest(NamedTuple):
         """Make it from its text; CheckpointError if it is of a format that is too new."""
         parts = json.loads(text)
         if parts["format"] > _FORMAT:
-            raise CheckpointError(f"{path} was written by a newer pencils; install that to read it")
+            raise CheckpointError(f"{path} was written by a newer pencils. Install a newer pencils")
         datasets = {
             name: Listed(kind, dtype, tuple(shape), total)
             for name, kind, dtype, shape, total in parts["datasets"]
@@ -282,14 +285,14 @@ def check_manifest(path: str, *, edited: bool = False) -> Record | None:
             offset, length, expected = earlier.earlier
             text = read(handle, length, offset)
             if _digest(offset, text) != expected:
-                raise broken(path, "its list of contents is")
+                raise broken(path, "its list of contents does not match its checksum")
             earlier = Manifest.decode(path, text)
             outside += earlier.outside
     outside.sort()
     with CapturedFile(path, changes=manifest.patches) as file:
         pages = _page_digests(file, outside, 0, manifest.size)
     if sum(pages.values()) % 2**64 != manifest.total:
-        raise broken(path, "the part that HDF5 reads is")
+        raise broken(path, "the metadata of HDF5 do not match their checksum")
     record.outside, record.pages = outside, pages
     return record
 
@@ -305,8 +308,8 @@ def _find_record(path: str, handle: int, *, edited: bool) -> Record | None:
         return record
     if edited or (end is None and read(handle, len(_MARK), max(0, size - len(_MARK))) != _MARK):
         return None
-    what = "its list of contents, which begins at the end of HDF5's part, is"
-    hint = "; if another program has appended something to the file, edited=True reads it"
+    what = "its list of contents, behind the data of HDF5, is missing or changed"
+    hint = "; if another program has appended to the file, edited=True reads it"
     raise broken(path, what, hint)
 
 
@@ -326,18 +329,15 @@ def _read_record(path: str, handle: int, start: int, head: bytes) -> Record | No
 
 def broken(path: str, what: str, hint: str = "") -> CheckpointError:
     """Make the error for a file that does not fit its record."""
-    msg = (
-        f"{path} is damaged: {what} no longer as written; go back to an older checkpoint, or read "
-        f"what HDF5 still finds with load(..., verify=False){hint}"
-    )
+    msg = f"{path} is damaged: {what}; {GO_BACK}{hint}"
     return CheckpointError(msg)
 
 
 def lost(path: str) -> CheckpointError:
     """Make the error for a file by pencils that has no record."""
     msg = (
-        f"{path} has lost its list of contents: another program has changed or rewritten it, or it "
-        "was cut off. Damage cannot be found; edited=True reads it as it is"
+        f"{path} has lost its list of contents: another program changed it, or it was cut off. "
+        "Damage cannot be detected; edited=True reads the file as it is"
     )
     return CheckpointError(msg)
 
@@ -366,9 +366,7 @@ def seal_new(
     with CapturedFile(path) as file:
         size = _end_of(file.peek(0, _HEAD))
         if size is None:
-            raise RuntimeError(
-                "this version of HDF5 begins files in another way than pencils expects"
-            )
+            raise RuntimeError(UNKNOWN_LAYOUT)
         outside = sorted([END_FIELD, *raw])
         total = sum(_page_digests(file, outside, 0, size).values()) % 2**64
     manifest = Manifest({entry.name: Listed.of(entry) for entry in entries}, size, total, outside)

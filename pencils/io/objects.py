@@ -87,8 +87,9 @@ class Objects(NamedTuple):
                 seen[key] = 1 + sum(here.count_source(name, pair, seen) for pair in pairs)
         if not 0 < seen[key] <= _MOST_SOURCES:
             raise CheckpointError(
-                f"{name!r} in {self.path} is a virtual dataset that shows itself, or others over "
-                f"more than {_MOST_LINKS} steps or {_MOST_SOURCES} times: HDF5 cannot read it"
+                f"{name!r} in {self.path} is a virtual dataset that HDF5 cannot read: it refers "
+                f"to itself, or to others over more than {_MOST_LINKS} steps or {_MOST_SOURCES} "
+                "times"
             )
         return found, seen[key]
 
@@ -98,7 +99,7 @@ class Objects(NamedTuple):
         if not self.external and pair[0] != _SAME_FILE:
             raise self.outside(name, f"a view of {pair[0]!r},")
         if not self.external and is_pattern:
-            raise self.outside(name, "a view of what may be in")
+            raise self.outside(name, "a view, perhaps of")
         total = 0
         for number in count():
 
@@ -149,8 +150,8 @@ class Objects(NamedTuple):
             here = "" if target.startswith("/") else parent
             parts = _split(target) + parts
         raise CheckpointError(
-            f"{name!r} in {self.path} is a link that leads to no dataset, or by more than "
-            f"{_MOST_LINKS} links or {MOST_GROUPS} groups; load that dataset itself"
+            f"{name!r} in {self.path} is a link without a target, or over more than {_MOST_LINKS} "
+            f"links or {MOST_GROUPS} groups; load the target itself"
         )
 
 

@@ -225,7 +225,8 @@ class StoredField:
             )
         if u.shape != selection.shape:
             raise ArgumentError(
-                f"a field of shape {u.shape} does not fill {selection.shape} of {name!r}"
+                f"the field has shape {u.shape}, but the selection of {name!r} has shape "
+                f"{selection.shape}"
             )
         if u.dtype != self.dtype:
             raise TypeError(
@@ -309,7 +310,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         return self.info.time
 
     def close(self) -> None:
-        """Correct the checksums of what was written, and close. *Collective*.
+        """Update the checksums of written fields, and close. *Collective*.
 
         After an error the file is still open, and `close` can be called again.
 

@@ -25,8 +25,8 @@ def as_mode(mode: object) -> str:
     """Return the mode of a series; raise ArgumentError if there is none like it."""
     if not isinstance(mode, str) or mode not in ("a", "w", "x"):
         raise ArgumentError(
-            f"mode={mode!r} must be 'a' (continue the series), 'w' (replace it) or 'x' (make a new "
-            "one, and fail if there is one)"
+            f"mode={mode!r} must be 'a' (continue the series), 'w' (replace it) or 'x' (create a "
+            "new one, or fail if it exists)"
         )
     return mode
 
@@ -34,8 +34,8 @@ def as_mode(mode: object) -> str:
 def already_there(path: object) -> FileExistsError:
     """Make the error for a path that exists, with ``mode="x"``."""
     msg = (
-        f"{path} is there already, and mode='x' only starts where there is nothing yet: mode='a' "
-        "continues it, mode='w' starts anew in its place"
+        f"{path} exists, and mode='x' creates new files only; pass mode='a' to continue it, or "
+        "mode='w' to replace it"
     )
     return FileExistsError(msg)
 
@@ -89,13 +89,13 @@ def as_attrs(attrs: object) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]
         as_attrs(own)
         if taken := sorted(OF_SCALES & own.keys()):  # HDF5 may crash
             raise ArgumentError(
-                f"attrs of a dataset may not be named {taken[0]!r}, by which HDF5 attaches "
+                f"attrs of a dataset may not be named {taken[0]!r}, which HDF5 uses for "
                 "coordinates; rename it"
             )
     for name in attrs:
         if not name or name.startswith(RESERVED) or "\0" in name:
             raise ArgumentError(
-                f"attrs may not be named {name!r}: empty names and {RESERVED}... are not free"
+                f"attrs may not be named {name!r}: empty names and {RESERVED}... are reserved"
             )
     return {name: attrs[name] for name in attrs if name not in of_datasets}, of_datasets
 

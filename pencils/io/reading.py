@@ -71,7 +71,7 @@ class Target:
                 if have != want:
                     hint = f"; dtype={str(want)!r} would convert it" if name == "dtype" else ""
                     raise CheckpointError(
-                        f"{dataset.name!r} in {path} has {name} {have}, the field to be like has "
+                        f"{dataset.name!r} in {path} has {name} {have}, but the field to load has "
                         f"{want}{hint}"
                     )
             if self.filled:
@@ -137,8 +137,8 @@ def as_targets(
     for pencil in pencils:
         if pencil.size != size or not pencil.same_ranks(pencils[0]):
             raise PencilMismatchError(
-                f"template and into are on different processes:\n{pencil!r}\n{pencils[0]!r}\n"
-                "load them in calls of their own"
+                f"template and into are on different processes:\n{pencil!r}\n{pencils[0]!r}\nload "
+                "them in separate calls"
             )
     return targets
 

@@ -84,7 +84,7 @@ def save(
     chunks: Chunks = None,
     wait: bool = True,
 ) -> Saving | None:
-    """Write fields, and what belongs to them, to a new HDF5 file that any tool reads. *Collective*.
+    """Write fields and values to a new HDF5 file that any tool reads. *Collective*.
 
     The global arrays are stored in logical order, whatever the decomposition and memory order;
     halos are left out, singleton dimensions have extent 1. The file takes its name when it is
@@ -99,8 +99,8 @@ def save(
         values that all ranks have alike: Python's and NumPy's numbers, text, small arrays,
         `numpy.random.Generator` and `numpy.random.BitGenerator`.
     grid : LocalGrid or sequence of PencilArray, optional
-        Coordinates to store as dimension scales of all fields with as many points, so that xarray
-        and netCDF tools find them; also as the fields ``(x, y)`` that a LocalGrid yields.
+        Coordinates to store as dimension scales of all fields with as many points, which xarray and
+        netCDF tools find; also as the fields ``(x, y)`` that a LocalGrid yields.
     attrs : mapping of str to object, optional
         Numbers, strings and small arrays to store beside them; those of rank 0 count. A mapping
         under the name of a field, value or coordinate has the attributes of that, for example
@@ -118,24 +118,23 @@ def save(
     checksum : bool, optional
         Whether to store checksums, by which `load` and `verify` find damage.
     compression : str, int or mapping of str to object, optional
-        How to compress all fields: what h5py's ``create_dataset`` takes, that is "gzip", "lzf",
-        "szip", a level of gzip from 0 to 9, or a mapping of the keywords `compression`,
-        `compression_opts`, `shuffle`, `fletcher32` and `scaleoffset`. Objects of hdf5plugin are
-        such mappings: ``hdf5plugin.Zstd()``. Every rank compresses its share. With filters that
-        lose digits, checksums are those of what can be read.
+        How to compress all fields, as h5py's ``create_dataset``: "gzip", "lzf", "szip", a level of
+        gzip from 0 to 9, or a mapping of the keywords `compression`, `compression_opts`, `shuffle`,
+        `fletcher32` and `scaleoffset`. Objects of hdf5plugin are such mappings:
+        ``hdf5plugin.Zstd()``. Every rank compresses its share. With filters that lose digits,
+        checksums are those of the stored values.
     chunks : sequence of int or mapping of str to sequence of int, optional
-        Extents of chunks, one for each dimension, for all fields or by name. Components are in
-        chunks of their own. Default: about 1 MiB, near to cubes, if there is compression; else
-        fields are stored in one piece, which is faster to write and to read.
+        Extents of chunks, one for each dimension, for all fields or by name. Each component has
+        separate chunks. Default: about 1 MiB, near to cubes, if there is compression; else fields
+        are stored in one piece, which is faster to write and to read.
     wait : bool, optional
-        Whether to return only when the file is there. Otherwise the fields are copied, so that
-        they may change at once, a thread writes them, and the file takes its name in
-        `Saving.wait`.
+        Whether to return after the file is complete. Otherwise the fields are copied, so that they
+        may change at once, a thread writes them, and the file takes its name in `Saving.wait`.
 
     Returns
     -------
     Saving or None
-        What there is to wait for; None with ``wait=True``.
+        The save to wait for; None with ``wait=True``.
 
     Raises
     ------
@@ -190,7 +189,7 @@ def save(
             u = contents.fields[entry.name]
             agree(**{f"fields[{entry.name!r}]": (u.pencil, entry, boundary_widths(u))})
         for name, value in contents.values.items():
-            agree(**{f"fields[{name!r}], which is no PencilArray": value})
+            agree(**{f"fields[{name!r}], which is not a PencilArray": value})
         check_described(of_datasets, [*contents.fields, *contents.values])
         if wait and not halo:
             moving = ((contents.fields[one.name], one.chunks[one.components :]) for one in entries)
@@ -216,8 +215,8 @@ class Saving(CollectiveBlock):
     """A save in the background; made by `save` with ``wait=False``.
 
     The file takes its name in `wait`. Without it, and after any failure, a file of that name stays
-    as it was. Of several savings to one file, the last to be waited for gives what stays. To leave
-    a ``with`` block is to wait; if the block fails on any rank, all ranks raise and the saving is
+    as it was. Of several saves to one file, the one that `wait` completes last stays. To leave a
+    ``with`` block is to wait; if the block fails on any rank, all ranks raise and the saving is
     given up.
 
     Examples
@@ -258,18 +257,18 @@ class Saving(CollectiveBlock):
 
     @property
     def path(self) -> str:
-        """The file that is to be."""
+        """Path of the file."""
         return str(self._writer.target)
 
     @property
     def done(self) -> bool:
-        """Whether this rank has written its part, so that it will not keep others waiting."""
+        """Whether this rank has written its part."""
         return self._written.done()
 
     def wait(self) -> None:
         """Wait until all ranks have written, and give the file its name. *Collective*.
 
-        To wait again does nothing, or raises again what went wrong.
+        A second call does nothing, or raises the same error.
 
         Raises
         ------
@@ -300,7 +299,7 @@ class Saving(CollectiveBlock):
     def give_up(self, error: BaseException) -> None:
         """Remove what was written, because of an error on a rank that may never `wait`. Local."""
         if self._end() is not None:
-            msg = f"the saving of {self.path} was given up, because of {error!r}"
+            msg = f"saving {self.path} was abandoned because of {error!r}"
             self._error = ArgumentError(msg)
 
     def _block_comm(self) -> MPI.Intracomm:

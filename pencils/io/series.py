@@ -64,20 +64,20 @@ class TimeSeries(CollectiveBlock):
     two appends. Besides the data, the file grows by a few kB with each snapshot. A file that
     another program has changed is continued with ``edited=True`` only.
 
-    If a ``with`` block fails on any rank, all ranks raise at its end and the series is closed: what
-    was appended stays; if that is nothing, so does what ``mode="w"`` was to replace.
+    If a ``with`` block fails on any rank, all ranks raise at its end and the series is closed:
+    appended snapshots stay. Without any, the file that ``mode="w"`` would replace stays.
 
     Parameters
     ----------
     path : str or path-like
         The file; a relative path starts at the working directory of rank 0.
     mode : {"a", "w", "x"}, optional
-        As of `open`: "a" continues what is there, on any number of processes and any decomposition;
-        "w" starts anew, whatever file is there; "x" starts only where there is nothing yet. The old
-        file stays until the first snapshot of the new one, or `close`, takes its place.
+        As of `open`: "a" continues a file, on any number of processes and any decomposition; "w"
+        replaces it; "x" fails if it exists. The old file stays until the first snapshot of the new
+        one, or `close`, takes its place.
     grid : LocalGrid or sequence of PencilArray, optional
-        Coordinates to store as dimension scales, so that xarray and netCDF tools find them; also as
-        the fields ``(x, y)`` that a LocalGrid yields.
+        Coordinates to store as dimension scales, which xarray and netCDF tools find; also as the
+        fields ``(x, y)`` that a LocalGrid yields.
     comm : mpi4py.MPI.Intracomm, optional
         The processes that append. Default: those of `grid`, or else all.
     attrs : mapping of str to object, optional
@@ -203,8 +203,8 @@ class TimeSeries(CollectiveBlock):
         Raises
         ------
         ArgumentError, IndexError, PencilMismatchError, RankDisagreementError, TypeError
-            On every rank, if an argument is not allowed or differs between ranks or from what the
-            series holds; nothing has changed then.
+            On every rank, if an argument is not allowed or differs between ranks or from the
+            series; nothing is changed then.
         CheckpointError
             On every rank, if another process has written to the file.
         OSError
@@ -218,8 +218,8 @@ class TimeSeries(CollectiveBlock):
             if self._times and now <= self._times[-1]:
                 raise ArgumentError(
                     f"time={now} is not later than the last snapshot, at {self._times[-1]}, in "
-                    f"{self.path}: TimeSeries(path, mode='w') starts anew, and truncate(time) "
-                    "drops what a resumed run writes again"
+                    f"{self.path}. Call truncate(time) before a resumed run appends, or replace "
+                    "the file by TimeSeries(path, mode='w')"
                 )
             agree(time=now, series=self._path)
             selected, values = _read_samples(fields, self._ranks or Pencil(1))
@@ -252,8 +252,8 @@ class TimeSeries(CollectiveBlock):
     def truncate(self, time: float) -> None:
         """Drop the snapshots that are later than a time. *Collective*.
 
-        So that a run which goes on from a checkpoint of that time does not have them twice. The
-        space of dropped snapshots is not used again.
+        Call it before a run that resumes from a checkpoint of that time appends again. The space of
+        dropped snapshots is not used again.
 
         Parameters
         ----------
@@ -386,7 +386,7 @@ def _read_number(time: object) -> float:
     except OverflowError:
         number = math.nan
     if math.isnan(number):
-        raise ArgumentError(f"time={time!r:.80} must be a real number that float can hold")
+        raise ArgumentError(f"time={time!r:.80} must be a real number in the range of float")
     return float(number)
 
 

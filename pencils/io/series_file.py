@@ -50,7 +50,15 @@ from pencils.io.file_info import (
     DatasetInfo,
     Stored,
 )
-from pencils.io.manifest import ByteRange, Listed, Record, check_manifest, repair, seal_new
+from pencils.io.manifest import (
+    UNKNOWN_LAYOUT,
+    ByteRange,
+    Listed,
+    Record,
+    check_manifest,
+    repair,
+    seal_new,
+)
 from pencils.io.objects import read_checked
 from pencils.io.options import already_there, check_described
 from pencils.io.slabs import chunk_in_order, count_chunks
@@ -135,9 +143,9 @@ class SeriesFile:
             raise already_there(path)
         if (target / "index.h5").exists() and mode == "a":
             raise CheckpointError(
-                f"{path} is a folder of snapshots, as older versions of pencils wrote with "
-                "storage='files'; a series is one file now: choose another name, and read the "
-                f"snapshots by pencils.load({str(target / 'snapshot-000000.h5')!r}) and so on"
+                f"{path} is a folder of snapshots, which older versions of pencils wrote with "
+                "storage='files'. Choose another name for the series, and read each snapshot by "
+                f"pencils.load({str(target / 'snapshot-000000.h5')!r})"
             )
         if is_new or mode == "w":
             clean(target)
@@ -225,7 +233,8 @@ class SeriesFile:
             twice = own.keys() & coordinates.keys()
             if twice:
                 raise ArgumentError(
-                    f"two fields would have a coordinate {min(twice)!r} of their own; rename one"
+                    f"two fields need different coordinates named {min(twice)!r}; rename one of "
+                    "the fields"
                 )
             coordinates |= own
         given = dict(sorted(given.items()))
@@ -251,10 +260,10 @@ class SeriesFile:
 
     def _check(self, given: Mapping[str, SeriesColumn], coordinates: Mapping[str, Array]) -> None:
         own = set(self.names)
-        for names, what in ((own - given.keys(), "misses"), (given.keys() - own, "has besides")):
+        for names, what in ((own - given.keys(), "lacks"), (given.keys() - own, "also has")):
             if names:
                 raise ArgumentError(
-                    f"the series holds {sorted(own)}; what is appended {what} {sorted(names)}"
+                    f"the series holds {sorted(own)}; the snapshot {what} {sorted(names)}"
                 )
         for name, new in given.items():
             old = self._columns[name]
@@ -266,12 +275,12 @@ class SeriesFile:
             ):
                 if before != now:
                     raise ArgumentError(
-                        f"{name!r} has {what} {before} in the series, what is appended has {now}"
+                        f"{name!r} has {what} {before} in the series, but {now} in the snapshot"
                     )
         for name, points in coordinates.items():
             if not np.array_equal(self._coordinates.get(name, points[:0]), points):
                 raise ArgumentError(
-                    f"the coordinate {name!r} of the grid differs from that in the series"
+                    f"the coordinate {name!r} of the grid differs from the one in the series"
                 )
 
     def extend(self) -> dict[str, FileBlocks]:
@@ -372,9 +381,7 @@ class SeriesFile:
             found = dataset.get_chunk_info_by_coord((dataset.shape[0] - 1, *at))
             starts.append(found.byte_offset)
         if min(starts) < self._record.stop:
-            raise RuntimeError(
-                "this version of HDF5 allocates chunks in another way than pencils expects"
-            )
+            raise RuntimeError(UNKNOWN_LAYOUT)
         return FileBlocks(tuple(starts), prod(chunk) * column.dtype.itemsize)
 
     def _read(self, path: str, access: Access) -> tuple[Any, list[ByteRange]]:
@@ -388,8 +395,8 @@ class SeriesFile:
                 )
             if version > _VERSION:
                 raise CheckpointError(
-                    f"{path} is a series of version {version}, written by a newer pencils; install "
-                    "that"
+                    f"{path} is a series of version {version}, written by a newer pencils. "
+                    "Install a newer pencils"
                 )
             names = hdf5.list_datasets(file)
             for name in sorted(names, key=lambda one: (one != TIME, one.startswith(_SUMS), one)):
@@ -453,7 +460,7 @@ def _check_layout(path: str, dataset: Any, column: SeriesColumn, count: int) -> 
 
 def _rewritten(path: str) -> CheckpointError:
     return CheckpointError(
-        f"{path} was rewritten by another tool; it can be read, but not be continued"
+        f"{path} was rewritten by another tool; it can be read, but not continued"
     )
 
 

@@ -207,14 +207,14 @@ def _places(at: At, lines: Sequence[_NamedAxis], lead: int) -> dict[int, int]:
         names = [line.name for line in lines]
         unknown = [name for name in at if name not in names]
         if unknown:
-            raise ArgumentError(f"there is no axis {unknown[0]!r}, but {', '.join(names)}")
+            raise ArgumentError(f"there is no axis {unknown[0]!r}; axes are {', '.join(names)}")
         return {names.index(name): _nearest(lines[names.index(name)], at[name]) for name in at}
     front = tuple(line.points.size for line in lines[:lead])
     found = as_ints("at", at)
     if len(found) != lead:
         raise ArgumentError(
-            f"at={tuple(found)}, but the axes in front of space have shape {front}; or pass "
-            f"coordinates by names of axes: {', '.join(line.name for line in lines)}"
+            f"at={tuple(found)} must have one index for each axis before space, of shape {front}, "
+            f"or coordinates by names of axes: {', '.join(line.name for line in lines)}"
         )
     return {k: as_index("at", i, n) for k, (i, n) in enumerate(zip(found, front, strict=True))}
 
@@ -225,7 +225,7 @@ def _nearest(line: _NamedAxis, value: float) -> int:
     room = np.abs(np.diff(points)).max(initial=0.0)
     if not points.min() - room <= value <= points.max() + room:
         ends = f"{points.min():.6g} to {points.max():.6g}"
-        raise ArgumentError(f"{line.name}={value:g} is not within its points, from {ends}")
+        raise ArgumentError(f"{line.name}={value:g} is outside of its points, {ends}")
     return int(np.abs(points - value).argmin())
 
 

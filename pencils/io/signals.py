@@ -59,17 +59,19 @@ def as_signals(signals: object) -> list[int]:
     """Return the numbers of signals; raise TypeError or ArgumentError if one cannot be caught."""
     if not isinstance(signals, Iterable):
         raise TypeError(
-            f"signals={signals!r} must be several, like (signal.SIGTERM,), or () for none"
+            f"signals={signals!r} must be a sequence, like (signal.SIGTERM,), or () for none"
         )
     numbers: dict[int, None] = {}
     for given in signals:
         number = to_int(given)
         if number is None or number not in signal.valid_signals() or number in _NEVER_CAUGHT:
             raise ArgumentError(
-                f"{given!r} in signals is no signal that can be caught, like signal.SIGTERM"
+                f"{given!r} in signals cannot be caught; pass signals like signal.SIGTERM"
             )
         numbers[number] = None
     main = threading.current_thread() is threading.main_thread()
     if numbers and not main and not is_simulated():
-        raise ArgumentError("signals reach the main thread only: work there, or pass signals=()")
+        raise ArgumentError(
+            "signals reach the main thread only; call this in the main thread, or pass signals=()"
+        )
     return list(numbers)

@@ -144,7 +144,7 @@ def _read_grid(
     if len(wanted) != len(decomp) or min(wanted) < 0:
         raise ArgumentError(
             f"grid={wanted} must give the number of processes (0 = choose) for each of the "
-            f"{len(decomp)} decomposed dimensions {decomp}; decomp= decomposes others"
+            f"{len(decomp)} decomposed dimensions {decomp}; pass decomp= to decompose others"
         )
     chosen = [specs[dim] for dim in decomp]
     explicit = [0 if isinstance(spec, str) else len(spec) - 1 for spec in chosen]

@@ -20,7 +20,7 @@ Widths = Sequence[tuple[int, int]]
 
 
 def interior(shape: Sequence[int], halo: Sequence[tuple[int, int]]) -> Box:
-    """Points of an own block whose stencil, as wide as the halo, stays within the block.
+    """Return the points of a block whose stencil, as wide as the halo, stays in the block.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def halo_room(
 def ghost_box(
     own: Box, shape: Sequence[int], periodic: Sequence[bool], halo: Sequence[tuple[int, int]]
 ) -> Box:
-    """Own block and its ghosts: the padded block without boundary points.
+    """Return the own block and its ghosts: the padded block without boundary points.
 
     Parameters
     ----------

@@ -154,7 +154,7 @@ class Layout:
         return tuple(parts)
 
     def box(self, rank: int) -> Box:
-        """Own block of `rank`, in global indices."""
+        """Return the own block of `rank`, in global indices."""
         bounds = [
             split.bounds(part) for split, part in zip(self.splits, self.parts(rank), strict=True)
         ]
@@ -171,7 +171,7 @@ class Layout:
         return self.grid.rank([parts[dim] for dim in self.decomp])
 
     def owner(self, index: Sequence[int]) -> int:
-        """Rank that owns a global index; the first replica for singleton dimensions.
+        """Return the rank that owns a global index; the first replica for singleton dimensions.
 
         Raises
         ------
@@ -183,7 +183,7 @@ class Layout:
         return self.rank([split.owner(i) for split, i in zip(self.splits, index, strict=True)])
 
     def neighbor(self, rank: int, offset: Sequence[int]) -> int | None:
-        """Rank whose block is `offset` blocks away along each dimension.
+        """Return the rank whose block is `offset` blocks away along each dimension.
 
         Diagonal offsets are allowed. Returns None beyond an edge that is not periodic.
         """

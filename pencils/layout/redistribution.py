@@ -113,7 +113,7 @@ def off_node(source: Layout, target: Layout, nodes: Sequence[int], itemsize: int
 
 
 def scatter(layout: Layout, root: int) -> Iterator[Message]:
-    """Messages that bring every rank its block from `root`, in the order of ranks."""
+    """List the messages that send every rank its block from `root`, in the order of ranks."""
     for rank in range(layout.size):
         box = layout.box(rank)
         if box.volume:

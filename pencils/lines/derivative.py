@@ -158,8 +158,8 @@ def derivative(
 ) -> PencilArray:
     """Differentiate a field along an axis by compact differences. *Collective*.
 
-    Lines may be cut. The halo is neither read nor needed. Plans are kept, so that calls in a loop
-    are cheap; `CompactDerivative` gives control over the method, overlap and checks.
+    Lines may be cut. The halo is neither read nor needed. Plans are kept for calls in a loop;
+    `CompactDerivative` gives control over the method, overlap and checks.
 
     Parameters
     ----------
@@ -223,8 +223,8 @@ def _differences(
     scheme = SCHEMES.get(which)
     if scheme is None:
         raise ArgumentError(
-            f"derivative={derivative} of order={order} is none of the schemes; derivative "
-            "must be 1 or 2, and order 4 or 6"
+            f"there is no scheme of derivative={derivative} and order={order}; derivative must be "
+            "1 or 2, and order 4 or 6"
         )
     name = f"derivative={derivative} of order={order}"
     check_points(name, lines, scheme.fewest(periodic=rings), periodic=rings)
@@ -276,8 +276,8 @@ def checked_coordinates(
         raise ArgumentError(f"{name} of shape {values.shape} must be {wanted}")
     if periodic:
         raise ArgumentError(
-            f"{name} must not be coordinates where lines are periodic: they do not determine how "
-            "far the first point is from the last one; pass periodic=False for lines with ends"
+            f"coordinates in {name} do not determine the distance from the last to the first "
+            "point of a periodic line; pass periodic=False for lines with ends"
         )
     steps = np.diff(values)
     if not (np.all(steps > 0) or np.all(steps < 0)):

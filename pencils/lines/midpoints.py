@@ -28,8 +28,7 @@ def midpoints(
 ) -> PencilArray:
     """Interpolate a field to the midpoints along an axis, compactly. *Collective*.
 
-    Lines may be cut. The halo is neither read nor needed. Plans are kept, so that calls in a loop
-    are cheap.
+    Lines may be cut. The halo is neither read nor needed. Plans are kept for calls in a loop.
 
     Parameters
     ----------

@@ -115,8 +115,8 @@ def as_lines(pencil: Pencil, dim: int, spec: FieldSpec) -> Lines:
     """Check whether fields can have systems of equations along a dimension."""
     if spec.dtype.char not in "fdFD":
         raise TypeError(
-            f"dtype {spec.dtype} is none of float32, float64, complex64 and complex128; "
-            "u.astype(float) is a field that fits"
+            f"dtype must be float32, float64, complex64 or complex128, not {spec.dtype}; convert "
+            "the field, as in u.astype(float)"
         )
     if dim in spec.singletons:
         raise ArgumentError(f"the fields do not vary along axis {dim}; name it in dims=")
@@ -420,11 +420,13 @@ def _solver(lines: Lines, system: System, *, pin: bool) -> WholeLines:
         ) from None
     bad = solver.unstable_line(system)
     if bad is not None and not solver.lines_differ:
-        raise ArgumentError("elimination is not accurate: entries are of too different sizes")
+        raise ArgumentError(
+            "elimination is not accurate: the entries of the matrix differ too much in magnitude"
+        )
     if bad is not None:
         raise ArgumentError(
-            f"elimination without interchanges of rows is not stable{_line_text(lines, bad)}: with "
-            "diagonals that are fields, the main one must be large enough"
+            f"elimination without interchanges of rows is not stable{_line_text(lines, bad)}; "
+            "fields as diagonals need a main diagonal that is large enough"
         )
     return solver
 

@@ -43,7 +43,7 @@ class LineSolver(LinePlan):
         An odd number of diagonals, the lowest first: ``(lower, main, upper)`` is tridiagonal. Each
         is a number, or `n` numbers that all ranks pass alike, or a field on `pencil`, singletons
         included, if lines differ. They are aligned with rows: ``lower[i]`` multiplies ``x[i - 1]``
-        in equation ``i``. What would lie outside the matrix is not read.
+        in equation ``i``. Entries outside of the matrix are not read.
     shift : number or PencilArray, optional
         Added to the main diagonal: a field that is a singleton along `axis`, like the squares of
         wavenumbers in the equations of Poisson and Helmholtz.
@@ -59,10 +59,9 @@ class LineSolver(LinePlan):
     method : {"auto", "local", "shared", "reduced", "transposed"}, optional
         How lines that are cut are solved. "shared": each rank solves some of the lines, where they
         are, in the memory of all ranks of the node; for fields made with ``shared=True``.
-        "reduced": each rank solves its part, and ranks exchange a few planes; for diagonals
-        without fields. "transposed": fields move to ``pencil.whole(axis)`` and back. "auto" takes
-        the first of these that is possible. Lines that are whole are solved where they are
-        ("local"), whatever is asked for.
+        "reduced": each rank solves its part, and ranks exchange a few planes; for diagonals without
+        fields. "transposed": fields move to ``pencil.whole(axis)`` and back. "auto" takes the first
+        of these that is possible. Whole lines are always solved in place ("local").
     singular : {"raise", "pin"}, optional
         What to do with matrices whose last pivot vanishes, as with derivatives given at both ends:
         raise, or set the last point of such lines to 0, so that all equations but one are
@@ -174,24 +173,24 @@ def solve_banded(
     """Solve one banded system for all lines along an axis. *Collective*.
 
     The arguments are those of `scipy.linalg.solve_banded`, but lines lie along any axis, and may be
-    cut. Plans are kept, so that calls in a loop are cheap; `LineSolver` takes systems that differ
-    between lines, too, and gives control over the method, overlap and checks.
+    cut. Plans are kept for calls in a loop; `LineSolver` takes systems that differ between lines,
+    too, and gives control over the method, overlap and checks.
 
     Parameters
     ----------
     l_and_u : (int, int)
         Number of diagonals below and above the main one.
     ab : array_like of shape (l + u + 1, n)
-        The matrix, the same on all ranks, its diagonals aligned with columns and the highest
-        first: ``ab[u + i - j, j]`` is element ``[i, j]``. `n` is the extent of the axis. What would
-        lie outside the matrix is not read.
+        The matrix, the same on all ranks, its diagonals aligned with columns and the highest first:
+        ``ab[u + i - j, j]`` is element ``[i, j]``. `n` is the extent of the axis. Entries outside
+        of the matrix are not read.
     b : PencilArray
         Right sides, of float or complex numbers; complex ones if `ab` is complex. A halo is
         ignored.
     axis : int
         An axis of space of ``b.shape``, components first, in ``[-b.ndim, b.ndim)``.
     periodic : bool, optional
-        Whether the first point is beside the last one. What would lie outside the matrix is then in
+        Whether the first point is beside the last one. Entries outside of the matrix are then in
         its corners: ``i - j`` above counts modulo `n`.
     out : PencilArray, optional
         Field to fill, of the type of `b`, which it may be itself; default: a new one without halo.
@@ -366,8 +365,8 @@ def _checked_shift(value: Any, lines: Lines) -> Diagonal:
     checked = _checked("shift", value, lines)
     if isinstance(checked, PencilArray) and lines.dim not in checked.singletons:
         raise ArgumentError(
-            f"shift varies along dimension {lines.dim}; it must be a singleton there. Pass the "
-            "sum of it and the main diagonal as diagonal"
+            f"shift varies along dimension {lines.dim}, where it must be a singleton; add it to "
+            "the main diagonal of diagonals instead"
         )
     return checked
 

@@ -94,13 +94,15 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
         metavar="FILE",
         help="where to draw one file (default: NAME.png; of several files: FILE_NAME.png)",
     )
-    show.add_argument("--axis", type=int, help="across the plane (default: the last of 3)")
-    show.add_argument("--index", type=int, help="of the plane along the axis (default: the middle)")
+    show.add_argument("--axis", type=int, help="axis normal to the plane (default: the last of 3)")
+    show.add_argument(
+        "--index", type=int, help="index of the plane along the axis (default: the middle)"
+    )
     show.add_argument(
         "--at",
         nargs="+",
         metavar="NAME=X",
-        help="coordinates, like time=0.5 z=0.25 component=1, or numbers of the time and components "
+        help="coordinates, like time=0.5 z=0.25 component=1, or indices of time and components "
         "(default: last, 0)",
     )
     check = _add(commands, "verify", "compare files with the checksums in them")
@@ -225,8 +227,8 @@ def _as_places(words: Sequence[str] | None) -> At:
         return {name: float(x) for name, x in (word.split("=") for word in words)}
     except ValueError:
         raise ArgumentError(
-            f"--at {' '.join(words)} is neither coordinates of axes, like --at time=0.5 z=0.25, "
-            "nor integers, the numbers of the time and of components"
+            f"--at {' '.join(words)} must be coordinates of axes, like --at time=0.5 z=0.25, or "
+            "one index for the time and each component axis"
         ) from None
 
 
@@ -329,9 +331,9 @@ def _add_plan(commands: Any) -> None:
     usual = Links()
     for name, what in (
         ("latency", "seconds for a message between nodes"),
-        ("bandwidth", "bytes in a second of a node"),
+        ("bandwidth", "bytes per second of a node"),
         ("node_latency", "seconds for a message on a node"),
-        ("node_bandwidth", "bytes in a second of a rank on its node"),
+        ("node_bandwidth", "bytes per second of a rank on its node"),
     ):
         text = f"{what} (default: {getattr(usual, name):g}, or what is measured)"
         command.add_argument(f"--{name.replace('_', '-')}", type=float, help=text)

@@ -49,7 +49,7 @@ class Phase(NamedTuple):
 
 
 class Profile(AbstractContextManager["Profile"]):
-    """What `profile` records inside of its ``with`` block.
+    """The record of a ``with`` block of `profile`.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Profile(AbstractContextManager["Profile"]):
         By name, on every rank, after the block: "agree", "pack", "wait", "copy", "unpack", "I/O",
         "own code" and "whole". Empty if the block was left by an exception.
     recorder : pencils.comm.recording.Recorder
-        What this rank has recorded.
+        The record of this rank.
     """
 
     def __init__(self, comm: MPI.Intracomm, most: int) -> None:
@@ -159,10 +159,10 @@ class Profile(AbstractContextManager["Profile"]):
 
 
 def profile(comm: MPI.Intracomm | None = None, *, events: int = 100_000) -> Profile:
-    """Record what the library does in a ``with`` block, and for how long.
+    """Record the calls of the library in a ``with`` block, and their times.
 
-    Recording is local. The end of the block is *Collective*: it sums up over ranks, so that any
-    rank may print the result alone. If the block raises an exception, nothing is communicated, and
+    Recording is local. The end of the block is *Collective*: it sums up over ranks. Any rank may
+    then print the result alone. If the block raises an exception, nothing is communicated, and
     there is no summary; a rank that ends the block while another one raises waits for that one, as
     in any collective call.
 
@@ -171,7 +171,7 @@ def profile(comm: MPI.Intracomm | None = None, *, events: int = 100_000) -> Prof
     "unpack" come from other ranks, those of "copy" stay on the rank. Small exchanges on one node
     copy both in one step: their time is in "unpack". "wait" contains barriers, messages and
     reductions. "own code" is the rest: the program, NumPy, and what the library computes, making
-    plans included. What other threads do, as saving in the background, is not recorded. "I/O" is
+    plans included. Other threads, such as saves in the background, are not recorded. "I/O" is
     reading and writing in files, and waiting for the disk.
 
     Parameters

@@ -94,8 +94,8 @@ class Transposition(Plan[Move]):
         bound, which needs memory for all data that the rank sends, and for messages also for all
         data that it receives.
     check : bool, optional
-        Whether all ranks agree on the arguments of every call, so that a mistake on one rank raises
-        on all. Without it, a call communicates nothing but the data.
+        Whether all ranks compare the arguments of every call, and all raise if one is wrong.
+        Without it, a call communicates nothing but the data.
     comm : mpi4py.MPI.Intracomm, optional
         All processes of both pencils. Default: those of the pencil that has more.
 

@@ -359,9 +359,7 @@ def as_datatype(kind: Any) -> Datatype:
     try:
         return by_code[kind]
     except (KeyError, TypeError):
-        raise KeyError(
-            f"{kind!r} was given; no MPI datatype corresponds to it: pass one with the buffer"
-        ) from None
+        raise KeyError(f"{kind!r} has no MPI datatype; pass a datatype with the buffer") from None
 
 
 def _automatic(code: str) -> Datatype:
@@ -396,12 +394,12 @@ def _positive_extent(datatype: Datatype) -> int:
     """Extent by which displacements and counts are computed."""
     if not datatype:
         raise ValueError(
-            "the null datatype was given; no count or displacement follows from it: pass another"
+            "the null datatype determines no count and no displacement; pass another datatype"
         )
     if datatype.extent <= 0:
         raise ValueError(
-            f"a datatype of extent {datatype.extent} was given; no count or displacement follows "
-            "from it: pass the count, and no displacement"
+            f"a datatype of extent {datatype.extent} determines no count and no displacement; "
+            "pass the count, and no displacement"
         )
     return datatype.extent
 
@@ -414,13 +412,13 @@ def _inferred_count(nbytes: int, datatype: Datatype, blocks: int) -> int:
     number, rest = divmod(nbytes, extent)
     if rest:
         raise ValueError(
-            f"a buffer of {nbytes} bytes was given without a count; it is no multiple of the "
-            f"extent of the datatype, {extent} bytes: pass the count"
+            f"a buffer of {nbytes} bytes has no multiple of the extent of the datatype, {extent} "
+            "bytes; pass the count"
         )
     if blocks > 1 and number % blocks:
         raise ValueError(
-            f"a buffer of {number} elements was given for {blocks} ranks; it is no multiple of "
-            "them: pass the count"
+            f"a buffer of {number} elements does not divide into {blocks} blocks, one for each "
+            "rank; pass the count"
         )
     return number // max(blocks, 1)
 

@@ -38,8 +38,8 @@ def contiguous_bytes(source: Any) -> memoryview:
     exported = memoryview(source)
     if not exported.contiguous:
         raise BufferError(
-            "a buffer of which the elements have gaps, or run backwards, was given; MPI needs "
-            "contiguous memory: pass a copy, or a datatype that describes the gaps"
+            "the elements of the buffer have gaps or run backwards, but MPI needs contiguous "
+            "memory; pass a copy, or a datatype that describes the gaps"
         )
     return exported
 

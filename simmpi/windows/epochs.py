@@ -161,7 +161,7 @@ class Window:
             self.refuse(
                 access.call,
                 f"rank {origin} has no epoch for rank {target}; call Lock, Lock_all, Fence, or "
-                "Start before",
+                "Start first",
             )
         return self.epochs[target].fences >= epochs.fences
 
@@ -221,7 +221,7 @@ class Window:
         """End the epoch of a fence, in which nothing may have been accessed."""
         epochs = self.epochs[me]
         if epochs.fenced and epochs.pending:
-            self.refuse(call, f"rank {me} has accesses since its last Fence; call Fence before")
+            self.refuse(call, f"rank {me} has accesses since its last Fence; call Fence first")
         epochs.fenced = False
 
     def finish_fence(self, slot: Slot, number: int, *, assertion: int) -> None:

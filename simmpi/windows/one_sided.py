@@ -88,7 +88,7 @@ class OneSided:
         window.regions[rank].place(where, disp, window.flavor)
         access = Access(call, self._me, rank, where, sent=sent, result=result, change=change)
         if takes_request and not window.epochs[self._me].passive:
-            window.refuse(call, "accesses with requests need Lock or Lock_all before")
+            window.refuse(call, "accesses with requests need Lock or Lock_all first")
         window.begin(access)
         return Request.of(RequestedAccess(window, access)) if takes_request else Request()
 

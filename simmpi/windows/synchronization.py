@@ -33,7 +33,7 @@ class Synchronization:
         window = self._enter("Win.Fence")
         epochs = window.epochs[self._me]
         if epochs.passive or epochs.started is not None or epochs.posted is not None:
-            window.refuse("Win.Fence", f"rank {self._me} is in another epoch; end it before")
+            window.refuse("Win.Fence", f"rank {self._me} is in another epoch; end it first")
         if assertion & MODE_NOPRECEDE and epochs.pending and window.strict:
             window.fail(f"Win.Fence(MODE_NOPRECEDE) of rank {self._me}, after accesses")
         modes = {"NOPRECEDE": MODE_NOPRECEDE, "NOSUCCEED": MODE_NOSUCCEED}
@@ -55,7 +55,7 @@ class Synchronization:
             return
         window.context.check_rank(rank, "rank")
         if epochs.all_locked or rank in epochs.locks:
-            window.refuse(call, f"rank {self._me} has a lock of rank {rank}; unlock it before")
+            window.refuse(call, f"rank {self._me} has a lock of rank {rank}; unlock it first")
         window.leave_fence(call, self._me)
         window.lock(call, self._me, [rank], lock_type, wait=not assertion & MODE_NOCHECK)
         epochs.locks.add(rank)
@@ -86,7 +86,7 @@ class Synchronization:
         call = "Win.Lock_all"
         window, epochs = self._unless_started(call)
         if epochs.passive:
-            window.refuse(call, f"rank {self._me} has a lock; unlock it before")
+            window.refuse(call, f"rank {self._me} has a lock; unlock it first")
         window.leave_fence(call, self._me)
         every = range(window.context.size)
         window.lock(call, self._me, every, LOCK_SHARED, wait=not assertion & MODE_NOCHECK)
@@ -109,7 +109,7 @@ class Synchronization:
         window = self._enter(call, progress=False)
         epochs = window.epochs[self._me]
         if epochs.started is not None:
-            window.refuse(call, f"rank {self._me} has called Start; call Complete before")
+            window.refuse(call, f"rank {self._me} has called Start; call Complete first")
         return window, epochs
 
     # ---- completion within locks ----
@@ -156,7 +156,7 @@ class Synchronization:
             window.context.check_rank(rank, "rank")
         any_rank = rank in {None, PROC_NULL}
         if not (epochs.all_locked or rank in epochs.locks or (any_rank and epochs.locks)):
-            window.refuse(call, f"rank {self._me} has no lock; call Lock or Lock_all before")
+            window.refuse(call, f"rank {self._me} has no lock; call Lock or Lock_all first")
         return window
 
     # ---- start, complete, post, wait ----
@@ -166,7 +166,7 @@ class Synchronization:
         call = "Win.Start"
         window, epochs = self._unless_started(call)
         if epochs.passive:
-            window.refuse(call, f"rank {self._me} has a lock; unlock it before")
+            window.refuse(call, f"rank {self._me} has a lock; unlock it first")
         window.leave_fence(call, self._me)
         epochs.started = _numbers(window, group)
         if window.scheduler.choose(2):
@@ -193,7 +193,7 @@ class Synchronization:
         window = self._enter(call)
         epochs = window.epochs[self._me]
         if epochs.posted is not None:
-            window.refuse(call, f"rank {self._me} has called Post; call Wait before")
+            window.refuse(call, f"rank {self._me} has called Post; call Wait first")
         window.leave_fence(call, self._me)
         epochs.posted = _numbers(window, group)
         for origin in epochs.posted:

@@ -170,7 +170,7 @@ class Win(OneSided, Synchronization, Attributes):
         window = self._enter("Win.Free")
         epochs = window.epochs[self._me]
         if epochs.passive or epochs.pending or epochs.started is not None or epochs.posted:
-            window.refuse("Win.Free", f"rank {self._me} is in an epoch; end it before")
+            window.refuse("Win.Free", f"rank {self._me} is in an epoch; end it first")
         self._drop_attributes()
         Collective(window.context, Call("Win.Free", nothing)).wait()
         window.context.left.discard(self._me)

@@ -88,7 +88,7 @@ def test_components_are_views(pencil):
     assert u.component(0).halo == u.halo
     u.component(1, 0).local[...] = 7
     assert (u.local[1, 0] == 7).all()
-    with pytest.raises(IndexError, match=r"component axes \(2, 3\)"):
+    with pytest.raises(IndexError, match=r"component axes, \(2, 3\)"):
         u.component(0, 0, 0)
     with pytest.raises(IndexError):
         u.component(2)
@@ -148,7 +148,7 @@ def test_it_does_not_turn_into_an_array(pencil):
 
 def test_it_is_no_truth_value_no_sequence_no_key(pencil):
     u = pencils.ones(pencil)
-    with pytest.raises(ValueError, match=r"u\.any\(\), u\.all\(\) or.*u\.item\(\)"):
+    with pytest.raises(ValueError, match=r"u\.any\(\), u\.all\(\), or u\.item\(\)"):
         bool(u)
     with pytest.raises(TypeError, match="not iterable"):
         list(u)

@@ -77,7 +77,7 @@ def test_from_function(pencil):
 
 
 def test_from_function_says_what_does_not_fit(pencil):
-    with pytest.raises(ArgumentError, match=r"returned values of shape.*block of rank"):
+    with pytest.raises(ArgumentError, match=r"returned shape.*on rank.*shape of the block"):
         pencils.from_function(pencil, lambda *_: np.zeros(pencil.local_shape[-1] + 2))
     with pytest.raises(TypeError, match="Python objects"):
         pencils.from_function(pencil, lambda *_: None)

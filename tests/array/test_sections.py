@@ -239,11 +239,11 @@ def test_masks(pencil):
 
 def test_bad_masks(pencil):
     u, mask = pencils.zeros(pencil), np.ones(pencil.shape, bool)
-    with pytest.raises(TypeError, match="is no mask"):
+    with pytest.raises(TypeError, match="must be boolean"):
         u[u] = 1
     with pytest.raises(TypeError, match=r"np\.copyto\(u, values, where=mask\)"):
         u[mask] = np.zeros(mask.sum())
-    with pytest.raises(ArgumentError, match="must have the"):
+    with pytest.raises(ArgumentError, match="must have all"):
         u[mask[..., None]] = 0
     with pytest.raises(ValueError, match="NaN"):
         pencils.zeros(pencil, dtype=int)[mask] = np.nan
@@ -351,7 +351,7 @@ def test_singletons_are_indexed(comm):
     for key in (np.s_[:, 1], np.s_[:, -2]):
         with pytest.raises(IndexError, match="out of bounds"):
             u[key]
-    with pytest.raises(IndexError, match="leaves nothing"):
+    with pytest.raises(IndexError, match="would select no points"):
         u[:, 1:]
 
 

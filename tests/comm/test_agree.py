@@ -131,7 +131,7 @@ def test_disagreement_names_the_value_and_the_ranks(comm):
         ),
         (partial(check, **({} if last else {"root": 0})), "root", "nothing"),
         (partial(check, error=error, root=int(last)), "root"),  # from which the error follows
-        (partial(check, data=data), "data: rank 0 has array(", "like it"),
+        (partial(check, data=data), "data: rank 0 has array(", "another object of the same text"),
     ):
         all_raise(comm, RankDisagreementError, texts, call, comm)
 

@@ -43,11 +43,11 @@ def test_einsum(pencil):
     out = pencils.empty(pencil)
     assert np.einsum("i...,i...->...", vector, vector, out=out) is out
     for text in ("ij,j->i", "i...,i...", "i..."):
-        with pytest.raises(ArgumentError, match="indices name component axes"):
+        with pytest.raises(ArgumentError, match="Letters name component axes"):
             np.einsum(text, *[vector] * (1 + text.count(",")))
     with pytest.raises(ArgumentError, match="one letter for each"):
         np.einsum("i...->...", spread(pencil, v[0]))
-    with pytest.raises(ArgumentError, match="indices name component axes"):
+    with pytest.raises(ArgumentError, match="Letters name component axes"):
         np.einsum(vector, [0, ...], [...])
 
 
@@ -264,7 +264,7 @@ REFUSED = [
     (A, "names a dimension outside", lambda u, *_: np.concatenate([u, u], axis=9)),
     (A, "as many axes", lambda u, *_: np.concatenate([u, pencils.ones(u.pencil)])),
     (PencilMismatchError, None, lambda u, *_: np.concatenate([u, wider(u)])),
-    (T, "along axis -1 of space", lambda _, v, _m: np.cross(v, v)),
+    (T, "not axis -1 of space", lambda _, v, _m: np.cross(v, v)),
     (T, "axisc=-1 is an axis of space", lambda _, v, _m: np.cross(v, v, 0, 0)),
     (A, "outside", lambda _, v, _m: np.cross(v, v, axis=7)),
     (V, r"dimensions|3 components", lambda u, v, _: np.linalg.cross(u, v, axis=0)),

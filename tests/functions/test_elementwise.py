@@ -176,7 +176,7 @@ def test_no_points(pencil):
 
 
 def test_what_is_no_mask(pencil):
-    with pytest.raises(TypeError, match="write u != 0"):
+    with pytest.raises(TypeError, match="as in u != 0"):
         pencils.functions.own_points(pencils.ones(pencil))
     with pytest.raises(TypeError, match="must be a PencilArray"):
         pencils.functions.own_points(np.ones(pencil.shape, bool))

@@ -227,7 +227,12 @@ def test_coordinates(comm):
     assert_agrees(np.histogram2d(grid[0], grid[1], 3)[0], expected)
     u = pencils.ones(pencil)
     all_raise(
-        comm, TypeError, "one of the sample", np.histogramdd, [np.ones(pencil.shape)], weights=u
+        comm,
+        TypeError,
+        "the sample must contain one",
+        np.histogramdd,
+        [np.ones(pencil.shape)],
+        weights=u,
     )
 
 

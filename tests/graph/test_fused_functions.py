@@ -189,7 +189,7 @@ REFUSED = {
     "setattr(u, 'local', u.pencil)": "",
     "u.sum() + 1": "is known when the function has returned",
     "np.vdot(u, np.ones(u.shape)) if u.max() else u": "is known when the function has returned",
-    "float(u)": "not converted to a number",
+    "float(u)": "does not convert to a number",
     "max(u, u)": "choose by numpy.where",
 }
 

@@ -397,7 +397,7 @@ def test_wrong_fields_for_a_plan(comm, pen):
         ([pencils.zeros(pen, dtype=">f8", halo=1), two], ArgumentError, "dtype >f8"),
         ([pencils.zeros(pen, dims=(0, 1), halo=(1, 1, 0)), two], ArgumentError, "singletons"),
         ([one, pencils.zeros(pen, dtype="i4", halo=2)], ArgumentError, "components ()"),
-        ([walled[0], two], PencilMismatchError, "ghosts"),
+        ([walled[0], two], PencilMismatchError, "periodic="),
         (walled, PencilMismatchError, "plan is for"),
         ([pencils.zeros(other_blocks(pen), halo=1), two], PencilMismatchError, "transpose"),
     ]  # fmt: skip
@@ -476,7 +476,7 @@ def test_only_numbers_add_up(comm, pen, dtype):
     u = pencils.zeros(pen, halo=1)
     wrong = pencils.zeros(pen, dtype=dtype, halo=1)
     before = fill(wrong)[1] if wrong.dtype.kind != "m" else wrong.padded.copy()
-    text = f"dtype {wrong.dtype} cannot be added up"
+    text = f"dtype {wrong.dtype} cannot be added"
     all_raise(comm, TypeError, text, wrong.accumulate_halo)
     with HaloExchange([u, wrong]) as plan:
         all_raise(comm, TypeError, text, plan.accumulate, u, wrong)

@@ -127,7 +127,7 @@ def test_onto_a_pencil_with_other_blocks(comm):
         all_raise(
             comm,
             PencilMismatchError,
-            ("share its blocks only", "staggered()", repr(pen), repr(other)),
+            ("with the same blocks", "staggered()", repr(pen), repr(other)),
             u.shift,
             (0, 0),
             onto=other,

@@ -396,7 +396,7 @@ def test_one_that_was_freed(comm):
 
 def test_without_checks_mistakes_raise_where_they_are_made(comm):
     with GlobalMultiIndexer(cuts_for(comm), [], comm, check=False) as plan:
-        with pytest.raises(TypeError, match="cannot find the type"):
+        with pytest.raises(TypeError, match="cannot determine the type"):
             plan.Put([])
         if comm.rank == 0:
             with pytest.raises(ArgumentError, match="4 values"):

@@ -117,7 +117,7 @@ def test_mistakes(lab, path, grid):
     for wrong, error, text in [
         ({"v": {"units": "m"}}, ArgumentError, "'v', which is not stored; choose among"),
         ({"u": {"pencils_x": 1}}, ArgumentError, "may not be named"),
-        ({"u": {"DIMENSION_LIST": 3}}, ArgumentError, "HDF5 attaches coordinates; rename it"),
+        ({"u": {"DIMENSION_LIST": 3}}, ArgumentError, "HDF5 uses for coordinates; rename it"),
         ({"u": {3: 1}}, TypeError, "attrs must be a mapping"),
     ]:
         lab.refuses(error, text, pencils.save, path, fields, grid=grid, attrs=wrong)

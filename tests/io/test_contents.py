@@ -150,10 +150,10 @@ def test_fields_like_those_to_load(path, pencil, lab):
     assert pencils.load(path, like, halo=0)["u"].halo == ((0, 0),) * 3
     other = pencil.with_(periodic=False)
     for name, bad, text in [
-        ("u", pencils.zeros(pencil), "components (3,), the field to be like has ()"),
+        ("u", pencils.zeros(pencil), "components (3,), but the field to load has ()"),
         ("u", pencils.zeros(pencil, components=3, dtype=complex), "dtype='complex128' would conv"),
         ("u", pencils.zeros(other, components=3), "periodic dimensions"),
-        ("line", pencils.zeros(pencil, dims=0), "singleton dimensions [0, 2], the field"),
+        ("line", pencils.zeros(pencil, dims=0), "singleton dimensions [0, 2], but the field"),
         ("line", pencils.zeros(pencil, dims=(0, 1), dtype="f4"), "has [2]"),
         ("w", line, "no dataset named 'w'; it holds dt, line, u, v"),
         ("dt", line, "no field but a value of kind 'float'"),
@@ -197,7 +197,7 @@ def test_other_element_types_only_on_request(path, pencil, lab):
     target = pencils.zeros(pencil, dtype="f4")
     lab.refuses(
         CheckpointError,
-        "dtype float64, the field to be like has float32; dtype='float32' would",
+        "dtype float64, but the field to load has float32; dtype='float32' would",
         pencils.load,
         path,
         names="u",

@@ -55,7 +55,7 @@ def test_a_flipped_bit_in_a_field(path, pencil, lab):
         lambda: pencils.load(path, names="v", into=pencils.zeros(pencil, dtype="f4")),
         lambda: pencils.verify(path),
     ):
-        lab.refuses(CheckpointError, f"{path} is damaged: 'v' no longer as written", call)
+        lab.refuses(CheckpointError, f"{path} is damaged: the checksum of 'v' does not match", call)
     assert list(pencils.load(path, pencil, "u")) == ["u"]
     assert list(pencils.load(path, pencil, verify=False)) == ["u", "v", "modes"]
 
@@ -64,7 +64,7 @@ def test_a_flipped_bit_in_a_value(path, pencil, lab):
     lab.on_root(flip, path, "modes", 17)
     lab.on_root(flip, path, "u", 17)
     assert "'modes'" in lab.raised(pencils.load, path, pencil)[1]
-    assert "damaged: 'modes', 'u' no" in lab.raised(pencils.verify, path)[1]
+    assert "the checksum of 'modes', 'u' does not" in lab.raised(pencils.verify, path)[1]
     assert list(pencils.load(path, pencil, "v")) == ["v"]
 
 
@@ -79,13 +79,13 @@ def test_without_checksums_there_is_nothing_to_verify(path, pencil, lab):
     assert pencils.load(path, pencil)["u"].sum() != 120
     lab.refuses(
         CheckpointError,
-        f"{path} has no checksums, so that nothing can be verified",
+        f"{path} has no checksums to verify",
         pencils.verify,
         path,
     )
     lab.on_root(write_plain, path)
     for edited in (False, True):
-        lab.refuses(CheckpointError, "nothing can be verified", pencils.verify, path, edited=edited)
+        lab.refuses(CheckpointError, "no checksums to verify", pencils.verify, path, edited=edited)
 
 
 def test_without_fields_the_list_of_contents_is_all(mpi_tmp_path, pencil, lab):
@@ -118,13 +118,15 @@ def test_a_file_that_was_packed_by_another_tool(path, pencil, lab):
     for call in (pencils.verify, pencils.open, lambda path: pencils.load(path, pencil)):
         lab.refuses(
             CheckpointError,
-            ["another program has changed or rewritten it", "edited=True"],
+            ["another program changed it", "edited=True"],
             call,
             packed,
         )
     lab.on_root(pack, 1)
     for call in (lambda **k: pencils.load(packed, pencil, **k), partial(pencils.verify, packed)):
-        lab.refuses(CheckpointError, "damaged: 'v' no longer", call, edited=True)
+        lab.refuses(
+            CheckpointError, "damaged: the checksum of 'v' does not match", call, edited=True
+        )
     assert list(pencils.load(packed, pencil, verify=False)) == ["u", "v"]
 
 

@@ -150,7 +150,7 @@ def test_a_mistake_on_one_rank(comm, pencil, old, rank, lab):
         assert lab.raised(call, *arguments)[0] is RankDisagreementError
     kind, text = lab.raised(save, old, {"u": np.full(2, comm.rank)})
     assert kind is RankDisagreementError
-    assert "fields['u'], which is no PencilArray" in text
+    assert "fields['u'], which is not a PencilArray" in text
 
 
 def fail_at(monkeypatch, comm, name, rank):
@@ -277,7 +277,7 @@ def test_components_do_not_turn_into_space(comm, path, pencil, lab):
 def test_a_newer_format(path, pencil, lab):
     pencils.save(path, {"u": pencils.ones(pencil)})
     lab.look(path, lambda file: file.attrs.update({"pencils_format": 99}), "r+")
-    lab.refuses(CheckpointError, "install a newer pencils", pencils.load, path, pencil)
+    lab.refuses(CheckpointError, "Install a newer pencils", pencils.load, path, pencil)
 
 
 def test_a_file_that_is_replaced_while_it_is_read(comm, mpi_tmp_path, pencil, monkeypatch, lab):

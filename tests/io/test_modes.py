@@ -118,14 +118,16 @@ def test_one_that_is_dropped_leaves_no_temporary(pencil, place):
 def test_only_where_there_is_nothing_yet(lab, pencil, place):
     with place.open("x") as series:
         write(series, pencil, "u", [1.0])
-    lab.refuses(FileExistsError, "mode='a' continues it, mode='w' starts anew", place.open, "x")
+    lab.refuses(
+        FileExistsError, "mode='a' to continue it, or mode='w' to replace it", place.open, "x"
+    )
     assert place.seen[0] == [1.0]
 
 
 def test_an_append_that_is_refused_tells_how_to_start_anew(lab, pencil, place):
     with place.open("a") as series:
         write(series, pencil, "u", [1.0])
-    texts = "mode='w') starts anew", "truncate(time)"
+    texts = "mode='w')", "truncate(time)"
     with place.open("a") as series:
         lab.refuses(ArgumentError, texts, write, series, pencil, "u", [1.0])
 
@@ -239,7 +241,7 @@ def test_what_is_no_checkpoint_of_the_run_stays(lab, mpi_tmp_path, pencil, old_r
 
 
 def test_checkpoints_only_where_there_are_none(lab, mpi_tmp_path, pencil, old_run):
-    lab.refuses(FileExistsError, "checkpoint-00000030.h5 is there already", old_run, "x")
+    lab.refuses(FileExistsError, "checkpoint-00000030.h5 exists", old_run, "x")
     assert steps_on_disk(lab, mpi_tmp_path / "run") == [10, 20, 30]
     u = pencils.ones(pencil)
     with old_run("a") as checkpoints:

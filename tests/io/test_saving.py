@@ -197,7 +197,7 @@ def test_an_error_inside_the_block(kept, pencil, lab):
     saving = pencils.save(kept, {"u": pencils.ones(pencil)}, wait=False)
     with pytest.raises(StopError), saving:
         raise StopError
-    lab.refuses(ArgumentError, "was given up", saving.wait)
+    lab.refuses(ArgumentError, "was abandoned", saving.wait)
 
 
 def test_the_last_one_waited_for_stays(path, pencil):

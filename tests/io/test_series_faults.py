@@ -276,7 +276,7 @@ def test_an_edited_series_with_snapshots_in_part_is_not_continued(lab, u, path, 
     lab.look(path, edit, "r+")
     kind, text = lab.raised(pencils.TimeSeries, path, comm=lab.comm, edited=True)
     assert issubclass(kind, CheckpointError)
-    assert "not be continued" in text
+    assert "but not continued" in text
 
 
 def append_alone(path, time):

@@ -46,7 +46,7 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_step(comm, folder, number, r
         assert checkpoints.should_stop()
     assert signal.getsignal(number) == before
     if comm.rank == 0:
-        assert f"the run should stop: {signal.Signals(number).name}" in caplog.text
+        assert f"stop of the run requested: {signal.Signals(number).name}" in caplog.text
 
 
 def test_who_listened_before_still_hears(comm, folder):

@@ -89,7 +89,7 @@ BAD = {
         ({"spacing": "x"}, TypeError, "a number, or the global", "24 points"),
         ({"spacing": np.arange(7)}, ArgumentError, "spacing of shape (7,)"),
         ({"spacing": np.arange(24) % 20}, ArgumentError, "rise or fall"),
-        ({"axis": 2, "spacing": np.arange(9)}, ArgumentError, "where lines are periodic"),
+        ({"axis": 2, "spacing": np.arange(9)}, ArgumentError, "of a periodic line"),
         ({"axis": 4, "derivative": 2}, ArgumentError, "has 5 points", "at least 6"),
         (
             {"axis": 3, "u": field((8, 9, 4, 5), components=2), "periodic": True},
@@ -106,7 +106,7 @@ BAD = {
         ({"wind": 2}, ArgumentError, "wind=2 must be -1, 0 or 1"),
         ({"coordinates": np.arange(7)}, ArgumentError, "coordinates of shape (7,)"),
         ({"coordinates": 0.5}, ArgumentError, "coordinates of the 24 points"),
-        ({"axis": 2, "coordinates": np.arange(9)}, ArgumentError, "where lines are periodic"),
+        ({"axis": 2, "coordinates": np.arange(9)}, ArgumentError, "of a periodic line"),
         ({"axis": 4}, ArgumentError, "has 5 points", "at least 6 between walls"),
         ({"out": same("u")}, PencilMismatchError, "out lies on"),
     ],

@@ -336,7 +336,7 @@ def test_what_a_buffer_is_not(given):
     assert "lowercase names take any object" in text
 
 
-@mistake(1, BufferError, "MPI needs contiguous memory: pass a copy")
+@mistake(1, BufferError, "MPI needs contiguous memory; pass a copy")
 def memory_with_gaps(comm):
     comm.Send(np.ones((4, 4))[:, 1], 0)
 
@@ -394,7 +394,7 @@ def recursion_without_end(comm):
     recursion_without_end(comm)
 
 
-@mistake(2, SimulationError, "a simulated rank cannot start a simulation", "do it outside")
+@mistake(2, SimulationError, "a simulation is running", "not on a simulated rank")
 def a_simulation_in_a_simulated_rank(_):
     pencils.simulate(2, print)
 

@@ -352,7 +352,7 @@ def parts():
 def test_parts_are_at_their_places():
     for found, expected in parts():
         assert packed(found) == expected
-    with pytest.raises(ValueError, match="8 elements was given for 3 ranks"):
+    with pytest.raises(ValueError, match="8 elements does not divide into 3 blocks"):
         as_parts(numbers(), 3)
 
 

@@ -356,7 +356,9 @@ def test_simulate_while_another_thread_does():
     thread = threading.Thread(target=lambda: found.append(simulate(2, main)))
     thread.start()
     running.wait()
-    with pytest.raises(SimulationError, match="nor can another thread meanwhile"):
+    with pytest.raises(
+        SimulationError, match="a simulation is running; start another one after it"
+    ):
         simulate(3, barrier)
     go_on.set()
     thread.join()

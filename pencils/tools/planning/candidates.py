@@ -147,7 +147,7 @@ _HEAD = "grid", "decomp", "imbalance", "empty", "memory"
 
 
 class Load(NamedTuple):
-    """What an operation sends on a process grid.
+    """The messages of an operation on a process grid.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A process grid, and what it costs.
+    """A process grid and its predicted costs.
 
     Parameters
     ----------

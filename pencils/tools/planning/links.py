@@ -18,7 +18,7 @@ _SMALL, _LARGE, _SAMPLES, _TAG = 8, 2**22, 21, 3
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """How fast messages travel.
+    """Latency and bandwidth of messages, between nodes and on a node.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Links:
 def measure_links(comm: MPI.Intracomm | None = None) -> Links:
     """Measure messages from rank 0 to the last rank of its node and of all. *Collective*.
 
-    What the processes do not have, such as a second node, keeps its default.
+    Links that do not exist, such as those to a second node, keep their defaults.
 
     Examples
     --------

@@ -110,7 +110,7 @@ def plot_times(
     ax: Axes | None = None,
     **options: Any,
 ) -> Axes:
-    """Draw numbers of a `TimeSeries` over time: each in a panel with a scale of its own.
+    """Draw numbers of a `TimeSeries` over time, each in its own panel.
 
     Nothing is communicated: call it on one rank, or after the run.
 

@@ -30,7 +30,7 @@ TAG = 6
 
 @dataclass(frozen=True)
 class Copy:
-    """What `BuddyCopies.resume` has restored, besides the fields.
+    """The step, time and values that `BuddyCopies.resume` has restored.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class _Saved(NamedTuple):
 
 
 class BuddyCopies(Uncopied):
-    """The latest state of a run in memory, twice: on the ranks that own it, and on other ones.
+    """The latest state of a run, in the memory of two ranks each.
 
     It is made before `recover` calls the program, and keeps what `save` has copied after processes
     have died. `resume` fills fields on fewer processes, and on any pencils. It fails if a process
@@ -92,9 +92,9 @@ class BuddyCopies(Uncopied):
         return sum(block.nbytes for each in kept for block in each.blocks)
 
     def save(self, step: int, fields: Mapping[str, PencilArray], **attrs: Any) -> None:
-        """Copy fields to this rank and to another one, in place of those before. *Collective*.
+        """Copy fields to this rank and to another one, replacing previous copies. *Collective*.
 
-        If a process dies meanwhile, those before are kept.
+        If a process dies during the call, the previous copies are kept.
 
         Parameters
         ----------
@@ -103,8 +103,8 @@ class BuddyCopies(Uncopied):
         fields : mapping of str to PencilArray
             Fields over the same processes. Ghosts and boundary points are not copied.
         **attrs : optional
-            What `resume` returns, such as the time; the same on every rank, which is checked of
-            numbers and texts. They are copied.
+            Values that `resume` returns, such as the time; the same on every rank, which is checked
+            of numbers and texts. They are copied.
 
         Raises
         ------

@@ -51,9 +51,9 @@ _ENABLED = "OMPI_MCA_mpi_ft_enable"  # what mpiexec of Open MPI sets
 # Seconds that other ranks have to complete a call, or to have the same error, after an error.
 _GRACE = 0.5
 _NEEDED = (
-    "recover() needs an MPI that reports processes that die instead of ending the job: Open MPI 5 "
-    "or later, started by `mpiexec --with-ft ulfm -n 4 python app.py`; {found}. Without it, save "
-    "in a pencils.CheckpointSeries, and start the job again, which resumes from it"
+    "recover() needs an MPI that reports dead processes instead of ending the job: Open MPI 5 or "
+    "later, started by `mpiexec --with-ft ulfm -n 4 python app.py`; {found}. Without it, save in "
+    "a pencils.CheckpointSeries and start the job again"
 )
 
 
@@ -63,7 +63,7 @@ def recover(
     *,
     least: int = 1,
 ) -> T:
-    """Run a program, and again on the other processes each time that some have died. *Collective*.
+    """Run a program, and restart it on the other processes after some have died. *Collective*.
 
     When a process dies, calls that need it raise `RanksLostError` on some of the others. The calls
     of the rest are revoked, so that all leave the program by this error. Then the program is called
@@ -80,16 +80,17 @@ def recover(
     Parameters
     ----------
     program : callable
-        Called with a communicator, on all processes of it. What it made before a death is lost.
+        Called with a communicator, on all processes of it. Objects that it made before a death are
+        lost.
     comm : mpi4py.MPI.Intracomm, optional
         The processes that begin. Default: all.
     least : int, optional
-        The number of processes with which to go on, at least.
+        The smallest number of processes to continue with.
 
     Returns
     -------
     object
-        What the program returns, if no process has died until all have returned from it.
+        The result of the program, if no process has died before all have returned.
 
     Raises
     ------
@@ -206,8 +207,8 @@ def _raise_together(team: MPI.Intracomm, error: BaseException | None) -> NoRetur
         if fault is not None:
             raise fault.error(rank)
     raise RanksLostError(
-        "the program needs a process that has died, but is not in its communicator; pass the "
-        "communicator that it is called with to every pencil, plan and series"
+        "the program uses a process that has died. Pass the communicator that the program is "
+        "called with to every pencil, plan and series"
     )
 
 
