@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _FLAT = 2  # dimensions of a picture
 _SOLID = 3
+_BAR = 20  # height divided by width of a colour bar; its width follows from that of the picture
 _SIGNED = 0.05  # a field has both signs if the smaller extreme is this part of the larger one
 
 
@@ -179,7 +180,8 @@ class _Slice:
             mesh = ax.pcolormesh(*points, values.T, **style)
             ax.set_ylabel(names[1])
             ax.set_aspect("equal", adjustable="box")
-            ax.figure.colorbar(mesh, ax=ax, label=label, extend=_beyond(values, mesh.norm))
+            beyond, form = _beyond(values, mesh.norm), _BAR * max(1, self.aspect)
+            ax.figure.colorbar(mesh, ax=ax, label=label, extend=beyond, aspect=form)
         if self.axis is not None and self.index is not None and not self._is_flat:
             at = self._points[self.axis][self.index]
             ax.set_title(f"{self._names[self.axis]} = {at:.3g}")
