@@ -159,6 +159,17 @@ def test_ranks_are_written_where_there_is_room():
     pyplot.close("all")
 
 
+@pytest.mark.parametrize("shape", [(512,), (512, 512), (512, 512, 512)])
+@pytest.mark.parametrize("ranks", [1, 6, 64, 1000])
+def test_edges_hide_no_blocks(shape, ranks):
+    ax = plot.plot_decomposition(build_layout(shape, ranks))
+    ax.figure.canvas.draw()
+    pixels = np.asarray(ax.figure.canvas.buffer_rgba())[..., :3]
+    middle = pixels[pixels.shape[0] // 2, pixels.shape[1] // 3 : pixels.shape[1] // 2]
+    assert np.median(middle.min(axis=-1)) < 220  # most pixels have a colour
+    pyplot.close("all")
+
+
 def test_the_picture_of_a_plan_has_no_overlaps(drawn, tmp_path, monkeypatch, capsys):
     kept, path = [], tmp_path / "a.png"
     monkeypatch.setattr(plot, "save_picture", lambda *call: kept.append(call))

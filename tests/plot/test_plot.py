@@ -41,6 +41,7 @@ def test_blocks_of_one_to_three_dimensions():
     ax = plot.plot_decomposition(build_layout((3,), 5))
     assert rectangles(ax)[0] == [(0, 1, 0, 1), (1, 2, 0, 1), (2, 3, 0, 1)]
     assert ax.get_title() == "3 points on 5 ranks, 2 of them without points"
+    assert plot.plot_decomposition(build_layout((3,), 1)).get_title() == "3 points on 1 rank"
     # Blocks of three dimensions.
     ax = plot.plot_decomposition(build_layout((8, 6, 4), 4, decomp=(0, 1)))
     assert ax.name == "3d"
@@ -149,6 +150,38 @@ def test_the_middle_plane_of_three_dimensions_is_drawn_by_default(comm):
     expected = [[9 * i + 3 * j + 3 for i in range(4)] for j in range(3)]
     assert everywhere(comm, ax is None or np.array_equal(drawn, expected))
     assert everywhere(comm, ax is None or ax.get_title() == "index 2 = 3")
+
+
+@parallel
+def test_colors_of_both_signs_diverge_from_zero(comm):
+    pencil = pencils.Pencil((5, 4), comm)
+    i, j = pencils.localgrid(pencil, [np.arange(5.0), np.arange(4.0)])
+    for u, options, name, limits, extend in (
+        (i + j - 3, {}, "RdBu_r", (-4, 4), "neither"),
+        (3 - i - j, {"label": "u"}, "RdBu_r", (-4, 4), "neither"),
+        (i + j, {}, "viridis", (0, 7), "neither"),
+        (i + j - 0.01, {}, "viridis", (-0.01, 6.99), "neither"),  # of one sign but for a trace
+        (i + j - 3, {"cmap": "gray"}, "gray", (-3, 4), "neither"),
+        (i + j - 3, {"vmax": 2}, "viridis", (-3, 2), "max"),
+        (i + j - 3, {"vmin": -2, "vmax": 2}, "viridis", (-2, 2), "both"),
+        (i + j - 3, {"vmin": -2, "cmap": "gray"}, "gray", (-2, 4), "min"),
+        (i + j > 3, {}, "viridis", (0, 1), "neither"),
+        (np.where(i > 1, np.nan, i + j - 3), {}, "viridis", (-3, 1), "neither"),
+    ):
+        ax = plot.plot_slice(u, **options)
+        mesh = ax.collections[0] if ax else None
+        found = mesh and (mesh.get_cmap().name, mesh.get_clim(), mesh.colorbar.extend)
+        assert everywhere(comm, mesh is None or found == (name, limits, extend))
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (32, 8), (8, 32)])
+def test_a_color_bar_is_as_high_as_the_picture(shape):
+    ax = plot.plot_slice(pencils.zeros(pencils.Pencil(shape)))
+    ax.figure.canvas.draw()
+    bar = ax.collections[0].colorbar.ax
+    sizes = [one.get_window_extent().height for one in (ax, bar)]
+    assert np.isclose(*sizes, rtol=0.05)
+    assert sizes[0] > 0.3 * ax.figure.bbox.height  # little of the figure is empty
 
 
 @parallel

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_BLOCKS = 4096  # more are no picture any more
+_WIDE = 30  # blocks along a dimension; edges between more of them are thinner than a point
 _THICKNESS = 2  # a thin box is drawn as thick as this part of its length
 
 
@@ -202,7 +203,8 @@ def _title(layout: Layout, blocks: int) -> str:
     grid = " × ".join(map(str, layout.grid.shape)) or "1"
     shape = " × ".join(map(str, layout.shape))
     idle = layout.size - blocks
-    return f"{shape} points on {grid} ranks" + (f", {idle} of them without points" * bool(idle))
+    ranks = "rank" if layout.size == 1 else "ranks"
+    return f"{shape} points on {grid} {ranks}" + (f", {idle} of them without points" * bool(idle))
 
 
 def _draw(ax: Any, layout: Layout, parts: Sequence[_Part]) -> None:
@@ -235,9 +237,15 @@ def _rectangle(box: Box, **style: Any) -> Rectangle:
 
 
 def _draw_rectangles(ax: Axes, parts: Sequence[_Part]) -> None:
+    edges = {"edgecolor": "white", "linewidth": _edge_width(parts)}
     for box, rank in parts:
-        face = lightened(color_of(rank), 0.45)
-        ax.add_patch(_rectangle(box, facecolor=face, edgecolor="white", linewidth=1))
+        ax.add_patch(_rectangle(box, facecolor=lightened(color_of(rank), 0.45), **edges))
+
+
+def _edge_width(parts: Sequence[_Part]) -> float:
+    """Return the width of lines between boxes: white edges would hide many thin boxes."""
+    starts = zip(*(box.start for box, _ in parts), strict=True)
+    return min(1.0, _WIDE / max(map(len, map(set, starts)), default=1))
 
 
 def _outline(ax: Axes, boxes: Iterable[Box], **style: Any) -> None:
@@ -248,10 +256,10 @@ def _outline(ax: Axes, boxes: Iterable[Box], **style: Any) -> None:
 
 def _draw_solids(ax: Any, parts: Sequence[_Part]) -> None:
     """Draw boxes in perspective, with some room between them."""
+    edges = {"edgecolor": "white", "linewidth": _edge_width(parts)}
     for box, rank in parts:
         color: Color = (*lightened(color_of(rank), 0.3)[:3], 0.75)
-        faces = Poly3DCollection(_faces(*_ends(box)), facecolor=color, edgecolor="white")
-        ax.add_collection3d(faces)
+        ax.add_collection3d(Poly3DCollection(_faces(*_ends(box)), facecolor=color, **edges))
 
 
 def _ends(box: Box) -> tuple[list[float], list[float]]:

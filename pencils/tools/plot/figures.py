@@ -29,14 +29,20 @@ _MOST_LABELS = 64  # labels in one picture
 _MOST_TICKS, _MOST_TICKS_OF_SOLIDS = 12, 5  # along an axis
 _ROOM = 1.1  # of the size of a label: between it and the next one
 _SIZE = "small"
+_WIDTH, _BESIDE = 5.2, 1.2  # inches of axes, and of what is written beside them
+_LOWEST, _HIGHEST = 2.0, 4.8  # inches of a figure
 
 _GOLDEN = (5**0.5 - 1) / 2  # steps by it never come close to a colour again
 
 
-def new_axes(ndim: int) -> Axes:
-    """Make a figure with axes for points of 1, 2 or 3 dimensions."""
-    figure = plt.figure(layout="constrained")
-    made: Axes = figure.add_subplot(projection="3d" if ndim == SOLID else None)
+def new_axes(ndim: int, aspect: float = 1.0) -> Axes:
+    """Make a figure with axes for points of 1, 2 or 3 dimensions; `aspect` is height / width."""
+    solid = ndim == SOLID
+    height = np.clip(_WIDTH * aspect + _BESIDE, _LOWEST, _HIGHEST)
+    figure = plt.figure(
+        figsize=(_WIDTH + _BESIDE, height), layout="constrained" if solid else "compressed"
+    )
+    made: Axes = figure.add_subplot(projection="3d" if solid else None)
     return made
 
 

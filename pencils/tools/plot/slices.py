@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _FLAT = 2  # dimensions of a picture
 _SOLID = 3
+_BAR = 20  # height divided by width of a colour bar; its width follows from that of the picture
+_SIGNED = 0.05  # a field has both signs if the smaller extreme is this part of the larger one
 
 
 def plot_slice(
@@ -65,7 +67,8 @@ def plot_slice(
         The rank that draws, default 0.
     **options
         For `matplotlib.axes.Axes.pcolormesh`, or ``plot`` if a line is drawn; ``label`` names the
-        field at the colour bar, or at the axis of its values.
+        field at the colour bar, or at the axis of its values. Default colours diverge from zero if
+        the values have both signs.
 
     Returns
     -------
@@ -102,7 +105,7 @@ def plot_slice(
     with agreed(comm, "plot_slice"):  # the root may get options that Matplotlib does not know
         if values is None:
             return None
-        ax = new_axes(len(shown.dims)) if ax is None else ax
+        ax = new_axes(len(shown.dims), shown.aspect) if ax is None else ax
         shown.draw(ax, values, options)
     return ax
 
@@ -154,6 +157,14 @@ class _Slice:
             across[self.axis] = self.index
         self.key = (*component, *across)
 
+    @property
+    def aspect(self) -> float:
+        """Height divided by width of the picture."""
+        if len(self.dims) == 1:
+            return 1.0
+        width, height = (float(np.ptp(self._points[dim])) for dim in self.dims)
+        return height / width if height and width else 1.0
+
     def draw(self, ax: Axes, values: Any, options: dict[str, Any]) -> None:
         """Draw values with coordinates."""
         names = [self._names[dim] for dim in self.dims]
@@ -165,13 +176,32 @@ class _Slice:
             ax.plot(*line, **options)
             ax.set_ylabel(label)
         else:
-            mesh = ax.pcolormesh(*points, values.T, **({"shading": "nearest"} | options))
+            style = {"shading": "nearest"} | _colors(values, options)
+            mesh = ax.pcolormesh(*points, values.T, **style)
             ax.set_ylabel(names[1])
             ax.set_aspect("equal", adjustable="box")
-            ax.figure.colorbar(mesh, ax=ax, label=label)
+            beyond, form = _beyond(values, mesh.norm), _BAR * max(1, self.aspect)
+            ax.figure.colorbar(mesh, ax=ax, label=label, extend=beyond, aspect=form)
         if self.axis is not None and self.index is not None and not self._is_flat:
             at = self._points[self.axis][self.index]
             ax.set_title(f"{self._names[self.axis]} = {at:.3g}")
+
+
+def _colors(values: Array, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with colours that diverge from zero, if values of both signs have none."""
+    if {"cmap", "norm", "vmin", "vmax"} & options.keys():
+        return options
+    low, high = float(np.min(values, initial=0)), float(np.max(values, initial=0))
+    most = max(-low, high)
+    if not (np.isfinite(most) and min(-low, high) > _SIGNED * most):
+        return options
+    return {"cmap": "RdBu_r", "vmin": -most, "vmax": most} | options
+
+
+def _beyond(values: Array, norm: Any) -> str:
+    """Return which ends of a colour bar have values beyond them."""
+    below, above = np.any(values < norm.vmin), np.any(values > norm.vmax)
+    return ("both" if above else "min") if below else "max" if above else "neither"
 
 
 def _closed(points: Array, values: Array) -> tuple[Array, Array]:
