@@ -216,14 +216,14 @@ class Array(Node, NDArrayOperatorsMixin):
 
     def _no_value(self, *_args: object, **_options: object) -> NoReturn:
         raise TypeError(
-            "this node of a graph has no value yet: make it an output, and take the value from "
-            "what execute_distributed_partition returns (numpy.where chooses within a graph, "
-            "call() runs any function; in a fused function write u instead of u.local)"
+            "this node of a graph has no value yet: make it an output and read it from the results "
+            "of execute_distributed_partition (within a graph, numpy.where chooses and call() runs "
+            "any function; in a fused function write u instead of u.local)"
         )
 
     def __setitem__(self, key: object, value: object) -> NoReturn:
         raise TypeError(
-            "an array that is not computed yet is not written to; in a fused function write "
+            "an array without values yet is read-only: in a fused function, write "
             "u[...] = values to the field"
         )
 

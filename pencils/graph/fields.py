@@ -383,7 +383,7 @@ def _own_block(
     lead = max(0, x.ndim - pencil.ndim)
     if x.shape[lead:] != extent.local_shape:
         raise ArgumentError(
-            f"{name}: a node of shape {x.shape} is no own block of rank {pencil.rank}, which has "
+            f"{name}: a node of shape {x.shape} is not the block of rank {pencil.rank}, which has "
             f"shape {extent.local_shape} after components:\n{pencil!r}"
         )
     return singletons, extent, x.shape[:lead]

@@ -389,7 +389,7 @@ def _checked(*args: Any, func: Callable[..., Any], shape: Shape, dtype: DType) -
     if (result.shape, result.dtype) != (shape, dtype):
         raise ArgumentError(
             f"call({name_of(func)}) returned shape {result.shape} and dtype {result.dtype}, "
-            f"expected shape={shape}, dtype={dtype}; correct one of both"
+            f"but was announced with shape={shape}, dtype={dtype}: change one of them"
         )
     return result
 

@@ -168,8 +168,8 @@ class GraphProgram:
             )
         if type(number) is not int or number < 0:
             raise ArgumentError(
-                f"comm_tag {name!r} of a partition that find_distributed_partition did not make "
-                "must be a number: number_distributed_tags(comm, partition, base_tag) gives it one"
+                f"comm_tag {name!r} must be a number, as find_distributed_partition makes it: call "
+                "number_distributed_tags(comm, partition, base_tag)"
             )
         return number
 
@@ -191,7 +191,8 @@ def program_of_nodes(partition: DistributedGraphPartition, rank: int) -> GraphPr
                 data[node] = slots[node]
             elif not isinstance(node, Call):
                 raise ArgumentError(
-                    f"{node!r} must not be inside a part: messages come before and after it"
+                    f"{node!r} must not be inside a part: messages are received before and sent "
+                    "after it"
                 )
         groups = list(_groups_of(nodes, part, outputs))
         for group in groups:

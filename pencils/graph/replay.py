@@ -54,9 +54,9 @@ from pencils.halo import exchange_halos
 from pencils.halo.kept import prepare_kept
 
 _NOTE = (
-    "This was raised while pencils.fused recorded a function. Its fields have no values then: only "
-    "operators, functions of elements, shifts, sections, assignments and fills of halos are "
-    "recorded. Call others outside."
+    "This was raised while pencils.fused recorded the function. Its fields have no values yet, so "
+    "only operators, elementwise functions, shifts, sections, assignments and halo fills can be "
+    "recorded. Call other functions outside."
 )
 
 
@@ -107,8 +107,8 @@ class Replay:
         results = _Results(trace)
         if not self._fields:
             raise TypeError(
-                "a fused function takes at least one field as an argument: fields of its object or "
-                "of enclosing scopes are constants, which it may not write to"
+                "a fused function takes at least one field as an argument: it only reads fields of "
+                "its object and of enclosing scopes"
             )
         try:
             args, out, kwargs = _replaced(given, iter(enumerate(leaves)), traced)
@@ -231,33 +231,35 @@ class _Results:
             return self._several(result, out)
         if type(result) is dict:
             if out is not None:
-                raise ArgumentError("out= has no place for a dict: return a tuple of its fields")
+                raise ArgumentError("out= needs a tuple of results, not a dict: return a tuple")
             parts = {name: self.of(one) for name, one in result.items()}
             return lambda call: {name: part(call) for name, part in parts.items()}
         if isinstance(result, Traced):
             slot = self._store(result, out)
             return lambda call: call.fields[slot]
         if out is not None:
-            raise ArgumentError("out is given, but the function returns no field in its place")
+            raise ArgumentError(
+                "out= is given for a result that is not a field: pass None in its place"
+            )
         if isinstance(result, FieldReduction):
             place = len(self._reduced)
             self._reduced.append(result)
             return lambda call: call.reduced[place]
         if isinstance(result, Array):
             raise TypeError(
-                "a fused function returns the local values of a field: write u instead of u.local"
+                "a fused function cannot return local values: return u instead of u.local"
             )
         if not isinstance(result, (*NUMBERS, Number, str, bool, np.bool, NoneType)):
             raise TypeError(
-                f"a fused function returns a {type(result).__name__}: it may return fields, "
-                "reductions, numbers, None, and tuples, lists and dicts of these"
+                f"a fused function cannot return a {type(result).__name__}: return fields, "
+                "reductions, numbers, None, or tuples, lists and dicts of these"
             )
         return lambda call: known(result, call)
 
     def _several(self, results: Any, out: Any) -> Callable[[RunningCall], Any]:
         outs = [None] * len(results) if out is None else out
         if not is_sequence(type(outs)) or len(outs) != len(results):
-            raise ArgumentError(f"out must be {len(results)} fields, as the function returns")
+            raise ArgumentError(f"out must have {len(results)} items, one for each result")
         parts = [self.of(*pair) for pair in zip(results, outs, strict=True)]
         return lambda call: rebuilt(results, [part(call) for part in parts])
 

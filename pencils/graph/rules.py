@@ -142,7 +142,7 @@ def _computed(
         result = func(*args, **{name: value for name, _, value in named})
     if isinstance(result, tuple) or np.asarray(result).dtype.hasobject:
         raise TypeError(
-            f"numpy.{name_of(func)} gives Python objects or several arrays; a node is one array"
+            f"numpy.{name_of(func)} returns Python objects or several arrays: a node is one array"
         )
     array = np.asarray(result)
     return array.shape, array.dtype
@@ -340,7 +340,7 @@ def _only_node(func: Function, args: Arguments) -> Any:
     """Return the first argument, which must be the only node."""
     if not args or not is_node(args[0]) or any(map(is_node, args[1:])):
         raise TypeError(
-            f"numpy.{name_of(func)}: the array comes first and without a keyword, the only one"
+            f"numpy.{name_of(func)} in a graph takes one array: pass it first, by position"
         )
     return args[0]
 
@@ -358,8 +358,8 @@ def _check_options(func: Function, options: Options) -> None:
 def _not_an_option(func: Function, names: set[str]) -> str:
     return (
         f"numpy.{name_of(func)} in a graph does not take {', '.join(sorted(names))} by keyword: "
-        "arrays that are computed come by position, and results are always new (numpy.where "
-        "chooses between two)"
+        "pass computed arrays by position; instead of out= and where=, use the result and "
+        "numpy.where"
     )
 
 

@@ -141,13 +141,13 @@ class Trace:
         """Write a value to what a node views, converted to its type as NumPy assigns it."""
         if self.home(node) is None:
             raise ArgumentError(
-                "this field is a computed value of a fused function, which has no memory to "
-                "write to; write v = u.copy() first, and assign to v[...]"
+                "a value computed in a fused function has no memory to write to: write "
+                "v = u.copy() and assign to v[...]"
             )
         self._note_store()
         target = self.view(node)
         if not target.view.flags.writeable:
-            raise ArgumentError("the field is read-only; pass one that may be written")
+            raise ArgumentError("the field is read-only: pass a writable one")
         if not isinstance(value, Array):
             value = _as_node(value, node)
         if value.dtype != node.dtype:
@@ -174,8 +174,8 @@ class Trace:
         block = self._homes.get(node)
         if block is None:
             raise ArgumentError(
-                f"{method}() in a fused function takes a whole field, which is an argument or a "
-                "copy: call it before taking components, sections or shifted views"
+                f"{method}() in a fused function needs a whole field, an argument or a copy: call "
+                "it before taking components, sections or shifted views"
             )
         _need_values(arguments, options)
         sharing = [one for one in self.blocks if one.shares(block.field.padded)]
@@ -234,8 +234,8 @@ class Trace:
         node = value.node
         if node in self.converted:
             raise ArgumentError(
-                "a converted field is shifted, but fused functions do not convert its ghosts: "
-                "shift it first, and convert the result"
+                "fused functions do not convert ghosts, so a converted field cannot be shifted: "
+                "shift first and convert the result"
             )
         if node not in self.shifted:
             halo = self._halo_of(value)
@@ -272,8 +272,8 @@ class Trace:
             if frame.bare is bare and frame is not bare:
                 return frame.halo
         raise ArgumentError(
-            "a computed value is shifted, but no argument on its points has a halo that would "
-            "tell how far"
+            "a computed value is shifted, but no argument has a halo on these points: the widths "
+            "of its halo follow from one"
         )
 
     def _renew(self, block: Block, stage: int) -> None:
@@ -329,8 +329,8 @@ def present() -> Trace:
     trace: Trace | None = getattr(_now, "trace", None)
     if trace is None:
         raise RuntimeError(
-            "this field belongs to the trace of a fused function that has returned: return it, or "
-            "write to a field that is an argument"
+            "this field was made in a fused function that has returned: return it from the "
+            "function, or write it to an argument"
         )
     return trace
 
@@ -372,7 +372,7 @@ class FieldReduction:
         self.arguments = [_operand(one) for one in arguments]
         self.options = {key: _operand(one) for key, one in options.items()}
         if not self.operands:
-            raise TypeError(f"{name} in a fused function needs a field as an argument by itself")
+            raise TypeError(f"{name} in a fused function needs a field among its arguments")
 
     @property
     def operands(self) -> list[Operand]:
@@ -382,8 +382,8 @@ class FieldReduction:
 
     def _unknown(self, *_: object) -> NoReturn:
         raise TypeError(
-            f"{self.name} in a fused function is known when the function has returned it: "
-            "return it, and use it in another function"
+            f"{self.name} in a fused function has no value until the function returns: return it "
+            "and use it outside"
         )
 
     __bool__ = __float__ = __int__ = __complex__ = __index__ = __array__ = _unknown
@@ -453,7 +453,8 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         where = kwargs.pop("where", True)
         if where is not True and out is None:
             raise TypeError(
-                "where= without out= leaves values unset: write numpy.where(mask, values, others)"
+                "where= without out= leaves values undefined: write "
+                "numpy.where(mask, values, others)"
             )
         return _apply(ufunc, inputs, kwargs, None if out is None else out[0], where=where)
 
@@ -536,7 +537,7 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
         node = section.node
         if isinstance(value, Array):
             raise TypeError(
-                "replicated data are not assigned in a fused function: assign a field, as in "
+                "a fused function cannot assign replicated arrays: assign a field, such as "
                 "u[...] = 0 * u + data"
             )
         if not isinstance(value, Number):
@@ -599,8 +600,8 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            "the values of a field are not known while a fused function is traced: choose by "
-            "numpy.where, or reduce and branch outside of the function"
+            "a field has no values while a fused function is traced: choose with numpy.where, or "
+            "reduce and branch outside the function"
         )
 
     def __repr__(self) -> str:
@@ -732,16 +733,16 @@ def explained(error: BaseException) -> BaseException:
     name = frames[called].f_code.co_qualname
     if isinstance(first, Field) and not isinstance(first, Traced) and "__init__" not in name:
         return TypeError(
-            "a field of an enclosing scope is written to, or reduced, together with one that is "
-            "traced: pass it to the fused function as an argument"
+            "a fused function writes to or reduces a field of an enclosing scope: pass it as an "
+            "argument"
         )
     return TypeError(_cannot(name.removesuffix(".__init__")))
 
 
 def _cannot(name: str) -> str:
     return (
-        f"{name} cannot be fused: only functions of elements can, and reductions of results; call "
-        "it outside of the function"
+        f"{name} cannot be fused, only elementwise functions and reductions of results: call it "
+        "outside the function"
     )
 
 

@@ -199,8 +199,8 @@ def number_distributed_tags(
     next_tag = base_tag + len(numbers)
     if base_tag < 0 or next_tag - 1 > largest_tag():
         raise ArgumentError(
-            f"tags {base_tag}..{next_tag - 1} exceed what MPI permits, 0..{largest_tag()}; use a "
-            "smaller base_tag, not negative"
+            f"tags {base_tag}..{next_tag - 1} exceed 0..{largest_tag()}, the range that MPI "
+            "permits: use another base_tag"
         )
     parts = {}
     for pid, part in partition.parts.items():

@@ -494,14 +494,14 @@ def test_fields_that_share_memory_are_told_apart(comm):
 @pytest.mark.parametrize(
     ("function", "text"),
     [
-        (lambda u: u if (u > 0).any() else -u, "is known when the function has returned"),
-        (lambda u: u if u > 0 else -u, "not known while a fused function is traced"),
+        (lambda u: u if (u > 0).any() else -u, "has no value until the function returns"),
+        (lambda u: u if u > 0 else -u, "has no values while a fused function is traced"),
         (lambda u: np.roll(u, 1), "numpy.roll cannot be fused"),
         (lambda u: u.whole(0), "whole of a field cannot be fused"),
-        (lambda u: u.local * 2, "write u instead of u.local"),
+        (lambda u: u.local * 2, "return u instead of u.local"),
         (lambda u: u + object(), None),
         (lambda u: np.add.accumulate(u, 0), "add.accumulate cannot be fused"),
-        (lambda u: np.add(u, 1, where=u > 0), "leaves values unset"),
+        (lambda u: np.add(u, 1, where=u > 0), "leaves values undefined"),
     ],
 )
 def test_what_cannot_be_traced_raises(comm, function, text):
@@ -565,7 +565,7 @@ def test_other_calls_raise_with_a_note(comm):
     u, _ = two_fields(comm)
     with pytest.raises((AttributeError, TypeError)) as caught:
         pencils.fused(lambda u: pencils.transpose(u, u.pencil))(u)
-    assert "Call others outside" in caught.value.__notes__[0]
+    assert "Call other functions outside" in caught.value.__notes__[0]
 
 
 def test_a_function_without_fields_raises(comm):
@@ -581,13 +581,13 @@ def test_a_function_without_fields_raises(comm):
 def test_bad_arguments_raise(comm):
     u, v = two_fields(comm)
     fused = pencils.fused(step)
-    all_raise(comm, ArgumentError, "out must be 2 fields", fused, u, v, 1, out=u)
+    all_raise(comm, ArgumentError, "out must have 2 items", fused, u, v, 1, out=u)
     small = [pencils.zeros(u.pencil, dtype="i4"), u]
     all_raise(comm, TypeError, "int32", fused, u, v, 1, out=small)
     named = pencils.fused(lambda u: {"u": u + 1})
-    all_raise(comm, ArgumentError, "no place for a dict", named, u, out=v)
+    all_raise(comm, ArgumentError, "needs a tuple of results", named, u, out=v)
     moved = pencils.fused(lambda u: u.shift((0, 0)).exchange_halo())
-    all_raise(comm, ArgumentError, "takes a whole field", moved, u)
+    all_raise(comm, ArgumentError, "needs a whole field", moved, u)
 
 
 @several
@@ -672,7 +672,7 @@ def test_the_advice_of_errors_works(comm):
     all_raise(comm, ArgumentError, "v = u.copy()", pencils.fused(assigns), u)
     all_raise(comm, TypeError, "0 * u + data", pencils.fused(assigns_data), u, data)
     shifts = pencils.fused(lambda u: u.astype("f4").shift((1, 0)))  # ghosts are not exchanged
-    all_raise(comm, ArgumentError, "shift it first", shifts, u)
+    all_raise(comm, ArgumentError, "shift first", shifts, u)
     assert equal(comm, [pencils.fused(function)(u, data)], [function(u, data)])
 
 

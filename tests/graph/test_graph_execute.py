@@ -328,7 +328,7 @@ def test_numbers_stay_below_what_mpi_permits(comm):
     number = partial(graph.number_distributed_tags, comm, partition)
     number(limit)
     for base in (limit + 1, -1):
-        all_raise(comm, ArgumentError, "what MPI permits", number, base)
+        all_raise(comm, ArgumentError, "range that MPI permits", number, base)
     if comm.size > 1:
         all_raise(comm, RankDisagreementError, "base_tag", number, comm.rank)
 

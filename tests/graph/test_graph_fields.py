@@ -51,7 +51,7 @@ def test_tags_agree_after_an_error_on_one_rank(comm, piece):
     build = getattr(graph, piece)
     x = graph.make_placeholder("x", pen.local_shape)
     if comm.rank == 0:
-        with pytest.raises(ArgumentError, match="no own block"):
+        with pytest.raises(ArgumentError, match="is not the block of"):
             build(graph.make_placeholder("x", (99, 99)), pen, more)
     else:
         build(x, pen, more)
@@ -139,8 +139,8 @@ def test_what_does_not_fit(comm):
     x = graph.make_placeholder("x", pen.local_shape)
     other = pen.with_(shape=(8, 4))
     for call, args, kind, text in (
-        (graph.halo_exchange, (x[:, :2], pen, 1), ArgumentError, "no own block"),
-        (graph.transpose, (x[:, :2], pen, pen), ArgumentError, "no own block"),
+        (graph.halo_exchange, (x[:, :2], pen, 1), ArgumentError, "is not the block of"),
+        (graph.transpose, (x[:, :2], pen, pen), ArgumentError, "is not the block of"),
         (graph.halo_exchange, (x, pen, -1), ArgumentError, "halo"),
         (graph.transpose, (x, pen, other), PencilMismatchError, "same global shape"),
         (graph.halo_exchange, (x, x, 1), TypeError, "must be a Pencil"),

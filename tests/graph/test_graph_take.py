@@ -159,7 +159,7 @@ BAD = {
     "broadcast": (ArgumentError, "broadcast", {"coords": ([0, 1], [0, 1, 2])}),
     "floats": (TypeError, "integers", {"coords": ([0.5], 0)}),
     "node": (TypeError, "x must be", {"x": np.ones(3)}),
-    "block": (ArgumentError, "no own block", {"x": graph.make_placeholder("x", (7, 9))}),
+    "block": (ArgumentError, "is not the block of", {"x": graph.make_placeholder("x", (7, 9))}),
     "pencil": (TypeError, "must be a Pencil", {"pencil": None}),
     "comm": (TypeError, "comm must be", {"comm": "world"}),
     "null": (ArgumentError, "COMM_NULL", {"comm": MPI.COMM_NULL}),
