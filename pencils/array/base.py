@@ -66,7 +66,7 @@ class Field:
     _kept: Remembered[Any]  # missing before the first call of a verb that keeps something
     _kind: BlockType | None  # if it was found
     _local: Array
-    _look: tuple[object, object]  # missing before it is asked for
+    _look: tuple[object, int, Array]  # missing before it is asked for
     _padded: Array
     _pencil: Pencil
     record: ClassVar[Callable[..., Any] | None] = None  # of traced fields: instead of `elementwise`
@@ -150,10 +150,10 @@ class Field:
         return found
 
     @property
-    def look(self) -> tuple[object, object]:
-        """An object that fields of one frame have whose blocks look alike, and who owns the memory.
+    def look(self) -> tuple[object, int, Array]:
+        """An object that fields of one frame have whose blocks look alike, and the padded block.
 
-        For the library.
+        Between them is the id of the object that owns the memory. For the library.
         """
         try:
             return self._look
@@ -166,7 +166,7 @@ class Field:
                 self._frame.looks.add(key, look)
             while isinstance(block, np.ndarray) and block.base is not None:
                 block = block.base
-            self._look = look, block
+            self._look = look, id(block), self._padded
             return self._look
 
     @property

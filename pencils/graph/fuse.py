@@ -32,7 +32,7 @@ from pencils.comm.row_program import RowProgram
 from pencils.comm.row_reduction import BlockReduction
 from pencils.graph import rules
 from pencils.graph.array import Array, Call, DataWrapper, in_order
-from pencils.graph.number import Number, evaluation
+from pencils.graph.number import Number, evaluation, several
 from pencils.graph.rules import DType, Function, Shape
 from pencils.layout import Box
 
@@ -126,8 +126,8 @@ class BlockProgram(NamedTuple):
     results: Sequence[BlockView]
     texts: Sequence[str]  # what each step does, for users
     split: Callable[[list[Any], Callable[[], object]], None] | None  # the only step, in parts
-    # The row program of the only step, and the slots of its arrays, if it allocates no results.
-    only: tuple[RowProgram, Sequence[int]] | None
+    # The only step for arrays and arguments, if it is a pass that allocates nothing.
+    at_once: Callable[[Sequence[Block], Sequence[Any]], object] | None
 
     def run(
         self,
@@ -153,26 +153,6 @@ class BlockProgram(NamedTuple):
             return []
         return [memory.derive(values[memory.slot]) for memory in self.results]
 
-    def bound(self, arrays: Sequence[Block]) -> Callable[[Sequence[Any]], object]:
-        """Return what executes the `only` row program for these arrays and given numbers."""
-        assert self.only is not None
-        program, slots = self.only
-        fixed = (*arrays, *self.others)
-        if not self.numbers:
-            given = tuple([fixed[slot] for slot in slots])
-            return lambda _: program.run(given)
-        evaluate, execute, asarray = self.evaluate, program.run, np.asarray
-        dtypes = [dtype for _, dtype in self.numbers]
-        # Numbers follow each other in front of all values.
-        order = {slot: place for place, (slot, _) in enumerate(self.numbers)}
-        places = [order.get(slot, len(dtypes) + slot) for slot in slots]
-        take = operator.itemgetter(*places)  # a tuple: there is a number, and what it is used with
-
-        def run(arguments: Sequence[Any]) -> None:
-            execute(take((*map(asarray, evaluate(arguments), dtypes), *fixed)))
-
-        return run
-
 
 def make_program(
     stores: Sequence[Store],
@@ -194,17 +174,41 @@ def make_program(
     maker = _Maker(stores, results, arrays, slots, compiler, ghosts)
     found = [maker.memory[node] for node in results]
     values = dict(maker.fixed)
+    others = [values.get(slot) for slot in range(len(arrays), len(maker.examples))]
+    numbers = [(slot, dtype) for slot, _, dtype in maker.numbers]
+    evaluate = evaluation([number for _, number, _ in maker.numbers]) if maker.numbers else tuple
+    only = maker.only if len(maker.steps) == 1 and not results else None
     program = BlockProgram(
-        [values.get(slot) for slot in range(len(arrays), len(maker.examples))],
-        [(slot, dtype) for slot, _, dtype in maker.numbers],
-        evaluation([number for _, number, _ in maker.numbers]) if maker.numbers else tuple,
+        others,
+        numbers,
+        evaluate,
         maker.steps,
         [memory.forgetting() for memory in found],
         maker.texts,
         maker.split if len(maker.steps) == 1 else None,
-        maker.only if len(maker.steps) == 1 else None,
+        None if only is None else _at_once(*only, others, numbers, evaluate),
     )
     return program, [memory.view for memory in found]
+
+
+def _at_once(
+    program: RowProgram,
+    slots: Sequence[int],
+    others: Sequence[Any],
+    numbers: Sequence[tuple[int, DType]],
+    evaluate: Callable[[Sequence[Any]], Sequence[Any]],
+) -> Callable[[Sequence[Block], Sequence[Any]], object]:
+    """Return what executes a row program as the only step of a block program."""
+    # Numbers follow each other in front of all values.
+    order = {slot: place for place, (slot, _) in enumerate(numbers)}
+    take = several([order.get(slot, len(numbers) + slot) for slot in slots])
+    dtypes = [dtype for _, dtype in numbers]
+    execute, asarray = program.run, np.asarray
+
+    def run(arrays: Sequence[Block], arguments: Sequence[Any]) -> None:
+        execute(take((*map(asarray, evaluate(arguments), dtypes), *arrays, *others)))
+
+    return run
 
 
 class _Maker:

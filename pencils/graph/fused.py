@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, update_wrapper
 from inspect import signature
 from types import MethodType, NoneType
-from typing import Any, TypeAlias, overload
+from typing import Any, overload
 
 import numpy as np
 
-from pencils.array.base import checks
+from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import address
-from pencils.comm.progress import under_way
 from pencils.graph.number import NUMBERS, Number, ValueNeededError
 from pencils.graph.replay import Replay, is_sequence, rebuilt
 from pencils.graph.trace import Trace, Traced, is_tracing
-from pencils.plans import Remembered
 
 _NUMBERS = {int, float, complex}
 _PLAIN = {bool, str, bytes, NoneType}  # of which equal values are the same
 _MOST = 64  # traces of a function: all are dropped for one more
-# What executes a call, and the place of its result among the arguments; -1 for that of `out`.
-_Bound: TypeAlias = tuple[Callable[[Sequence[Any]], object], int]
 
 
 class Fused:
@@ -41,9 +37,6 @@ class Fused:
         self._compiler, self._overlap = compiler, overlap
         self._kept: dict[object, Replay] = {}
         self._fixed: dict[object, tuple[int, ...]] = {}  # numbers whose values decide, by kinds
-        # Calls of one pass, by the fields that are given and the types of numbers.
-        self._bound: Remembered[_Bound] = Remembered(_MOST)
-        self._binds = False
         update_wrapper(self, function)
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:
@@ -53,49 +46,19 @@ class Fused:
         """Compute what the function computes; see `fused`."""
         if is_tracing() and any(type(one) is Traced for one in (*args, *kwargs.values())):
             return _assigned(out, self._function(*args, **kwargs))  # within another one
-        fields: tuple[Any, ...] = ()
-        if self._binds and not kwargs:
-            fields = *[id(one) if type(one) is PencilArray else type(one) for one in args], id(out)
-            bound = self._bound.get(fields)
-            if bound is not None and not (checks.on or under_way.on):
-                run, place = bound[0]
-                run(args)
-                return out if place < 0 else args[place]
         leaves: list[Any] = []
+        blocks: list[Array] = []
         owners: list[int] = []
-        given = args, out, kwargs
-        kind = (
-            *[_signature(one, leaves, owners) for one in args],
-            out if out is None else _signature(out, leaves, owners),
-            _signature(kwargs, leaves, owners) if kwargs else None,
-        )
+        kind = _signatures((*args, out), leaves, blocks, owners)
+        if kwargs:
+            kind = kind, _signature(kwargs, leaves, blocks, owners)
         if len(set(owners)) < len(owners):
-            kind = *kind, _shared(leaves)
+            kind = kind, _shared(blocks, owners)
         fixed = self._fixed.get(kind, ()) if self._fixed else ()
         replay = self._kept.get(_key(kind, fixed, leaves) if fixed else kind)
         if replay is None:
-            replay = self._trace(kind, fixed, given, leaves)
-        result = replay.run(leaves)
-        if fields and kind not in self._fixed:
-            self._bind(replay, fields, (*args, out), result)
-        return result
-
-    def _bind(
-        self, replay: Replay, key: tuple[Any, ...], given: tuple[Any, ...], result: Any
-    ) -> None:
-        """Keep a call for these fields, if it is one pass that returns one of them."""
-        program = replay.only
-        found = [place for place, one in enumerate(given) if one is result]
-        if type(result) not in (PencilArray, NoneType):  # equal numbers may be one object
-            return
-        fields = [one for one in given if type(one) is PencilArray]
-        others = [one for one in given[:-1] if type(one) is not PencilArray]
-        plain = all(isinstance(one, NUMBERS) and type(one) is not bool for one in others)
-        plain &= given[-1] is None or type(given[-1]) is PencilArray
-        if program is not None and found and plain:
-            run = program.bound([field.padded for field in fields])
-            place = -1 if found[-1] == len(given) - 1 else found[0]
-            self._bound.add(key, (run, place), fields)
+            replay = self._trace(kind, fixed, (args, out, kwargs), leaves)
+        return replay.run(leaves, blocks)
 
     def explain(self) -> str:
         """Tell how calls are executed: exchanges, passes over memory, calls of NumPy; local.
@@ -121,7 +84,6 @@ class Fused:
             if fixed:
                 self._fixed[kind] = fixed
             self._kept[_key(kind, fixed, leaves) if fixed else kind] = replay
-            self._binds |= replay.only is not None
             return replay
 
 
@@ -155,40 +117,62 @@ class _Same:
         return isinstance(other, _Same) and self._value is other._value
 
 
-def _signature(value: Any, leaves: list[Any], owners: list[int]) -> Any:
-    """Return what decides on the trace of an argument.
+def _signatures(
+    values: Iterable[Any], leaves: list[Any], blocks: list[Array], owners: list[int]
+) -> tuple[Any, ...]:
+    """Return the properties of arguments that decide on the trace.
 
-    Its fields, numbers and arrays are added to `leaves`, and ids of who owns the memory of fields.
+    Their fields, numbers and arrays are added to `leaves`, the blocks of fields to `blocks`, and
+    the ids of the objects that own their memory to `owners`.
     """
+    found: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind is PencilArray:
+            look, owner, block = value.look
+            leaves.append(value)
+            owners.append(owner)
+            blocks.append(block)
+            found.append(look)
+        elif kind in _NUMBERS:
+            leaves.append(value)
+            found.append(kind)
+        else:
+            found.append(None if value is None else _signature(value, leaves, blocks, owners))
+    return tuple(found)
+
+
+def _signature(value: Any, leaves: list[Any], blocks: list[Array], owners: list[int]) -> Any:
+    """Return the properties of an argument of less frequent types; see `_signatures`."""
     kind = type(value)
-    if kind is PencilArray or isinstance(value, PencilArray):
+    if isinstance(value, PencilArray):
+        look, owner, block = value.look
         leaves.append(value)
-        look, owner = value.look
-        owners.append(id(owner))
+        owners.append(owner)
+        blocks.append(block)
         return look
     if kind is Number:  # of another function that is traced now
         bool(value)
-    if kind in _NUMBERS or (isinstance(value, NUMBERS) and kind is not bool):
+    if isinstance(value, NUMBERS) and kind is not bool:
         leaves.append(value)
         return kind
     if is_sequence(kind):
-        return kind, *[_signature(one, leaves, owners) for one in value]
+        return kind, *_signatures(value, leaves, blocks, owners)
     if kind is dict:
-        return kind, *[(name, _signature(one, leaves, owners)) for name, one in value.items()]
+        return kind, *value, *_signatures(value.values(), leaves, blocks, owners)
     if kind is np.ndarray:
         leaves.append(value)
         return kind, value.dtype, value.shape, value.strides
     return (kind, value) if kind in _PLAIN else _Same(value)
 
 
-def _shared(leaves: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+def _shared(blocks: Sequence[Array], owners: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Tell which fields own the same memory: for each, the first one, and how far it is from it."""
     first: dict[int, int] = {}
     found = []
-    for place, leaf in enumerate(leaves):
-        if isinstance(leaf, PencilArray):
-            other = first.setdefault(id(leaf.look[1]), place)
-            found.append((other, address(leaf.padded) - address(leaves[other].padded)))
+    for place, owner in enumerate(owners):
+        other = first.setdefault(owner, place)
+        found.append((other, address(blocks[place]) - address(blocks[other])))
     return tuple(found)
 
 

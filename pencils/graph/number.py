@@ -169,6 +169,8 @@ def evaluation(numbers: Sequence[Number]) -> Callable[[Sequence[Any]], Sequence[
         if one.serial not in needed:
             needed[one.serial] = one
             left += [other for other in one.operands if isinstance(other, Number)]
+    if all(one.function is None for one in numbers):
+        return several([place for one in numbers for place in one.arguments])
     order = [needed[serial] for serial in sorted(needed)]
     # A list has room for their values, then constants, and then the values of all arguments.
     constants = [x for one in order for x in one.operands if not isinstance(x, Number)]
@@ -185,8 +187,8 @@ def evaluation(numbers: Sequence[Number]) -> Callable[[Sequence[Any]], Sequence[
         operands = [
             places[x.serial] if isinstance(x, Number) else next(unused) for x in one.operands
         ]
-        steps.append((place, one.function, _several(operands)))
-    results = _several([places[one.serial] for one in numbers])
+        steps.append((place, one.function, several(operands)))
+    results: Callable[..., Sequence[Any]] = several([places[one.serial] for one in numbers])
 
     def evaluate(values: Sequence[Any]) -> Sequence[Any]:
         found = [*start, *values]
@@ -197,7 +199,7 @@ def evaluation(numbers: Sequence[Number]) -> Callable[[Sequence[Any]], Sequence[
     return evaluate
 
 
-def _several(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def several(places: Sequence[int]) -> Callable[[Sequence[Any]], Any]:
     """Return a function that takes the items of these places, as a sequence even if it is one."""
     first = places[0]
     return operator.itemgetter(*(places if places[1:] else [slice(first, first + 1)]))

@@ -36,7 +36,7 @@ from pencils.graph.fuse import (
     make_program,
     reduced,
 )
-from pencils.graph.number import NUMBERS, Number, ValueNeededError
+from pencils.graph.number import NUMBERS, Number, ValueNeededError, several
 from pencils.graph.trace import (
     Block,
     Event,
@@ -65,10 +65,12 @@ class RunningCall:
 
     __slots__ = ("begun", "fields", "leaves", "reduced", "values")
 
-    def __init__(self, leaves: Sequence[Any], fields: list[PencilArray]) -> None:
+    def __init__(
+        self, leaves: Sequence[Any], fields: Sequence[PencilArray], values: list[Any]
+    ) -> None:
         self.leaves = leaves
         self.fields = fields
-        self.values: list[Any] = []  # blocks of fields, replicated data, what stages have kept
+        self.values = values  # blocks of fields, replicated data, results of stages
         self.reduced: list[Any] = []  # what reductions have returned
         self.begun: Handle[None]  # an exchange of halos that is under way
 
@@ -93,7 +95,6 @@ class Replay:
         fixed: frozenset[int],
         trace: Trace,
     ) -> None:
-        self._fields = [place for place, leaf in enumerate(leaves) if isinstance(leaf, PencilArray)]
         self._arrays: list[int] = []
 
         def traced(place: int, value: Any) -> Any:
@@ -105,7 +106,7 @@ class Replay:
             return value if place in fixed else Number.argument(value, place)
 
         results = _Results(trace)
-        if not self._fields:
+        if not any(isinstance(leaf, PencilArray) for leaf in leaves):
             raise TypeError(
                 "a fused function takes at least one field as an argument: it only reads fields of "
                 "its object and of enclosing scopes"
@@ -134,32 +135,33 @@ class Replay:
             for block in trace.blocks
             if block.made
         ]
+        self._take = several([i for i, leaf in enumerate(leaves) if isinstance(leaf, PencilArray)])
+        run = self._steps[0].run if len(self._steps) == 1 and not self._arrays else None
+        self._at_once = None
+        if isinstance(run, partial) and run.func is _compute:
+            self._at_once = run.args[0].at_once
 
     def __str__(self) -> str:
         return "\n".join(step.text for step in self._steps if step.text)
 
-    @property
-    def only(self) -> BlockProgram | None:
-        """The program that is all of a call, if it computes one pass of fields that are given."""
-        run = self._steps[0].run if len(self._steps) == 1 else None
-        if self._makers or self._arrays or not isinstance(run, partial) or run.func is not _compute:
-            return None
-        program: BlockProgram = run.args[0]
-        return None if program.only is None or program.results else program
-
-    def run(self, leaves: Sequence[Any]) -> Any:
-        """Execute all steps for these arguments.
+    def run(self, leaves: Sequence[Any], blocks: list[Any]) -> Any:
+        """Execute all steps for these arguments, whose fields have these blocks.
 
         If one fails, this rank meets the others where they communicate next, so that all raise.
         """
         done = 0
-        call = RunningCall(leaves, [leaves[place] for place in self._fields])
+        fields = self._take(leaves)
+        call = RunningCall(leaves, fields, blocks)
         try:
             if self._makers:
-                call.fields += [make() for make in self._makers]
-            call.values = [field.padded for field in call.fields]
+                made = [make() for make in self._makers]
+                call.fields = [*fields, *made]
+                blocks += [field.padded for field in made]
+            if self._at_once is not None and not (checks.on or under_way.on):
+                self._at_once(blocks, leaves)
+                return self._returned(call)
             if self._arrays:
-                call.values += [leaves[place] for place in self._arrays]
+                blocks += [leaves[place] for place in self._arrays]
             for step in self._steps:
                 done += 1
                 step.run(call)
@@ -661,7 +663,7 @@ class Schedule:
             field, parts = block.field, block.field.pencil.process_shape
             if sum(one.shares(field.padded) for one in self._trace.blocks) > 1:
                 return []
-            for dim in [dim for dim, several in enumerate(parts) if several > 1]:
+            for dim in [dim for dim, count in enumerate(parts) if count > 1]:
                 before, points = field.halo_room[dim][0], field.extent.local_shape[dim]
                 axis = len(field.components) + dim
                 found.append(Ghosts(block.slot, axis, slice(before, before + points)))
