@@ -6,8 +6,7 @@ Each point is sent once, in one exchange, to each rank that needs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise, product
 from math import copysign
 from typing import Any, NamedTuple, TypeAlias
@@ -29,7 +28,7 @@ from pencils.comm.line_program import (
     prepare_lines,
     prepare_weighted_rows,
 )
-from pencils.comm.memory import borrowed, place
+from pencils.comm.memory import address, borrowed, place
 from pencils.comm.methods.pull import PreparedPull, Pull
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.errors import ArgumentError
@@ -141,7 +140,11 @@ def fetch_boxes(
             u.pencil.kept[name].add(key, _FetchCall(verb))
     ready.exchange.run_agreed()
     runs, reserved = ready.computation
-    with nullcontext() if reserved else agreed(u.pencil.topology.comm, name):
+    if reserved:
+        for run in runs:
+            run()
+        return results
+    with agreed(u.pencil.topology.comm, name):
         for run in runs:
             run()
     return results
@@ -285,7 +288,12 @@ class _FetchCall(KeptCall[_Plan]):
 
     def prepare(self, u: Field, plan: Callable[[Agreement], Steps]) -> _Found:
         """Agree and prepare. *Collective*."""
-        found, flags = self.agreement.attempt(partial(self._bind, u))
+        error = None
+        try:  # as `attempt` does, but without another call
+            found = self._bind(u)
+        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+            error = mistake
+        flags = self.agreement.meet(error)
         if flags & DEFERRED:  # other ranks need the plan
             return _Fetch(self.agreement.call, u, plan).prepare(flags)
         self.touch()
@@ -294,7 +302,7 @@ class _FetchCall(KeptCall[_Plan]):
     def _bind(self, u: Field) -> _Found:
         """Make the results, and find or prepare what suits their places; local."""
         results = [make() for make in self._steps.results]
-        key = tuple([place(each.local) for each in (u, *results)])
+        key = (place(u.local), *[address(result.local) for result in results])
         ready: _Ready | None = self._ready.get(key)
         if ready is None:
             ready = _get_ready(self.plan, self._steps, u, self._fetched, results)
