@@ -28,6 +28,8 @@ from pencils.comm.reduce import (
     fold,
     folder,
     native,
+    operation,
+    reduce_in_place,
     reducer,
     selectable,
 )
@@ -288,33 +290,33 @@ def _prepare_along(
     order, back = u.frame.axes(len(u.components))
     gone = tuple([axis for axis in axes if axis < len(u.components)])
     pencil, frame = u.pencil, frame_of(u.pencil, u.singletons | task.dims)
-    several, count = agreement.size > 1, prod(shape)
-    carried = several and task.is_everywhere and agreement.has_room(dtype, count)
+    count = prod(shape)
+    carried = agreement.size > 1 and task.is_everywhere and agreement.has_room(dtype, count)
     mine, rows = agreement.values(dtype, count) if carried else (None, None)
-    comm = None if carried else task.comm
+    comm = None if carried or task.comm.size == 1 else task.comm
+    op = operation(ufunc, dtype)
     options: dict[str, Any] = {"dtype": selectable(dtype), "initial": neutral}
 
     def reduce(u: Field, *given: Any) -> Field:
-        error, total = None, None
+        error: Exception | None = None
         try:
             if contributes:
                 block = u._local if of is None else of(u._local, *given)
                 part = np.asarray(ufunc.reduce(block, axis=axes, keepdims=True, **options))
             else:
                 part = np.full(shape, neutral, dtype)
-            part = part.transpose(order)
+            part = np.ascontiguousarray(part.transpose(order))
             if mine is not None:
                 mine[:] = part.reshape(-1)
-            elif several:
+            elif comm is not None and op is None:
                 total = reducer(part, ufunc)
         except Exception as mistake:  # noqa: BLE001 - raised on all ranks
             error = mistake
         agreement.meet(error)
         if rows is not None:
             part = fold(rows, ufunc).reshape(part.shape)
-        elif total is not None:
-            assert comm is not None
-            part = total(comm)
+        elif comm is not None:
+            part = total(comm) if op is None else reduce_in_place(comm, part, op)
         part = part.transpose(back)
         block = (part if dtype == result else converted(result, part)).squeeze(gone)
         return u.in_frame(pencil, frame, frame.ordered(block))

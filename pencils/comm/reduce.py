@@ -61,19 +61,27 @@ def carried_total(
     return fold(agree.carried, ufunc).reshape(array.shape)
 
 
+def operation(ufunc: np.ufunc, dtype: np.dtype[Any]) -> MPI.Op | None:
+    """Return the operation of MPI that does what a ufunc does with elements of a type, if any."""
+    name, chars = _NATIVE.get(ufunc, ("", ""))
+    return getattr(MPI, name) if dtype.isnative and dtype.char in chars else None
+
+
+def reduce_in_place(comm: MPI.Intracomm, array: Array, op: MPI.Op) -> Array:
+    """Reduce C-contiguous arrays over all ranks by an `operation`. *Collective*."""
+    timed("wait", comm.Allreduce, MPI.IN_PLACE, array, op)
+    return array
+
+
 def reducer(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
     """Allocate what `allreduce` needs; local. Call the result once, with the communicator."""
     if not array.dtype.isnative:  # MPI has no such types, and NumPy's results are native, too
         array = array.astype(native(array.dtype))
-    name, chars = _NATIVE.get(ufunc, ("", ""))
+    op = operation(ufunc, array.dtype)
     if ufunc in EXTREMA and array.dtype.char in _FLOATS:
         reduce = _extremum(array, ufunc)
-    elif array.dtype.char in chars:
-        total, op = np.array(array, order="C"), getattr(MPI, name)
-
-        def reduce(comm: MPI.Intracomm) -> Array:
-            timed("wait", comm.Allreduce, MPI.IN_PLACE, total, op)
-            return total
+    elif op is not None:
+        reduce = partial(reduce_in_place, array=np.array(array, order="C"), op=op)
     else:
 
         def join(one: Array, other: Array) -> Array:

@@ -6,11 +6,10 @@ Each point is sent once, in one exchange, to each rank that needs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise, product
 from math import copysign
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,7 +28,8 @@ from pencils.comm.line_program import (
     prepare_lines,
     prepare_weighted_rows,
 )
-from pencils.comm.memory import borrowed, place
+from pencils.comm.memory import address, borrowed, place
+from pencils.comm.methods.pull import PreparedPull, Pull
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, one_axis
@@ -138,9 +138,13 @@ def fetch_boxes(
         ready, results = verb.prepare()
         if key is not None:
             u.pencil.kept[name].add(key, _FetchCall(verb))
-    ready.exchange.run()
+    ready.exchange.run_agreed()
     runs, reserved = ready.computation
-    with nullcontext() if reserved else agreed(u.pencil.topology.comm, name):
+    if reserved:
+        for run in runs:
+            run()
+        return results
+    with agreed(u.pencil.topology.comm, name):
         for run in runs:
             run()
     return results
@@ -162,15 +166,24 @@ def _key_of(u: Field, given: Sequence[object] | None) -> tuple[Any, ...] | None:
 class _Ready(NamedTuple):
     """A call of a function for blocks at given places."""
 
-    exchange: PreparedExchange
+    exchange: PreparedPull | PreparedExchange
     computation: Computation
+
+    def pack(self) -> None:
+        """Do what comes before the agreement; local. Neither a field nor a result changes."""
+        self.exchange.reserve()
+        self.exchange.pack()
 
 
 # A call that is ready, and the fields it fills.
 _Found = tuple[_Ready, Sequence[Field]]
 
 
-class _Fetch(KeptVerb[Exchange, _Found]):
+# What moves points: small messages within a node are pulled.
+_Plan: TypeAlias = Pull | Exchange
+
+
+class _Fetch(KeptVerb[_Plan, _Found]):
     """A call of `fetch_boxes`, whose exchange is kept."""
 
     steps: Steps
@@ -189,7 +202,7 @@ class _Fetch(KeptVerb[Exchange, _Found]):
         along = tuple(tuple(sorted(each.items())) for each in self.steps.moves)
         return PlanKey(("boxes", u.pencil, FieldSpec.of(u), along))
 
-    def make(self) -> Exchange:
+    def make(self) -> _Plan:
         """Make the exchange, with the axes in the memory order of the pencil."""
         u, specs = self.field, []
         order = memory_axes(u.pencil.order, len(u.components))
@@ -201,15 +214,28 @@ class _Fetch(KeptVerb[Exchange, _Found]):
             gets = [each.pieces(line.split, line.part) for each, line in pairs]
             recvs = _boxes(u.pencil.rank, lines, gets)
             specs.append(MessageSpec(sends, recvs, (), u.dtype))
-        return Exchange(self.topology, specs, axes=u.ndim, buffers=plan_buffers(self.topology))
+        topology = self.topology
+        pull = Pull.find(topology, specs)
+        return pull or Exchange(topology, specs, axes=u.ndim, buffers=plan_buffers(topology))
 
-    def bind(self, plan: Exchange) -> _Found:
-        """Allocate the arrays and the results, and prepare the exchange and the computation."""
+    def bind(self, plan: _Plan) -> _Found | None:
+        """Allocate the arrays and the results, and prepare the exchange and the computation.
+
+        None if older exchanges may still write points that would be packed.
+        """
         u, self.fetched = self.field, ()
+        if isinstance(plan, Pull) and self.topology.under_way:
+            return None
         if self.steps.prepare is not None:
             self.fetched = [self._allocated(mappings) for mappings in self.steps.moves]
         results = [make() for make in self.steps.results]
-        return _get_ready(plan, self.steps, u, self.fetched, results), results
+        ready = _get_ready(plan, self.steps, u, self.fetched, results)
+        ready.pack()
+        return ready, results
+
+    def set_up(self, plan: _Plan) -> None:  # noqa: ARG002
+        """Complete older exchanges. *Collective*."""
+        self.topology.complete()
 
     def _allocated(self, mappings: Mappings) -> Array:
         """Allocate an array to be fetched."""
@@ -221,7 +247,7 @@ class _Fetch(KeptVerb[Exchange, _Found]):
 
 
 def _get_ready(
-    plan: Exchange, steps: Steps, u: Field, fetched: Sequence[Array], results: Sequence[Field]
+    plan: _Plan, steps: Steps, u: Field, fetched: Sequence[Array], results: Sequence[Field]
 ) -> _Ready:
     """Prepare the exchange and the computation for a field; they borrow its memory."""
     block, outs = borrowed(u.local), [borrowed(result.local) for result in results]
@@ -234,31 +260,40 @@ def _get_ready(
                 key[axis] = slice(None, None, -1)
         sources.append(block[tuple(key)].transpose(order))
     arrays = [target.transpose(order) for target in (fetched or outs)]
-    prepared = plan.prepare(sources, arrays, disjoint=True)
-    prepared.reserve()
-    if steps.prepare is None:
-        return _Ready(prepared, _NO_COMPUTATION)
-    return _Ready(prepared, steps.prepare(block, fetched, outs))
+    prepared = (
+        plan.prepare(sources, arrays)
+        if isinstance(plan, Pull)
+        else plan.prepare(sources, arrays, disjoint=True)
+    )
+    computation = _NO_COMPUTATION
+    if steps.prepare is not None:
+        computation = steps.prepare(block, fetched, outs)
+    return _Ready(prepared, computation)
 
 
-class _FetchCall(KeptCall[Exchange]):
+class _FetchCall(KeptCall[_Plan]):
     """Calls of a function for fields of one kind, with the same arguments."""
 
     __slots__ = ("_fetched", "_ready", "_steps")
 
     def __init__(self, verb: _Fetch) -> None:
-        super().__init__(verb.topology, verb.key, verb.agree.prepared(), waits=False)
+        super().__init__(verb.topology, verb.key, verb.agree.prepared(), waits=True)
         self._steps, self._fetched = verb.steps, verb.fetched
         self._ready = Bounded()  # by the places of blocks
 
     @property
     def fits(self) -> bool:
-        """Whether the plan is still there."""
-        return not (self.plan.freed or self.topology.freed)
+        """Whether the plan is still there, and no older exchange may write what is packed."""
+        return not (self.plan.freed or self.topology.freed or self.under_way)
 
     def prepare(self, u: Field, plan: Callable[[Agreement], Steps]) -> _Found:
         """Agree and prepare. *Collective*."""
-        found, flags = self.agreement.attempt(partial(self._bind, u))
+        error = None
+        try:  # as `attempt` does, but without another call
+            found = self._bind(u)
+        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+            error = mistake
+        flags = self.agreement.meet(error)
         if flags & DEFERRED:  # other ranks need the plan
             return _Fetch(self.agreement.call, u, plan).prepare(flags)
         self.touch()
@@ -267,13 +302,12 @@ class _FetchCall(KeptCall[Exchange]):
     def _bind(self, u: Field) -> _Found:
         """Make the results, and find or prepare what suits their places; local."""
         results = [make() for make in self._steps.results]
-        key = tuple([place(each.local) for each in (u, *results)])
+        key = (place(u.local), *[address(result.local) for result in results])
         ready: _Ready | None = self._ready.get(key)
         if ready is None:
             ready = _get_ready(self.plan, self._steps, u, self._fetched, results)
             self._ready.add(key, ready)
-        else:
-            ready.exchange.reserve()
+        ready.pack()
         return ready, results
 
 

@@ -83,6 +83,7 @@ class Pull:
 
     def __init__(self, topology: Topology, specs: Sequence[MessageSpec]) -> None:
         self.topology = topology
+        self.freed = False
         self.staging = _staging(topology)
         rank, size = topology.rank, topology.comm.size
         self._own = [own_blocks(rank, spec) for spec in specs]
@@ -121,6 +122,10 @@ class Pull:
         assert pull is not None
         pull._recv_starts, pull._ends = starts, ends
         return pull if pull.fits(1) else None
+
+    def free(self) -> None:
+        """Note that no call may use the plan any more; all memory belongs to the communicator."""
+        self.freed = True
 
     @property
     def sends_any(self) -> bool:
