@@ -46,6 +46,7 @@ class RootSlabs:
         contiguous: bool,
     ) -> None:
         self.topology, self.root = topology, root
+        self.on_root = topology.rank == root
         self._takes_part = topology.rank in ranks
         self.others = [rank for rank in ranks if rank != root]
         self._lead, self._layout, self._itemsize = lead, layout, itemsize
@@ -68,7 +69,7 @@ class RootSlabs:
         rows = {len(shape) - 1, len(lead) + layout.order[-1]}
         self._axes = sorted(range(len(shape)), key=lambda axis: axis in rows)
         few = prod(shape) // self._most + len(self.others) <= FEW
-        self._steps = list(self._all_steps()) if few else None
+        self._steps = list(self._all_steps()) if few else []
         # Bytes and number of the slabs that are packed, by the strides of the array.
         self._rooms: dict[tuple[int, ...], tuple[int, int]] = {}
 
@@ -123,18 +124,18 @@ class RootSlabs:
 
         `whole` is the array of root, None on the other ranks.
         """
-        on_root = whole is not None
+        on_root = self.on_root
         array = block if whole is None else whole
         found = self._rooms.get(array.strides)
         if found is None:
             mine = [self.topology.rank] if self._takes_part else []
             place = (array, self.others) if on_root else (array, mine, self.own.start)
             found = self._rooms[array.strides] = self.room(*place)
-        room = SlabRoom.of(*found)
+        room = SlabRoom(*found) if found[1] else None
 
         def move() -> None:
             slabs = self.stream(room)
-            for peer, key in self._all_steps() if self._steps is None else self._steps:
+            for peer, key in self._steps or self._all_steps():
                 if to_root != on_root:
                     slabs.send(peer, array[key])
                 else:
