@@ -41,7 +41,7 @@ MOST = {
     "u.take_points(([1, 2], [1, 2], [0, 1]))": 340,
 }
 # To the root, there is a message from each rank.
-TO_ROOT = {"pencils.gather(u)": (45, 25), "pencils.partition(u.pencil, data, root=0)": (130, 25)}
+TO_ROOT = {"pencils.gather(u)": (20, 14), "pencils.partition(u.pencil, data, root=0)": (28, 14)}
 
 
 @pytest.fixture

@@ -23,7 +23,8 @@ from mpi_helpers import (
     same,
 )
 
-from pencils import Pencil, PencilArray, empty, gather, partition, transpose
+from pencils import Pencil, empty, gather, partition, transpose
+from pencils.array.allocation import BlockLayout
 from pencils.comm import agree, stream
 from pencils.comm.memory import LINE, address, aligned_empty
 from pencils.distribute import slabs
@@ -539,7 +540,7 @@ def test_equal_arguments_may_look_different(comm):
 
 def test_no_room_on_one_rank(comm, monkeypatch):
     pen = Pencil(SHAPE, comm)
-    original = PencilArray.allocated
+    original = BlockLayout.make
 
     def no_room(*args, **kwargs):
         if comm.rank == comm.size - 1:
@@ -550,7 +551,7 @@ def test_no_room_on_one_rank(comm, monkeypatch):
     for _ in range(2):
         for root in (0, comm.size - 1):
             with monkeypatch.context() as patch:
-                patch.setattr(PencilArray, "allocated", no_room)
+                patch.setattr(BlockLayout, "make", no_room)
                 call = partial(rooted, pen, numbered(SHAPE), root)
                 all_raise(comm, MemoryError, named(comm, comm.size - 1), call)
             u = rooted(pen, numbered(SHAPE), root)

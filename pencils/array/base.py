@@ -130,11 +130,12 @@ class Field:
         dtype: np.dtype[Any],
         components: tuple[int, ...] = (),
         singletons: frozenset[int] = frozenset(),
+        halo: Widths | None = None,
     ) -> Callable[[], Self]:
-        """Return a function that makes fields of one kind, without halo."""
-        frame = frame_of(pencil, singletons)
-        shape = frame.shape_of(components, dtype)
-        return lambda: cls.in_frame(pencil, frame, frame.make(shape, dtype))
+        """Return a function that makes fields of one kind; halo points are zero."""
+        frame = frame_of(pencil, singletons, halo)
+        shape, zero = frame.shape_of(components, dtype), frame.inside is not None
+        return lambda: cls.in_frame(pencil, frame, frame.make(shape, dtype, zero=zero))
 
     @property
     def frame(self) -> BlockLayout:
