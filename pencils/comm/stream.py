@@ -8,7 +8,7 @@ these are contiguous.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -188,6 +188,14 @@ class SlabStream:
             slots = np.split(blocks[topology.on_node[owner]], SLOTS)
             self._staged[peer] = _StagingSlots(topology.comm, slots)
         return self._staged[peer]
+
+
+def start_messages(
+    comm: MPI.Intracomm, slabs: Iterable[tuple[int, Array]], *, sends: bool
+) -> list[MPI.Request]:
+    """Send contiguous slabs of at most SLAB_BYTES to ranks, or receive them, all at once."""
+    start = comm.Isend if sends else comm.Irecv
+    return [start([slab, slab.nbytes, MPI.BYTE], peer, TAG) for peer, slab in slabs]
 
 
 def bcast_array(comm: MPI.Intracomm, array: Array, root: int) -> None:

@@ -426,7 +426,9 @@ class _ScatterPlan:
         if source is not None:
             if header.lazy:
                 return u, self._read_and_send(u.local, source), header
-            whole = header.place.expand(np.asarray(source), self._pencil.ndim)
+            whole = np.asarray(source)
+            if self._shape is None:
+                whole = header.place.expand(whole, self._pencil.ndim)
         return u, self._slabs.mover(u.local, whole, to_root=False), header
 
     def _read_and_send(self, local: Array, source: ArrayLike) -> Callable[[], Exception | None]:

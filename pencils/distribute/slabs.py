@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice, product
 from math import prod
 from typing import TypeVar
 
 from pencils.array.allocation import Array
 from pencils.comm import stream
-from pencils.comm.stream import WINDOW, SlabRoom, SlabStream, copy_now
+from pencils.comm.failure import wait_all
+from pencils.comm.stream import (
+    WIDE_WINDOW,
+    WINDOW,
+    SlabRoom,
+    SlabStream,
+    copy_now,
+    start_messages,
+)
 from pencils.comm.topology import Topology
 from pencils.layout import Box, Layout
 
@@ -70,6 +79,9 @@ class RootSlabs:
         self._axes = sorted(range(len(shape)), key=lambda axis: axis in rows)
         few = prod(shape) // self._most + len(self.others) <= FEW
         self._steps = list(self._all_steps()) if few else []
+        peers = len(self.others) if self.on_root else int(self._takes_part)
+        one_each = len(self._steps) == peers <= WIDE_WINDOW and itemsize <= stream.SLAB_BYTES
+        self._one_each = one_each and not self._through_slots  # messages, if no slab needs packing
         # Bytes and number of the slabs that are packed, by the strides of the array.
         self._rooms: dict[tuple[int, ...], tuple[int, int]] = {}
 
@@ -132,19 +144,26 @@ class RootSlabs:
             place = (array, self.others) if on_root else (array, mine, self.own.start)
             found = self._rooms[array.strides] = self.room(*place)
         room = SlabRoom(*found) if found[1] else None
+        sends, at_once = to_root != on_root, self._one_each and room is None
 
         def move() -> None:
-            slabs = self.stream(room)
-            for peer, key in self._steps or self._all_steps():
-                if to_root != on_root:
-                    slabs.send(peer, array[key])
-                else:
-                    slabs.recv(peer, array[key], array.nbytes)
+            if at_once:
+                pairs = [(peer, array[key]) for peer, key in self._steps]
+                requests = start_messages(self.topology.comm, pairs, sends=sends)
+                finish: Callable[[], None] = partial(wait_all, requests)
+            else:
+                slabs = self.stream(room)
+                finish = slabs.finish
+                for peer, key in self._steps or self._all_steps():
+                    if sends:
+                        slabs.send(peer, array[key])
+                    else:
+                        slabs.recv(peer, array[key], array.nbytes)
             if whole is not None and self._takes_part:
                 here = whole[self._here]
                 target, source = (here, block) if to_root else (block, here)
                 copy_now(target, source, array.nbytes if to_root else block.nbytes)
-            slabs.finish()
+            finish()
 
         return move
 
