@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -245,6 +246,14 @@ class BlockLayout:
             return new(shape, dtype)
         axes, back = self.axes(len(shape) - len(self.halo))
         return new(tuple([shape[axis] for axis in axes]), dtype).transpose(back)
+
+    def maker(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], *, zero: bool = False
+    ) -> Callable[[], Array]:
+        """Return a function that does what `make` does."""
+        if zero or self.permuted or dtype.itemsize * prod(shape) >= pool.LEAST:
+            return partial(self.make, shape, dtype, zero=zero)
+        return partial(np.empty, shape, dtype)
 
     def kind_of(self, block: Array) -> BlockType:
         """Return the kind of fields with such an own block; of bare frames only."""
