@@ -170,7 +170,7 @@ def of_view(view: memoryview) -> Array:
 class BlockType:
     """What fields with such own blocks have in common: one object of each kind for a bare frame."""
 
-    __slots__ = ("c_ordered", "dtype", "frame", "nbytes", "results", "shape", "small")
+    __slots__ = ("c_ordered", "dtype", "frame", "nbytes", "results", "shape", "size", "small")
 
     def __init__(
         self, frame: BlockLayout, dtype: np.dtype[Any], shape: tuple[int, ...], *, c_ordered: bool
@@ -178,6 +178,8 @@ class BlockType:
         self.frame = frame  # the bare one
         self.dtype = dtype
         self.shape = shape
+        # Global number of elements.
+        self.size = prod(shape[: len(shape) - len(frame.halo)]) * prod(frame.extent.shape)
         self.nbytes = dtype.itemsize * prod(shape)
         self.small = self.nbytes < pool.LEAST  # NumPy allocates such blocks, not the pool
         # Whether the axes follow each other in memory as in C order, from the slowest to the

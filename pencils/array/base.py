@@ -204,7 +204,7 @@ class Field:
     @property
     def size(self) -> int:
         """Global number of elements, each replica counted once."""
-        return prod(self.shape)
+        return self.kind.size
 
     @property
     def dtype(self) -> np.dtype[Any]:
