@@ -40,7 +40,7 @@ MOST = {
     "np.cumsum(u, axis=0)": 240,
     "u.take_points(([1, 2], [1, 2], [0, 1]))": 340,
     "pencils.gather(u)": 32,
-    "pencils.partition(u.pencil, data, root=0)": 38,
+    "pencils.partition(u.pencil, data, root=0)": 33,
 }
 
 
