@@ -27,7 +27,7 @@ MOST = {
     "u.sum()": 20,
     "u.max()": 20,
     "u.mean()": 30,
-    "u.argmax()": 32,
+    "u.argmax()": 26,
     "u.sum(axis=0)": 50,
     "u.var()": 55,
     "np.vdot(u, u)": 40,
