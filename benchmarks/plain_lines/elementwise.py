@@ -32,7 +32,7 @@ def vector_product(n, comm):
 
 LINES = [
     Line(f"u + v, {n}^3", "NumPy on the blocks", partial(addition, n), goal)
-    for n, goal in ((16, 0.7), (32, 0.85), (64, 1.0))
+    for n, goal in ((16, 0.75), (32, 0.85), (64, 0.95))
 ] + [
     Line(f"np.cross(u, v, axis=0), {n}^3", "by components", partial(vector_product, n), goal)
     for n, goal in ((16, 0.2), (64, 1.0))
