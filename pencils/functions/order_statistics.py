@@ -253,10 +253,11 @@ def _collector(a: Field) -> Callable[[Field], Callable[[], Array]]:
     ranks = range(comm.size)
     volumes = [layout.box(rank).volume * layout.is_first_replica(rank) for rank in ranks]
     sizes = [prod(a.components) * dtype.itemsize * volume for volume in volumes]
-    total = sum(sizes) // dtype.itemsize
+    total, own = sum(sizes) // dtype.itemsize, sizes[comm.rank] // dtype.itemsize
+    order, _ = a.frame.axes(len(a.components))
 
     def begin(a: Field) -> Callable[[], Array]:
-        mine = own_values(a, a.local).astype(dtype, copy=False)
+        mine = a.local.transpose(order).reshape(-1)[:own].astype(dtype, copy=False)
         if len(sizes) == 1:
             return lambda: mine
         every = np.empty(total, dtype)
