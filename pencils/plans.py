@@ -441,7 +441,6 @@ class LocalVerb(KeptVerb[F, P]):
         key: PlanKey | None = None,
     ) -> None:
         self._kept = Bounded() if pencil is None or topology.freed else pencil.kept[name]
-        self._known = key
         self.plan: F | None
         self.plan, agreement = self._kept.get(key, (None, None))
         super().__init__(name, topology, agreement and agreement.block())
@@ -454,9 +453,8 @@ class LocalVerb(KeptVerb[F, P]):
         if self.plan is None:
             key = self.signature(agree)
             found = self._kept.get(key)
-            if found is None:  # later calls that do not know the key prepare their own agreement
-                prepared = self.agree.prepared() if key == self._known else None
-                found = self.make(), prepared
+            if found is None:
+                found = self.make(), self.agree.prepared()
             self._kept.add(key, found)
             self.plan = found[0]
         return self.bind(self.plan)

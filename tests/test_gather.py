@@ -274,6 +274,6 @@ def test_what_is_no_field(comm):
 def test_one_rank_may_name_the_root_in_another_way(comm):
     pencil = Pencil((4, 3 * comm.size), comm, decomp=1)
     u = zeros(pencil)
-    for _ in range(2):
-        found = gather(u, 0 if comm.rank else [0])
+    for root in (0 if comm.rank else [0], 0 if comm.rank else [0], 0):
+        found = gather(u, root)
         assert (found is None) == (comm.rank > 0)

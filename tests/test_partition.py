@@ -3,10 +3,12 @@
 import tracemalloc
 from functools import partial
 from math import prod
+from unittest.mock import ANY
 
 import h5py
 import numpy as np
 import pytest
+from failing_memory import memory
 from mpi_helpers import (
     DTYPES,
     NODES,
@@ -23,7 +25,7 @@ from mpi_helpers import (
     same,
 )
 
-from pencils import Pencil, PencilArray, empty, gather, partition, transpose
+from pencils import Pencil, empty, gather, partition, transpose
 from pencils.comm import agree, stream
 from pencils.comm.memory import LINE, address, aligned_empty
 from pencils.distribute import slabs
@@ -537,24 +539,16 @@ def test_equal_arguments_may_look_different(comm):
     assert everywhere(comm, holds(u, numbered((5, 7)).T[:, None]))
 
 
-def test_no_room_on_one_rank(comm, monkeypatch):
-    pen = Pencil(SHAPE, comm)
-    original = PencilArray.allocated
-
-    def no_room(*args, **kwargs):
-        if comm.rank == comm.size - 1:
-            msg = "Unable to allocate"
-            raise MemoryError(msg)
-        return original(*args, **kwargs)
-
+def test_no_room_on_one_rank(comm):
+    shape = (comm.size, 32, 32)  # blocks that are large enough to fail
+    pen, data = Pencil(shape, comm, decomp=0), numbered(shape)
     for _ in range(2):
         for root in (0, comm.size - 1):
-            with monkeypatch.context() as patch:
-                patch.setattr(PencilArray, "allocated", no_room)
-                call = partial(rooted, pen, numbered(SHAPE), root)
+            call = partial(rooted, pen, data, root)
+            with memory.watched(fails=ANY if comm.rank == comm.size - 1 else None):
                 all_raise(comm, MemoryError, named(comm, comm.size - 1), call)
-            u = rooted(pen, numbered(SHAPE), root)
-            assert everywhere(comm, holds(u, numbered(SHAPE)))
+            u = call()
+            assert everywhere(comm, holds(u, data))
             assert same(transpose(u, pen).local, u.local)
 
 

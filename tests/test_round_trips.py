@@ -44,20 +44,24 @@ LISTED = listed()
 def counted(comm):
     """Return a communicator, what calls name, and the list of collectives on communicators."""
     folder = Path(comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None))
-    meet, values, carrying = PreparedAgreement._compare, PreparedAgreement.values, WeakSet()
+    meet, carrying = PreparedAgreement._compare, WeakSet()
 
     def noted(self, mine):
         if self not in carrying:
             calls.append(Called(BARE, self.comm))
         return meet(self, mine)
 
-    def carried(self, *args):
-        carrying.add(self)
-        return values(self, *args)
+    def carries(method):
+        def carried(self, *args):
+            carrying.add(self)
+            return method(self, *args)
+
+        return carried
 
     with collectives() as calls, pytest.MonkeyPatch.context() as patch:
         patch.setattr(PreparedAgreement, "_compare", noted)
-        patch.setattr(PreparedAgreement, "values", carried)
+        patch.setattr(PreparedAgreement, "values", carries(PreparedAgreement.values))
+        patch.setattr(PreparedAgreement, "tell", carries(PreparedAgreement.tell))
         own = comm.Dup()
         known = names(own, folder)
         yield topology_of(own).comm, known, calls

@@ -86,8 +86,8 @@ LINES = [
         ranks=4 if isinstance(decomp, tuple) else 2,
     )
     for verb, make, goals in (
-        ("gather(u)", gathered, {16: 0.5, 256: 1.2}),
-        ("partition(pen, data, root=0)", partitioned, {16: 0.3, 256: 1.0}),
+        ("gather(u)", gathered, {16: 0.6, 256: 1.2}),
+        ("partition(pen, data, root=0)", partitioned, {16: 0.5, 256: 1.0}),
     )
     for n in (16, 256)
     for name, decomp in DECOMPOSED.items()

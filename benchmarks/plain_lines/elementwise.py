@@ -1,7 +1,6 @@
 """Arithmetic on fields against NumPy on the blocks."""
 
 from functools import partial
-from operator import add
 
 import numpy as np
 
@@ -13,7 +12,9 @@ from .line import Calls, Line
 def addition(n, comm):
     pencil = pencils.Pencil((n,) * 3, comm)
     u, v = pencils.random.uniform(pencil, 1), pencils.random.uniform(pencil, 2)
-    return Calls(partial(add, u.local.copy(), v.local.copy()), partial(add, u, v))
+    # NumPy would overwrite `a` if nothing else referred to it.
+    a, b = u.local.copy(), v.local.copy()
+    return Calls(lambda: a + b, lambda: u + v)
 
 
 def vector_product(n, comm):
@@ -31,7 +32,7 @@ def vector_product(n, comm):
 
 LINES = [
     Line(f"u + v, {n}^3", "NumPy on the blocks", partial(addition, n), goal)
-    for n, goal in ((16, 0.7), (32, 0.85), (64, 1.0))
+    for n, goal in ((16, 0.75), (32, 0.85), (64, 0.95))
 ] + [
     Line(f"np.cross(u, v, axis=0), {n}^3", "by components", partial(vector_product, n), goal)
     for n, goal in ((16, 0.2), (64, 1.0))

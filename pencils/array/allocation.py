@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -169,7 +170,7 @@ def of_view(view: memoryview) -> Array:
 class BlockType:
     """What fields with such own blocks have in common: one object of each kind for a bare frame."""
 
-    __slots__ = ("c_ordered", "dtype", "frame", "nbytes", "results", "shape", "small")
+    __slots__ = ("c_ordered", "dtype", "frame", "nbytes", "results", "shape", "size", "small")
 
     def __init__(
         self, frame: BlockLayout, dtype: np.dtype[Any], shape: tuple[int, ...], *, c_ordered: bool
@@ -177,6 +178,8 @@ class BlockType:
         self.frame = frame  # the bare one
         self.dtype = dtype
         self.shape = shape
+        # Global number of elements.
+        self.size = prod(shape[: len(shape) - len(frame.halo)]) * prod(frame.extent.shape)
         self.nbytes = dtype.itemsize * prod(shape)
         self.small = self.nbytes < pool.LEAST  # NumPy allocates such blocks, not the pool
         # Whether the axes follow each other in memory as in C order, from the slowest to the
@@ -245,6 +248,14 @@ class BlockLayout:
             return new(shape, dtype)
         axes, back = self.axes(len(shape) - len(self.halo))
         return new(tuple([shape[axis] for axis in axes]), dtype).transpose(back)
+
+    def maker(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], *, zero: bool = False
+    ) -> Callable[[], Array]:
+        """Return a function that does what `make` does."""
+        if zero or self.permuted or dtype.itemsize * prod(shape) >= pool.LEAST:
+            return partial(self.make, shape, dtype, zero=zero)
+        return partial(np.empty, shape, dtype)
 
     def kind_of(self, block: Array) -> BlockType:
         """Return the kind of fields with such an own block; of bare frames only."""

@@ -30,6 +30,7 @@ from pencils.array.allocation import (
     padded_slices,
 )
 from pencils.comm.mpi import keep_apart
+from pencils.comm.pool import LEAST
 from pencils.layout import Box, Extent, ghost_box
 from pencils.layout.drawing import Blocks, card, svg
 from pencils.layout.integers import as_ints
@@ -130,11 +131,13 @@ class Field:
         dtype: np.dtype[Any],
         components: tuple[int, ...] = (),
         singletons: frozenset[int] = frozenset(),
+        halo: Widths | None = None,
     ) -> Callable[[], Self]:
-        """Return a function that makes fields of one kind, without halo."""
-        frame = frame_of(pencil, singletons)
-        shape = frame.shape_of(components, dtype)
-        return lambda: cls.in_frame(pencil, frame, frame.make(shape, dtype))
+        """Return a function that makes fields of one kind; halo points are zero."""
+        frame = frame_of(pencil, singletons, halo)
+        shape, zero = frame.shape_of(components, dtype), frame.inside is not None
+        new = frame.maker(shape, dtype, zero=zero)
+        return lambda: in_frame(cls, pencil, frame, new())
 
     @property
     def frame(self) -> BlockLayout:
@@ -201,7 +204,7 @@ class Field:
     @property
     def size(self) -> int:
         """Global number of elements, each replica counted once."""
-        return prod(self.shape)
+        return self.kind.size
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -325,9 +328,12 @@ class Field:
             new = self.blank()
             np.copyto(self._room_in(new), block)
             return new
-        copied = frame.make(block.shape, block.dtype)
-        np.copyto(copied, block)
-        return self.in_frame(self._pencil, frame, copied)
+        if block.nbytes < LEAST and block.flags.c_contiguous and not frame.permuted:
+            copied, kind = block.copy(), self._kind
+        else:
+            copied, kind = frame.make(block.shape, block.dtype), None
+            np.copyto(copied, block)
+        return in_frame(type(self), self._pencil, frame, copied, kind)  # type: ignore[no-any-return]
 
     def astype(self, dtype: DTypeLike) -> Self:
         """Copy converted to another element type, halo included."""
@@ -424,3 +430,6 @@ class Field:
     def _first_values(self) -> str:
         more = ["..."] if self.local.size > _SHOWN else []
         return " ".join([*map(str, self.local.flat[:_SHOWN]), *more])
+
+
+in_frame: Any = vars(Field)["in_frame"].__func__  # as a method it takes longer to find

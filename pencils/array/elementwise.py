@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from pencils.array.allocation import Array, BlockLayout, frame_of, is_c_ordered
-from pencils.array.base import Field, checks
+from pencils.array.base import Field, checks, in_frame
 from pencils.array.operands import check_fits, common_pencil, local_part, local_parts
 from pencils.array.signatures import Operand
 from pencils.comm import pool
@@ -35,7 +35,7 @@ _MISSING = object()
 _ELSEWHERE = object()  # instead of an element type: NumPy allocates the result
 _array = np.ndarray
 _new_block = pool.new_block
-_in_frame: Any = vars(Field)["in_frame"].__func__  # as a method it takes longer to find
+_new = object.__new__
 _divmod: Any = np.divmod
 _matmul: Any = np.matmul
 
@@ -62,7 +62,7 @@ class Direct:
         if under_way.on:
             poll()
         block = self.operation(*parts) if made.small else fill(self.ufunc, parts, made.new_block())
-        return _in_frame(type(u), u._pencil, made.frame, block, made)  # type: ignore[no-any-return]
+        return in_frame(type(u), u._pencil, made.frame, block, made)  # type: ignore[no-any-return]
 
     def apply_first(self, u: F, key: object, *parts: Any) -> F:
         """Do what `apply` does, and keep the kind of the result under `key` if it is known."""
@@ -287,9 +287,9 @@ def _forward(
     on_blocks, elsewhere = Direct(ufunc, operation), checked or ufunc
 
     def method(self: Any, other: Any) -> Any:
-        kind = self._kind or self.kind
+        cls, kind = type(self), self._kind or self.kind
         key: Any = on_blocks
-        if type(other) is type(self):
+        if type(other) is cls:
             operand, fellow = other._local, other._kind or other.kind
             if fellow is not kind:
                 if fellow.frame is not kind.frame:
@@ -305,11 +305,14 @@ def _forward(
         if under_way.on:
             return on_blocks.apply(self, key, self._local, operand)
         if made.small:
-            block = operation(self._local, operand)
+            block = ufunc(self._local, operand)
         else:
             out = _array(made.shape, made.dtype, _new_block(made.nbytes, 0))
             block = ufunc(self._local, operand, out)
-        return _in_frame(type(self), self._pencil, made.frame, block, made)
+        new = _new(cls)  # without the call of `in_frame`
+        new._pencil, new._frame, new._kind = self._pencil, made.frame, made
+        new._padded = new._local = block
+        return new
 
     return method
 

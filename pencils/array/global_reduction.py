@@ -524,7 +524,7 @@ def _prepare_search(
 
     Calling it is *Collective*: ranks agree as they did at the first call.
     """
-    search: Any = np.argmin if least else np.argmax
+    search = np.ndarray.argmin if least else np.ndarray.argmax
     box, shape, several = task.field.extent.box, task.field.shape, agreement.size > 1
     lead, contributes = len(task.field.components), task.contributes
     # Position of the first own element, and the steps from one to the next along each axis.
@@ -532,6 +532,7 @@ def _prepare_search(
     first = sum(start * step for start, step in zip(box.start, steps[lead:], strict=True))
     along = list(zip(task.field.local_shape, steps, strict=True))[::-1]
     mine, rows = agreement.values(dtype)
+    own_value, own_index = mine["value"], mine["index"]
     values, indices = rows["value"][:, 0], rows["index"][:, 0]
 
     def find(u: Field) -> np.intp:
@@ -546,9 +547,9 @@ def _prepare_search(
                     place, here = divmod(place, extent)
                     index += here * step
                 if several:
-                    mine["value"], mine["index"] = value, index
+                    own_value[0], own_index[0] = value, index
             elif several:
-                mine["index"] = -1
+                own_index[0] = -1
         except Exception as mistake:  # noqa: BLE001 - raised on all ranks
             error = mistake
         agreement.meet(error)

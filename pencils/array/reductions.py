@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -187,7 +188,11 @@ def var(
         center = _mean("var", u, axis, accumulate, out, True, where)[0].local
     options |= {"of": _squares, "given": (center,), "same": {"ddof": ddof}}
     total = reduce_field("var", u, axis, _real(np.dtype(accumulate)), None, keepdims, **options)
-    left = np.maximum(_count(u, axis, keepdims, where) - ddof, 0)
+    left = _count(u, axis, keepdims, where) - ddof
+    if type(total) is not np.float64 or type(left) is not int:  # of other types as in NumPy
+        left = np.maximum(left, 0)
+    elif left < 0:
+        left = 0
     result = _divided(total, left, u.dtype, accumulate, dtype)
     _warn_if_empty(u, left, "Degrees of freedom <= 0 for slice.")
     return result
@@ -332,6 +337,8 @@ def _divided(
     Division is in place if the type stays: an allocation could fail on one rank only. Nothing
     warns: only some ranks might take warnings for errors.
     """
+    if type(total) is np.float64 and type(count) is int and count > 0 and wanted is None:
+        return np.float64(float(total) / count)  # the same bits
     in_place = isinstance(total, Field) and total.dtype.kind in "fc" and np.ndim(count) == 0
     half = wanted is None and dtype == np.float16
     final = native(np.dtype(np.float16 if half else accumulated))
@@ -359,11 +366,13 @@ def _square_modulus(block: Array) -> Array:
     return np.asarray(block * block)
 
 
+@cache
 def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Type of real and imaginary parts."""
     return np.empty(0, dtype).real.dtype
 
 
+@cache
 def _mean_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Type in which a mean is accumulated, as in NumPy."""
     if dtype.kind in "biu":

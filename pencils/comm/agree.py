@@ -171,7 +171,7 @@ class PreparedAgreement:
         self._received = [self._rows, ROW, MPI.BYTE]
         self._all_heads = Struct(f"{HEAD}s{VALUES}x" * size)
         self._head = b""  # that is in the row of this rank
-        # All rows, and all heads, if all ranks have this head; rows only if there are no values.
+        # All rows, and all heads, if all ranks have this head; rows only if values are equal, too.
         self._same_rows = b""
         self._same_heads: tuple[bytes, ...] | None = None  # None if this rank has failed
         self._flags = 0
@@ -190,6 +190,20 @@ class PreparedAgreement:
         shape, strides = (self.size, count), (ROW, step)
         rows: NDArray[Any] = np.ndarray(shape, dtype, self._rows, HEAD, strides)
         return mine, rows
+
+    def tell(self, text: bytes) -> None:
+        """Send a text of at most `VALUES` bytes along from now on, if there is room; local."""
+        if self.gathers:
+            self._mine[HEAD:] = text.ljust(VALUES, b"\0")
+            if self._same_rows:
+                self._same_rows = bytes(self._mine) * self.size
+
+    def told(self, rank: int) -> bytes | None:
+        """Return the text of a rank, which is empty without room; None if all have the same."""
+        if self.size == 1 or (self.gathers and self._rows == self._same_rows):
+            return None
+        start = ROW * rank
+        return bytes(self._rows[start + HEAD : start + ROW]).rstrip(b"\0") if self.gathers else b""
 
     def meet(self, error: Exception | None = None, flags: int = 0) -> int:
         """Agree, as at the end of a block that raised `error`; OR-reduce flags. *Collective*."""
@@ -269,7 +283,7 @@ class PreparedAgreement:
         if mine is not self._head:  # it stays for further calls
             self._mine[:HEAD] = self._head = mine
             sound = mine.startswith(_SOUND)
-            self._same_rows = (mine + bytes(VALUES)) * self.size if sound else b""
+            self._same_rows = bytes(self._mine) * self.size if sound else b""
             self._same_heads = (mine,) * self.size if sound else None
             self._flags = _NUMBERS.unpack(mine)[3]
         recorder = current.recorder

@@ -105,7 +105,10 @@ def mpi_buffer(array: Array) -> MPI.buffer:
 def byte_chunks(array: Array, most: int | None = None) -> list[Bytes]:
     """View a C-contiguous array as bytes, in parts of `most` that one MPI call can move."""
     flat, most = array.reshape(-1).view(np.uint8), min(most or MOST_BYTES, MOST_BYTES)
-    return [flat[at : at + most] for at in range(0, flat.size, most)]
+    size = flat.size
+    if 0 < size <= most:
+        return [flat]
+    return [flat[at : at + most] for at in range(0, size, most)]
 
 
 def round_up(nbytes: int) -> int:

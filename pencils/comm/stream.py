@@ -8,7 +8,7 @@ these are contiguous.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -39,64 +39,13 @@ class SlabRoom:
 
     def __init__(self, nbytes: int, slabs: int) -> None:
         # One more than are on their way: the next one is packed before the oldest has arrived.
-        self._places = deque(np.empty(nbytes, np.uint8) for _ in range(min(slabs, WINDOW + 1)))
-
-    @classmethod
-    def of(cls, nbytes: int, slabs: int) -> SlabRoom | None:
-        """Return the room for some slabs, or None if there are none."""
-        return cls(nbytes, slabs) if slabs else None
+        self._places = deque([np.empty(nbytes, np.uint8) for _ in range(min(slabs, WINDOW + 1))])
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return an array in the memory that was taken first."""
         place = self._places[0]
         self._places.rotate(-1)
         return _view(place, shape, dtype)
-
-
-class _SlabMessages:
-    """Nonblocking messages; slabs that are not contiguous pass through `room`."""
-
-    def __init__(self, comm: MPI.Intracomm, room: SlabRoom | None) -> None:
-        self._comm = comm
-        self._room = room
-        self._window = WIDE_WINDOW if room is None else WINDOW
-        # Requests, the slab, the memory that they use, and bytes of the array of the slab.
-        self._pending: deque[tuple[list[MPI.Request], Array, Array, int]] = deque()
-
-    def send(self, peer: int, slab: Array) -> None:
-        """Pack if needed, start the message, and wait for an older one if there are many."""
-        packed = self._contiguous(slab)
-        if packed is not slab:
-            copy_now(packed, slab)
-        requests = [self._comm.Isend(part, peer, TAG) for part in byte_chunks(packed)]
-        self._pending.append((requests, packed, packed, 0))
-        self._complete_until(self._window)
-
-    def recv(self, peer: int, slab: Array, whole: int) -> None:
-        """Start to receive, and unpack an older slab if there are many."""
-        received = self._contiguous(slab)
-        requests = [self._comm.Irecv(part, peer, TAG) for part in byte_chunks(received)]
-        self._pending.append((requests, slab, received, whole))
-        self._complete_until(self._window)
-
-    def finish(self) -> None:
-        """Complete all messages."""
-        self._complete_until(0)
-
-    def _complete_until(self, pending: int) -> None:
-        while len(self._pending) > pending:
-            requests, slab, received, whole = self._pending.popleft()
-            wait_all(requests)
-            if received is not slab:
-                copy_now(slab, received, whole)
-
-    def _contiguous(self, slab: Array) -> Array:
-        """Return the slab itself if it is contiguous, else memory of its shape."""
-        if slab.flags.c_contiguous:
-            return slab
-        if self._room is None:
-            return np.empty(slab.shape, slab.dtype)
-        return self._room.take(slab.shape, slab.dtype)
 
 
 class _StagingSlots:
@@ -152,6 +101,15 @@ class _StagingSlots:
 _kept_slots = attribute(list["Sequence[Bytes] | None"])
 
 
+def _slots_of(topology: Topology) -> Sequence[Bytes] | None:
+    """Return the slots of all ranks of this node. *Collective*."""
+    kept = _kept_slots(topology)
+    if not kept:
+        blocks = topology.shared.allocate_each(SLOTS * SLOT_BYTES)
+        kept.append(None if topology.any_of([blocks is None])[0] else blocks)
+    return kept[0]
+
+
 class SlabStream:
     """Slabs between `root` and all other ranks; both sides name them in the same order.
 
@@ -164,45 +122,80 @@ class SlabStream:
     def __init__(
         self, topology: Topology, root: int, room: SlabRoom | None = None, *, through_slots: bool
     ) -> None:
-        self._topology = topology
+        self._topology, self._comm = topology, topology.comm
         self._root = root
-        self._blocks: Sequence[Bytes] | None = None
-        if through_slots:
-            kept = _kept_slots(topology)
-            if not kept:
-                blocks = topology.shared.allocate_each(SLOTS * SLOT_BYTES)
-                kept.append(None if topology.any_of([blocks is None])[0] else blocks)
-            self._blocks = kept[0]
-        self._messages = _SlabMessages(topology.comm, room)
+        self._room = room
+        self._window = WIDE_WINDOW if room is None else WINDOW
+        # Requests, the slab, the memory that they use, and bytes of the array of the slab.
+        self._pending: deque[tuple[list[MPI.Request], Array, Array, int]] = deque()
         self._staged: dict[int, _StagingSlots] = {}
+        self._blocks = _slots_of(topology) if through_slots else None
 
     def send(self, peer: int, slab: Array) -> None:
-        """Send a slab to `peer`, or wait until there is room to begin."""
-        self._carrier(peer).send(peer, slab)
+        """Send a slab to `peer`, packed if needed; wait for an older one if there are many."""
+        if self._blocks is not None and peer in self._topology.on_node:
+            self._slots(self._blocks, peer).send(peer, slab)
+            return
+        packed = slab
+        if not slab.flags.c_contiguous:
+            packed = self._unpacked(slab)
+            copy_now(packed, slab)
+        requests = [self._comm.Isend(part, peer, TAG) for part in byte_chunks(packed)]
+        self._pending.append((requests, packed, packed, 0))
+        if len(self._pending) > self._window:
+            self._complete()
 
     def recv(self, peer: int, slab: Array, whole: int = 0) -> None:
         """Receive the next slab from `peer`, which is complete after `finish`.
 
         `whole`: bytes of all slabs of the array, see `pencils.comm.pack.copy`.
         """
-        self._carrier(peer).recv(peer, slab, whole)
+        if self._blocks is not None and peer in self._topology.on_node:
+            self._slots(self._blocks, peer).recv(peer, slab, whole)
+            return
+        received = slab if slab.flags.c_contiguous else self._unpacked(slab)
+        requests = [self._comm.Irecv(part, peer, TAG) for part in byte_chunks(received)]
+        self._pending.append((requests, slab, received, whole))
+        if len(self._pending) > self._window:
+            self._complete()
 
     def finish(self) -> None:
         """Wait until all slabs have been sent, or received."""
         for slots in self._staged.values():
             slots.finish()
-        self._messages.finish()
+        while self._pending:
+            self._complete()
 
-    def _carrier(self, peer: int) -> _SlabMessages | _StagingSlots:
+    def _complete(self) -> None:
+        """Complete the oldest message."""
+        requests, slab, received, whole = self._pending.popleft()
+        wait_all(requests)
+        if received is not slab:
+            copy_now(slab, received, whole)
+
+    def _unpacked(self, slab: Array) -> Array:
+        """Return contiguous memory of the shape of a slab."""
+        if self._room is None:
+            return np.empty(slab.shape, slab.dtype)
+        return self._room.take(slab.shape, slab.dtype)
+
+    def _slots(self, blocks: Sequence[Bytes], peer: int) -> _StagingSlots:
+        """Return the slots through which slabs from or to `peer` go."""
         topology = self._topology
-        if self._blocks is None or peer not in topology.on_node:
-            return self._messages
         if peer not in self._staged:
             # Those of the other rank than root, whose slots are its own.
             owner = peer if topology.rank == self._root else topology.rank
-            slots = np.split(self._blocks[topology.on_node[owner]], SLOTS)
+            slots = np.split(blocks[topology.on_node[owner]], SLOTS)
             self._staged[peer] = _StagingSlots(topology.comm, slots)
         return self._staged[peer]
+
+
+def start_messages(
+    comm: MPI.Intracomm, slabs: Iterable[tuple[int, Array]], *, sends: bool
+) -> list[MPI.Request]:
+    """Send contiguous slabs of at most SLAB_BYTES to ranks, or receive them, all at once."""
+    start = comm.Isend if sends else comm.Irecv
+    return [start([slab, slab.nbytes, MPI.BYTE], peer, TAG) for peer, slab in slabs]
 
 
 def bcast_array(comm: MPI.Intracomm, array: Array, root: int) -> None:
@@ -216,10 +209,11 @@ def copy_now(target: Array, source: Array, whole: int = 0) -> None:
 
     `whole` is as in `pencils.comm.pack.copy`.
     """
-    if pack.compiled() is None:
+    kernels = pack.compiled()
+    if kernels is None:
         np.copyto(target, source)
     else:
-        pack.copy(target, source, whole)
+        kernels.copy(target, source, whole)
 
 
 def _view(memory: Bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

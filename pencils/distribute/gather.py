@@ -75,30 +75,61 @@ def gather(
     >>> pencils.gather(u, key=np.s_[1, ::2])
     array([10, 12, 14])
     """
-    return _Gather(u, root, key, dims).prepare()()
+    plain = key is Ellipsis and dims is None and type(root) in _ROOTS and type(u) is PencilArray
+    kind = (root, u.kind) if plain else None
+    kept = u.pencil.kept["gather"].get(kind) if plain else None
+    if kept is None:
+        return _Gather(u, root, key, dims, kind).prepare()()
+    plan, agreement = kept
+    collect, _ = agreement.attempt(partial(plan.bind, u))
+    found: Array | None = collect()
+    return found
+
+
+_ROOTS = frozenset({int, NoneType})  # of these types, equal values mean the same root
 
 
 class _GatherPlan(NamedTuple):
     """A gather of fields of one kind."""
 
     slabs: RootSlabs
+    keeps: bool  # whether this rank gets the points
+    everywhere: bool  # whether all ranks do
     mine: Any  # index in the own block; None if nothing of it is asked for
     shape: tuple[int, ...]  # of all points, in rising order
     view: Callable[[Array], Array] | None  # of these, in the order of the caller
+
+    def bind(self, u: PencilArray) -> Callable[[], Array | None]:
+        """Allocate what the call needs. The returned function is *Collective*."""
+        slabs, found = self.slabs, None
+        if self.keeps:
+            result = view = found = pool.empty(self.shape, u.dtype)
+            if self.view is not None:
+                view = self.view(found)
+                result = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
+        whole = found if slabs.on_root else None
+        move = slabs.mover(u.local[self.mine], whole, to_root=True)
+
+        def collect() -> Array | None:
+            move()
+            if found is None:
+                return None
+            if self.everywhere:
+                bcast_array(slabs.topology.comm, found, slabs.root)
+            if result is not view:
+                result[...] = view
+            return result
+
+        return collect
 
 
 class _Gather(LocalVerb[_GatherPlan, Callable[[], Array | None]]):
     """A call of `gather`."""
 
-    def __init__(self, u: Any, root: Any, key: Any, dims: Any) -> None:
+    def __init__(self, u: Any, root: Any, key: Any, dims: Any, kind: PlanKey | None) -> None:
         self._given = u, root, key, dims
-        self._whole = key is Ellipsis and dims is None
-        if type(u) is PencilArray:  # isinstance() may raise
-            known = self._whole and type(root) in (int, NoneType)
-            pencil = u.pencil
-            super().__init__("gather", pencil.topology, pencil, (root, u.kind) if known else None)
-        else:
-            super().__init__("gather", topology_among(u))
+        pencil = u.pencil if type(u) is PencilArray else None  # isinstance() may raise
+        super().__init__("gather", topology_among(u), pencil, kind)
 
     def signature(self, agree: Agreement) -> PlanKey:
         """Check the arguments."""
@@ -109,7 +140,7 @@ class _Gather(LocalVerb[_GatherPlan, Callable[[], Array | None]]):
         self._axes = _gathered_axes(u, dims, whole=key is Ellipsis)
         agree(root=self._root, **signature(u), key=self._selection, dims=self._axes)
         kind = self._root, u.kind
-        return kind if self._whole else (*kind, self._selection, self._axes)
+        return kind if key is Ellipsis and dims is None else (*kind, self._selection, self._axes)
 
     def make(self) -> _GatherPlan:
         """Find out which points leave which ranks."""
@@ -132,31 +163,12 @@ class _Gather(LocalVerb[_GatherPlan, Callable[[], Array | None]]):
             contiguous=True,
         )
         mine = Selection(rising.ranges, (False,) * u.ndim).local(u.global_box)
-        return _GatherPlan(slabs, mine, shape, view)
+        everywhere = self._root is None
+        return _GatherPlan(slabs, everywhere or slabs.on_root, everywhere, mine, shape, view)
 
     def bind(self, plan: _GatherPlan) -> Callable[[], Array | None]:
-        """Allocate what the call needs. The returned function is *Collective*."""
-        u, root, _, _ = self._given
-        slabs, found = plan.slabs, None
-        on_root = u.pencil.rank == slabs.root
-        if root is None or on_root:
-            result = view = found = pool.empty(plan.shape, u.dtype)
-            if plan.view is not None:
-                view = plan.view(found)
-                result = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
-        move = slabs.mover(u.local[plan.mine], found if on_root else None, to_root=True)
-
-        def collect() -> Array | None:
-            move()
-            if found is None:
-                return None
-            if root is None:
-                bcast_array(self.topology.comm, found, slabs.root)
-            if result is not view:
-                result[...] = view
-            return result
-
-        return collect
+        """Allocate what the call needs."""
+        return plan.bind(self._given[0])
 
 
 def _view(

@@ -1,13 +1,11 @@
 """partition: fields from global data, as views of replicated arrays or streamed by one rank.
 
-A rank that has the data tells the others their shape and type, and streams them: `_Scatter`.
+A rank that has the data tells the others their shape and type, and streams them: `_Sender`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -27,7 +25,7 @@ from pencils.array.allocation import (
 )
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import VALUES, agreed
+from pencils.comm.agree import VALUES, PreparedAgreement, agreed
 from pencils.comm.memory import LINE, address
 from pencils.comm.pool import empty_bytes
 from pencils.comm.stream import SlabRoom, copy_now
@@ -36,12 +34,10 @@ from pencils.errors import ArgumentError
 from pencils.layout import Box
 from pencils.layout import scatter as scatter_messages
 from pencils.layout.integers import as_dims, as_rank
-from pencils.pencil import Pencil
-from pencils.plans import Agreement, LocalVerb, PlanKey
+from pencils.pencil import Bounded, Pencil
 
 T = TypeVar("T")
 
-_TEXT = np.dtype(f"S{VALUES}")
 _TOO_LONG = b"?"
 # Blocks of at least this many bytes that are sent without packing begin at the byte of a cache line
 # at which they do on root: between processes, the system copies them a third faster.
@@ -118,9 +114,9 @@ def partition(
     (65, 1, 21)
     """
     if root is not None:
-        field, move, lazy = _Scatter(pencil, data, root, dims, halo).prepare()
+        field, move, header = _prepare(pencil, data, root, dims, halo)
         fault = move()
-        if lazy:
+        if header.lazy:
             with agreed(field.pencil.topology.comm, "partition"):
                 if fault is not None:
                     raise fault
@@ -134,7 +130,7 @@ def partition(
     widths = as_halo(halo, pencil.ndim, place.singletons)
     if not copy and not any(map(any, widths)):
         return PencilArray.from_block(pencil, block, place.singletons)
-    field = _new_field(pencil, dtype_of(source), place, widths)
+    field = _maker(pencil, dtype_of(source), place, widths)()
     field.local[...] = block
     return field
 
@@ -237,7 +233,7 @@ class _Header(NamedTuple):
     dtype: np.dtype[Any]
     lazy: bool  # whether reading a part may fail
     contiguous: bool  # whether they are a C-contiguous array with the axes of the field
-    start: int = 0  # bytes of a cache line before their first element, if they are contiguous
+    start: int = 0  # see `_start_of`
 
     @classmethod
     def of(cls, pencil: Pencil, source: ArrayLike, dims: tuple[int, ...] | None) -> _Header:
@@ -246,9 +242,9 @@ class _Header(NamedTuple):
         array = array_of(source)
         if array is None:
             return cls(place, dtype_of(source), lazy=True, contiguous=False)
-        contiguous = place.expand(array, pencil.ndim).flags.c_contiguous
-        start = address(array) % LINE if contiguous and array.flags.aligned else 0
-        return cls(place, dtype_of(array), lazy=False, contiguous=contiguous, start=start)
+        whole = place.expand(array, pencil.ndim)
+        kind = place, dtype_of(array), False, whole.flags.c_contiguous
+        return cls(*kind, _start_of(whole))
 
     def text(self) -> bytes:
         """Return a short text that tells all but the dimensions, or that there is none."""
@@ -275,104 +271,107 @@ def _header(text: bytes, ndim: int, dims: tuple[int, ...] | None) -> _Header:
 
 # ---- data of one rank ----
 
-# The field, the function that moves the data, and whether root may fail to read them. The function
-# is *Collective*, and returns the error if it did; the field has meaningless values then.
-_Ready = tuple[PencilArray, Callable[[], Exception | None], bool]
+# The field, the function that moves the data, and what they are. The function is *Collective*, and
+# returns the error if root has failed to read them; the field has meaningless values then.
+_Ready = tuple[PencilArray, Callable[[], Exception | None], _Header]
 
 
-@dataclass
-class _Sender:
-    """The root of calls with the same arguments, and the plan for its data of the last call."""
-
-    root: int
-    dims: tuple[int, ...] | None
-    key: PlanKey
-    last: _ScatterPlan | None = None
-
-
-class _Scatter(LocalVerb[_Sender, _Ready]):
-    """A call of `partition` with a root.
+def _prepare(pencil: Any, data: Any, root: Any, dims: Any, halo: Any) -> _Ready:
+    """Agree on a call, and prepare it. *Collective*.
 
     Root tells in the agreement what its data are, and every other rank for which data it has
     memory: for those of the last call. Only if they differ, the ranks allocate and agree again.
     """
+    plain = type(pencil) is Pencil and type(root) is type(halo) is int and dims is None
+    sender: _Sender | None = pencil.kept["partition"].get((root, halo)) if plain else None
+    agreement = None if sender is None else sender.agreement
+    ready, error = None, None
+    if agreement is None:
+        agreement = PreparedAgreement(topology_among(pencil).comm, "partition")
+    try:
+        if sender is None:
+            sender = _Sender.of(pencil, root, dims, halo)
+            agreement = sender.agreement
+            if plain:
+                pencil.kept["partition"].add((root, halo), sender)
+        ready = sender.begin(data)
+    except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+        error = mistake
+    agreement.meet(error)
+    assert sender is not None
+    told = agreement.told(sender.root)
+    if told is not None:
+        header = sender.header(told, ready)
+        if not sender.on_root:
+            ready = None  # its memory, where other data were expected
+        ready, _ = agreement.attempt(lambda: ready or sender.plan(header).prepare(None))
+    assert ready is not None
+    return ready
 
-    def __init__(self, pencil: Any, data: Any, root: Any, dims: Any, halo: Any) -> None:
-        self._given = pencil, data, root, dims, halo
-        self._header: _Header | None = None
-        self._told: bytes | None = None  # by root, if the ranks have not expected it
-        self._ready: _Ready | None = None
-        self._is_plain = type(root) is int and type(halo) is int and dims is None
-        place = pencil if type(pencil) is Pencil else None
-        key = (root, halo) if self._is_plain else None
-        super().__init__("partition", topology_among(pencil), place, key)
 
-    def signature(self, agree: Agreement) -> PlanKey:
-        """Check the arguments that all ranks have."""
-        pencil, _, root, dims, halo = self._given
+class _Sender:
+    """The root of calls with the same arguments, and the plans for its data."""
+
+    def __init__(
+        self, pencil: Pencil, root: int, dims: tuple[int, ...] | None, widths: Widths
+    ) -> None:
+        self.agreement = PreparedAgreement(
+            pencil.topology.comm, "partition", root=root, dims=dims, halo=widths, pencil=pencil
+        )
+        self.on_root = pencil.rank == root
+        self.root = root
+        self._pencil, self._dims, self._widths = pencil, dims, widths
+        self._plans = Bounded()  # by headers
+        self._last: _ScatterPlan | None = None
+        self._said = b""  # what this rank tells in the agreement
+
+    @classmethod
+    def of(cls, pencil: Any, root: Any, dims: Any, halo: Any) -> _Sender:
+        """Check the arguments that all ranks have; find what is kept for them, or make it."""
         check_type("pencil", pencil, Pencil)
-        self._sender = as_rank("root", root, self.topology.comm.size)
-        self._dims = None if dims is None else as_dims("dims", dims, pencil.ndim)
-        widths = as_halo(halo, pencil.ndim)
-        agree(root=self._sender, dims=self._dims, halo=widths, pencil=pencil)
-        self.key = (root, halo) if self._is_plain else (self._sender, widths, self._dims)
-        return self.key
+        axes = None if dims is None else as_dims("dims", dims, pencil.ndim)
+        key = as_rank("root", root, pencil.size), axes, as_halo(halo, pencil.ndim)
+        found: _Sender | None = pencil.kept["partition"].get(key)
+        if found is None:
+            found = cls(pencil, *key)
+            pencil.kept["partition"].add(key, found)
+        return found
 
-    def make(self) -> _Sender:
-        """Note that there are plans for this root."""
-        return _Sender(self._sender, self._dims, self.key)
+    def begin(self, data: Any) -> _Ready | None:
+        """Allocate for the data of root, or for those of the last call, and tell which they are."""
+        plan, ready = self._last, None
+        if self.on_root:
+            if plan is None or not plan.fits(data):
+                data = readable(data)
+                plan = self.plan(_Header.of(self._pencil, data, self._dims))
+            ready = plan.prepare(data)
+        elif plan is not None:
+            try:  # takes less time than `suppress`
+                ready = plan.prepare(None)
+            except MemoryError:
+                plan = None
+        said = b"" if plan is None else plan.told
+        if said is not self._said:
+            self._said = said
+            self.agreement.tell(said)
+        return ready
 
-    def bind(self, plan: _Sender) -> _Ready | None:
-        """Allocate for the data of root, if they are known, or for those of the last call."""
-        pencil, data, *_ = self._given
-        told = b""
-        if self.topology.rank == plan.root:
-            if self._header is None:
-                source = readable(data)
-                self._header = _Header.of(pencil, source, plan.dims)
-                self._ready = self._plan_of(plan).prepare(source)
-            told = self._plan_of(plan).told
-        elif self._header is not None:
-            self._ready = None  # its memory, where other data were expected
-            self._ready = self._plan_of(plan).prepare(None)
-        elif plan.last is not None:
-            with suppress(MemoryError):
-                self._ready, told = plan.last.prepare(None), plan.last.told
-        self.agree.carry(np.array([told], _TEXT))
-        return self._ready
+    def header(self, told: bytes, ready: _Ready | None) -> _Header:
+        """Learn what the data of root are. *Collective* if root has not told enough."""
+        if told not in {_TOO_LONG, b""}:
+            return _header(told, self._pencil.ndim, self._dims)
+        mine = ready[-1] if ready and self.on_root else None
+        header: _Header = self._pencil.topology.comm.bcast(mine, root=self.root)
+        return header
 
-    def settled(self) -> bool:
-        """Whether all ranks know the data of root, or have expected them."""
-        assert self.plan is not None
-        if self._told is None:
-            carried = self.agree.carried
-            texts = [] if carried is None else carried[:, 0].tolist()
-            told = texts[self.plan.root] if texts else _TOO_LONG
-            if texts.count(told) == len(texts) > 0:
-                return True
-            self._told = told
-            return False
-        return True
-
-    def set_up(self, plan: _Sender) -> None:
-        """Tell the other ranks of the data, unless root has told enough. *Collective*."""
-        assert self._told is not None
-        if self._told == _TOO_LONG:
-            self._header = self.topology.comm.bcast(self._header, root=plan.root)
-        elif self._header is None:
-            self._header = _header(self._told, self._given[0].ndim, plan.dims)
-
-    def _plan_of(self, sender: _Sender) -> _ScatterPlan:
+    def plan(self, header: _Header) -> _ScatterPlan:
         """Find the plan for the data of root, or make it."""
-        pencil, *_, halo = self._given
-        kept, header = pencil.kept["data of partition"], self._header
-        assert header is not None
-        plan: _ScatterPlan | None = kept.get((sender.key, header))
+        plan: _ScatterPlan | None = self._plans.get(header)
         if plan is None:
-            plan = _ScatterPlan(pencil, header, sender.root, halo)
-            kept.add((sender.key, header), plan)
+            plan = _ScatterPlan(self._pencil, header, self.root, self._widths)
+            self._plans.add(header, plan)
         if plan.told != _TOO_LONG:
-            sender.last = plan
+            self._last = plan
         return plan
 
 
@@ -382,8 +381,8 @@ class _ScatterPlan:
     def __init__(self, pencil: Pencil, header: _Header, root: int, halo: HaloLike) -> None:
         place, itemsize = header.place, header.dtype.itemsize
         self.told = header.text()
-        self._pencil, self._header = pencil, header
-        self._widths = as_halo(halo, pencil.ndim, place.singletons)
+        self.header = header
+        self._pencil = pencil
         layout = pencil.extent(place.singletons).layout
         self._slabs = slabs = RootSlabs(
             pencil.topology,
@@ -395,21 +394,38 @@ class _ScatterPlan:
             contiguous=header.contiguous,
         )
         alike = slabs.in_runs and itemsize * slabs.own.volume >= ALIKE
-        self._start = (header.start + slabs.start(pencil.rank)) % LINE if alike else 0
+        start = (header.start + slabs.start(pencil.rank)) % LINE if alike else 0
+        widths = as_halo(halo, pencil.ndim, place.singletons)
+        self._new_field = _maker(pencil, header.dtype, place, widths, start)
+        # Of arrays that are found to be such data without describing them again.
+        in_order = place.dims == tuple(range(pencil.ndim)) and not header.lazy
+        self._shape = place.components + layout.shape if in_order else None
+
+    def fits(self, data: object) -> bool:
+        """Whether the plan is known to be that for these data."""
+        return (
+            type(data) is np.ndarray
+            and data.shape == self._shape
+            and data.dtype == self.header.dtype
+            and data.flags.c_contiguous == self.header.contiguous
+            and (data.nbytes < ALIKE or _start_of(data) == self.header.start)
+        )
 
     def prepare(self, source: ArrayLike | None) -> _Ready:
         """Allocate the field, and what moving takes."""
-        header, ndim = self._header, self._pencil.ndim
-        u = _new_field(self._pencil, header.dtype, header.place, self._widths, self._start)
-        array = None if source is None else array_of(source)
-        if source is not None and array is None:
-            return u, self._read_and_send(u.local, source), True
-        whole = None if array is None else header.place.expand(array, ndim)
-        return u, self._slabs.mover(u.local, whole, to_root=False), header.lazy
+        header, whole = self.header, None
+        u = self._new_field()
+        if source is not None:
+            if header.lazy:
+                return u, self._read_and_send(u.local, source), header
+            whole = np.asarray(source)
+            if self._shape is None:
+                whole = header.place.expand(whole, self._pencil.ndim)
+        return u, self._slabs.mover(u.local, whole, to_root=False), header
 
     def _read_and_send(self, local: Array, source: ArrayLike) -> Callable[[], Exception | None]:
         """Read one piece after the other, because each takes memory."""
-        slabs, header = self._slabs, self._header
+        slabs, header = self._slabs, self.header
         ranks = sorted({*slabs.others, slabs.root})
         room = SlabRoom(*slabs.room(None, slabs.others))
         most = max(slabs.box(rank).volume for rank in ranks)
@@ -441,18 +457,30 @@ class _ScatterPlan:
         return send
 
 
-def _new_field(
-    pencil: Pencil, dtype: np.dtype[Any], place: Placement, widths: Widths, start: int = 0
-) -> PencilArray:
-    """Make the field for placed data: halo points zero, own points to be filled.
+def _start_of(array: Array) -> int:
+    """Bytes of a cache line before the first element of an array, if many bytes are contiguous."""
+    flags = array.flags
+    if array.nbytes < ALIKE or not (flags.c_contiguous and flags.aligned):
+        return 0
+    return address(array) % LINE
 
-    Without a halo its block begins `start` bytes after the beginning of a cache line.
+
+def _maker(
+    pencil: Pencil, dtype: np.dtype[Any], place: Placement, widths: Widths, start: int = 0
+) -> Callable[[], PencilArray]:
+    """Return a function that makes fields for placed data: halo points zero, own points not set.
+
+    Without a halo their blocks begin `start` bytes after the beginning of a cache line.
     """
-    zero = any(map(any, widths))
-    if not start or zero:
-        kind = dtype, place.components, place.singletons, widths
-        return PencilArray.allocated(pencil, *kind, zero=zero)
+    kind = pencil, dtype, place.components, place.singletons, widths
+    if not start or any(map(any, widths)):
+        return PencilArray.maker(*kind)
     frame = frame_of(pencil, place.singletons)
     shape = frame.shape_of(place.components, dtype)
-    memory = empty_bytes(start + dtype.itemsize * prod(shape))[start:]
-    return PencilArray.in_frame(pencil, frame, arrange(memory, pencil, dtype, shape))
+    nbytes = start + dtype.itemsize * prod(shape)
+
+    def make() -> PencilArray:
+        block = arrange(empty_bytes(nbytes)[start:], pencil, dtype, shape)
+        return PencilArray.in_frame(pencil, frame, block)
+
+    return make

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice, product
 from math import prod
 from typing import TypeVar
 
 from pencils.array.allocation import Array
 from pencils.comm import stream
-from pencils.comm.stream import WINDOW, SlabRoom, SlabStream, copy_now
+from pencils.comm.failure import wait_all
+from pencils.comm.stream import (
+    WIDE_WINDOW,
+    WINDOW,
+    SlabRoom,
+    SlabStream,
+    copy_now,
+    start_messages,
+)
 from pencils.comm.topology import Topology
 from pencils.layout import Box, Layout
 
@@ -46,6 +55,7 @@ class RootSlabs:
         contiguous: bool,
     ) -> None:
         self.topology, self.root = topology, root
+        self.on_root = topology.rank == root
         self._takes_part = topology.rank in ranks
         self.others = [rank for rank in ranks if rank != root]
         self._lead, self._layout, self._itemsize = lead, layout, itemsize
@@ -68,7 +78,10 @@ class RootSlabs:
         rows = {len(shape) - 1, len(lead) + layout.order[-1]}
         self._axes = sorted(range(len(shape)), key=lambda axis: axis in rows)
         few = prod(shape) // self._most + len(self.others) <= FEW
-        self._steps = list(self._all_steps()) if few else None
+        self._steps = list(self._all_steps()) if few else []
+        peers = len(self.others) if self.on_root else int(self._takes_part)
+        one_each = len(self._steps) == peers <= WIDE_WINDOW and itemsize <= stream.SLAB_BYTES
+        self._one_each = one_each and not self._through_slots  # messages, if no slab needs packing
         # Bytes and number of the slabs that are packed, by the strides of the array.
         self._rooms: dict[tuple[int, ...], tuple[int, int]] = {}
 
@@ -123,27 +136,34 @@ class RootSlabs:
 
         `whole` is the array of root, None on the other ranks.
         """
-        on_root = whole is not None
+        on_root = self.on_root
         array = block if whole is None else whole
         found = self._rooms.get(array.strides)
         if found is None:
             mine = [self.topology.rank] if self._takes_part else []
             place = (array, self.others) if on_root else (array, mine, self.own.start)
             found = self._rooms[array.strides] = self.room(*place)
-        room = SlabRoom.of(*found)
+        room = SlabRoom(*found) if found[1] else None
+        sends, at_once = to_root != on_root, self._one_each and room is None
 
         def move() -> None:
-            slabs = self.stream(room)
-            for peer, key in self._all_steps() if self._steps is None else self._steps:
-                if to_root != on_root:
-                    slabs.send(peer, array[key])
-                else:
-                    slabs.recv(peer, array[key], array.nbytes)
+            if at_once:
+                pairs = [(peer, array[key]) for peer, key in self._steps]
+                requests = start_messages(self.topology.comm, pairs, sends=sends)
+                finish: Callable[[], None] = partial(wait_all, requests)
+            else:
+                slabs = self.stream(room)
+                finish = slabs.finish
+                for peer, key in self._steps or self._all_steps():
+                    if sends:
+                        slabs.send(peer, array[key])
+                    else:
+                        slabs.recv(peer, array[key], array.nbytes)
             if whole is not None and self._takes_part:
                 here = whole[self._here]
                 target, source = (here, block) if to_root else (block, here)
                 copy_now(target, source, array.nbytes if to_root else block.nbytes)
-            slabs.finish()
+            finish()
 
         return move
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,8 @@ def _width(name: str, a: Field, method: str, inside: Any, count: int, extent: An
     elif method == "doane":
         width = _doane(a, inside, count, extent)
     elif method in {"fd", "auto"}:
-        asked = Question(name, np.quantile, skips=False, q=np.array([0.75, 0.25]))
+        ends = np.array([0.75, 0.25])
+        asked = Question(name, partial(np.quantile, q=ends), skips=False, q=ends)
         with agreed(a.pencil.topology.comm, name):
             room = room_for(a.size, asked.positions)
             values = own_values(a, a.local)

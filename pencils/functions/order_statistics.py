@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from pencils.array.allocation import Array
 from pencils.array.base import Field
 from pencils.array.global_reduction import Axis, Reduction
 from pencils.array.operands import signature
-from pencils.comm.agree import agreed
+from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
 from pencils.comm.reduce import carried_total, native
@@ -33,7 +34,8 @@ from pencils.functions.arguments import (
 )
 from pencils.functions.selection import Room, places, room_for, select, word_sizes
 
-# So many values are collected on all ranks, which takes less time than to count digits.
+# So many values are collected on all ranks, which takes less time than to count digits; NumPy does
+# the rest.
 _FEW = 2**15
 
 
@@ -51,6 +53,13 @@ class Question(NamedTuple):
     def positions(self) -> int:
         """Positions of values that are found, or more."""
         return 2 if self.q is None else 2 * self.q.size
+
+
+# Of calls of which nothing is kept.
+_NOTHING: tuple[PreparedAgreement | None, Callable[[Field], Callable[[], Array]] | None]
+_NOTHING = None, None
+_MEDIAN = Question("median", np.median, skips=False)
+_NANMEDIAN = Question("nanmedian", np.nanmedian, skips=True)
 
 
 def median(a: Field, *args: Any, **options: Any) -> Any:
@@ -89,8 +98,7 @@ def median(a: Field, *args: Any, **options: Any) -> Any:
     >>> np.median(u), np.percentile(u, [25, 90])
     (np.float64(4.0), array([ 1., 16.]))
     """
-    asked = Question("median", np.median, skips=False)
-    return _answer(asked, a, *args, **options)
+    return _answer(_MEDIAN, a, *args, **options)
 
 
 def nanmedian(a: Field, *args: Any, **options: Any) -> Any:
@@ -98,8 +106,7 @@ def nanmedian(a: Field, *args: Any, **options: Any) -> Any:
 
     All ranks warn if a result is NaN because there is nothing else.
     """
-    asked = Question("nanmedian", np.nanmedian, skips=True)
-    return _answer(asked, a, *args, **options)
+    return _answer(_NANMEDIAN, a, *args, **options)
 
 
 def quantile(a: Field, q: Any, *args: Any, **options: Any) -> Any:
@@ -178,40 +185,34 @@ def _answer(
     """Reduce a field to medians or quantiles. *Collective*."""
     name = asked.name
     check_given(name, a, out)
-    values = None
     plain = axis is out is weights is asked.q is None and keepdims is False
-    kept = a.pencil.kept[name].get(a.kind) if plain else None
-    with agreed(a.pencil.topology.comm, name) if kept is None else kept.block() as agree:
+    agreement, begin = a.pencil.kept[name].get(a.kind, _NOTHING) if plain else _NOTHING
+    if agreement is not None and begin is not None:
+        collect, _ = agreement.attempt(partial(begin, a))
+        return asked.of(collect())
+    with agreed(a.pencil.topology.comm, name) if agreement is None else agreement.block() as agree:
         task = Reduction.of(name, a, axis, out, keepdims)
-        if kept is None:
+        if agreement is None:
             agree(**signature(a), weights=facts_of(weights))
             agree(axis=task.axes, keepdims=task.keepdims, whole=task.whole)
             word_sizes(a.dtype)
             if asked.q is None:  # quantiles have been checked
                 asked.of(np.zeros(2, a.dtype))
-        if len(task.axes) == a.ndim:
-            if weights is not None:
-                raise TypeError(
-                    f"{name} over all axes takes no weights; write numpy.histogram(u, bins, "
-                    "weights=weights)"
-                )
-            values, missing = _known(a)
-            room = room_for(a.size, asked.positions)
-            every = np.empty(a.size if a.size <= _FEW else 0, values.dtype)
-            numbers = np.array([values.size, missing])
-            agree.carry(numbers)
-        else:
+        if len(task.axes) < a.ndim:
             block = _own(asked, task, weights)
             agree.flag(up=_without_values(asked, task))
-    if plain and kept is None:
-        a.pencil.kept[name].add(a.kind, agree.prepared())
-    if values is not None:
-        comm = a.pencil.topology.comm
-        count, missing = carried_total(comm, agree, numbers, np.add).tolist()
-        if agree.carried is not None and a.size <= _FEW:
-            values = _gathered(comm, values, agree.carried[:, 0], every)[:count]
-            comm = MPI.COMM_SELF
-        result = of_all_values(asked, comm, a.dtype, values, count, missing, room)
+        elif weights is not None:
+            raise TypeError(
+                f"{name} over all axes takes no weights; write numpy.histogram(u, bins, "
+                "weights=weights)"
+            )
+        else:
+            complete = _prepare_all(asked, agree, a)
+    if plain and agreement is None:
+        begin = _collector(a) if a.size <= _FEW else None
+        a.pencil.kept[name].add(a.kind, (agree.prepared(), begin))
+    if len(task.axes) == a.ndim:
+        result = complete()
         if task.whole and not task.keepdims:
             return result
         front = np.ndim(result)
@@ -222,14 +223,54 @@ def _answer(
     return task.finish(block, block.ndim - a.ndim)
 
 
-def _gathered(comm: MPI.Intracomm, values: Array, sizes: Array, every: Array) -> Array:
-    """Fill an array with the values of all ranks, so many of each. *Collective*."""
-    if comm.size == 1:
-        return values
-    nbytes = sizes * values.itemsize
-    mine, whole = (np.ascontiguousarray(each).view(np.uint8) for each in (values, every))
-    timed("wait", comm.Allgatherv, [mine, MPI.BYTE], [whole, nbytes, MPI.BYTE])
-    return every
+def _prepare_all(asked: Question, agree: agreed, a: Field) -> Callable[[], Any]:
+    """Prepare to answer a question about all values of a field, within an agreement; local.
+
+    Returns what finds the answer after it. *Collective*
+    """
+    if a.size <= _FEW:
+        collect = _collector(a)(a)
+        return lambda: asked.of(collect())
+    comm = a.pencil.topology.comm
+    values, missing = _known(a)
+    room = room_for(a.size, asked.positions)
+    numbers = np.array([values.size, missing])
+    agree.carry(numbers)
+
+    def complete() -> Any:
+        count, missing = carried_total(comm, agree, numbers, np.add).tolist()
+        return of_all_values(asked, comm, a.dtype, values, count, missing, room)
+
+    return complete
+
+
+def _collector(a: Field) -> Callable[[Field], Callable[[], Array]]:
+    """Return a function that allocates memory for the values of all ranks; local.
+
+    It takes fields of the kind of `a`, and returns what collects the values of one. *Collective*
+    """
+    layout, comm, dtype = a.extent.layout, a.pencil.topology.comm, native(a.dtype)
+    ranks = range(comm.size)
+    volumes = [layout.box(rank).volume * layout.is_first_replica(rank) for rank in ranks]
+    sizes = [prod(a.components) * dtype.itemsize * volume for volume in volumes]
+    total, own = sum(sizes) // dtype.itemsize, sizes[comm.rank] // dtype.itemsize
+    order, _ = a.frame.axes(len(a.components))
+
+    def begin(a: Field) -> Callable[[], Array]:
+        mine = a.local.transpose(order).reshape(-1)[:own].astype(dtype, copy=False)
+        if len(sizes) == 1:
+            return lambda: mine
+        every = np.empty(total, dtype)
+        sent = [np.ascontiguousarray(mine).view(np.uint8), MPI.BYTE]
+        received = [every.view(np.uint8), sizes, MPI.BYTE]
+
+        def collect() -> Array:
+            timed("wait", comm.Allgatherv, sent, received)
+            return every
+
+        return collect
+
+    return begin
 
 
 def _own(asked: Question, task: Reduction, weights: Any) -> Array:
@@ -298,11 +339,14 @@ def of_all_values(
 
     Where it depends on few values, NumPy makes it of these.
     """
-    if count == 0 or (missing and not asked.skips) or (asked.q is not None and asked.q.size == 0):
+    unknown = count == 0 or (missing and not asked.skips)
+    if unknown:
         nothing = "NaT" if dtype.kind in "mM" else np.nan
         size = 1 if count + missing else 0
-        unknown = np.zeros(size) if dtype.kind in "biu" else np.full(size, nothing)
-        return asked.of(unknown.astype(dtype))
+        empty = np.zeros(size) if dtype.kind in "biu" else np.full(size, nothing)
+        values = empty.astype(dtype)
+    if unknown or comm.size == 1 or (asked.q is not None and asked.q.size == 0):
+        return asked.of(values)
     if asked.q is None:
         middle = np.arange((count - 1) // 2, count // 2 + 1)
         return asked.of(select(comm, asked.name, values, count, middle, room))

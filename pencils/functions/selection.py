@@ -119,8 +119,6 @@ def select(
     all values. Own values are 1-D, of native byte order, without NaN. `room` is what `room_for` has
     made for their field and for these positions.
     """
-    if comm.size == 1:
-        return np.partition(values, positions)[positions] if positions.size else values[:0]
     groups = [_Group(0, 0, True, positions)]  # the same on all ranks
     known: list[Array] = [values]  # own values of each group, or of each parent, and their digits
     digits: list[Array] = [np.empty(0, np.uint16)]
