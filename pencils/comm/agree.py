@@ -199,7 +199,7 @@ class PreparedAgreement:
                 self._same_rows = bytes(self._mine) * self.size
 
     def told(self, rank: int) -> bytes | None:
-        """Return the text of a rank, which is empty without room; None if all have the same."""
+        """Return the text of a rank, empty without room; None if all ranks have sent equal rows."""
         if self.size == 1 or (self.gathers and self._rows == self._same_rows):
             return None
         start = ROW * rank

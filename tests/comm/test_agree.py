@@ -357,6 +357,27 @@ def test_a_value_of_each_rank_rides_in_the_row(comm):
         assert everywhere(comm, np.array_equal(rows, expected) or comm.size == 1)
 
 
+def test_a_text_of_each_rank_rides_in_the_row(comm):
+    """Also after calls that failed, and with other flags."""
+    row = PreparedAgreement(comm, "told")
+    last = comm.size - 1
+    for text in (b"one", b"one", b"", b"a longer one", b"a longer one"):
+        for differs in (False, True, False):
+            row.tell(b"two" if differs and comm.rank == last else text)
+            flags = FLAGGED * (comm.rank == 0)
+            assert everywhere(comm, row.meet(flags=flags) == FLAGGED)
+            found = [row.told(rank) for rank in (0, last)]
+            # Where a flag differs, texts are read though they may be equal.
+            expected = [text, b"two" if differs else text]
+            readable = expected if row.gathers else [b"", b""]
+            assert everywhere(comm, comm.size == 1 or found == readable)
+            row.meet()
+            alike = comm.size == 1 or (row.gathers and not differs)
+            assert everywhere(comm, row.told(0) == (None if alike else readable[0]))
+        fails = ValueError("wrong") if comm.rank == last else None
+        all_raise(comm, ValueError, "wrong", row.meet, fails)
+
+
 def test_errors_keep_their_types_on_other_ranks():
     for kind in (MemoryError, ArgumentError, simmpi.DeadlockError, simmpi.UsageError):
         assert type(Fault.of(kind("text")).error(1)) is kind
