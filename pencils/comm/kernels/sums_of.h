@@ -240,18 +240,36 @@ SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bas
 
 /* ---- all sums ---- */
 
-#define ADD_ROWS(count, factors, past, fetches)                                               \
-    NAMED(find)(&found, terms, bases, count, factors, 0);                                     \
-    NAMED(add_real)(to, &found, bytes, &ahead, count, factors, past, fetches, 0)
-#define ADD_REAL(count, factors) ADD_ROWS(count, factors, !(factors) && sum->past, 0)
-#define ADD_AND_FETCH(count) ADD_ROWS(count, 0, sum->past, 1)
-#define ADD_COMPLEX(count, factors)                                                           \
-    NAMED(add_complex)(to, terms, bases, bytes, count, factors, sum->continues)
-#define FACTORS_CASES(kind, add, factors)                     \
-    case 16 * kind + 1: add(1, factors); break;               \
-    case 16 * kind + 2: add(2, factors); break;               \
-    case 16 * kind + 3: add(3, factors); break;               \
-    case 16 * kind + 4: add(4, factors); break;
+/* Each kind of sum has a function of its own for each number of terms: in a function for several, the
+   addresses of rows would not all stay in registers. */
+#define ADDER(kind, terms_of)                                                                 \
+    static NOT_INLINE TARGET void NAMED(kind##_##terms_of)(                                   \
+        char *to, const Sum *sum, const Term *terms, char *const *bases, ptrdiff_t bytes,     \
+        const Ahead *ahead)                                                                   \
+    {                                                                                         \
+        const int is = kind, factors = is == REAL_FACTORS || is == COMPLEX_FACTORS;           \
+        if (is == COMPLEX_SUM || is == COMPLEX_FACTORS) {                                     \
+            NAMED(add_complex)(to, terms, bases, bytes, terms_of, factors, sum->continues);   \
+            return;                                                                           \
+        }                                                                                     \
+        NAMED(Terms) found;                                                                   \
+        NAMED(find)(&found, terms, bases, terms_of, factors, 0);                              \
+        NAMED(add_real)(to, &found, bytes, ahead, terms_of, factors, !factors && sum->past,   \
+                        is == FETCHES, 0);                                                    \
+    }
+#define CASE(kind, terms_of)                                                                  \
+    case 16 * kind + terms_of:                                                                \
+        NAMED(kind##_##terms_of)(to, sum, terms, bases, bytes, &ahead);                       \
+        break;
+#define UP_TO_3(make, kind) make(kind, 1) make(kind, 2) make(kind, 3)
+#define UP_TO_4(make, kind) UP_TO_3(make, kind) make(kind, 4)
+#define UP_TO_8(make, kind)                                                                   \
+    UP_TO_4(make, kind) make(kind, 5) make(kind, 6) make(kind, 7) make(kind, 8)
+#define ALL_KINDS(make)                                                                       \
+    UP_TO_8(make, REAL_SUM) UP_TO_4(make, REAL_FACTORS) UP_TO_4(make, COMPLEX_SUM)            \
+    UP_TO_4(make, COMPLEX_FACTORS) UP_TO_3(make, FETCHES)
+
+ALL_KINDS(ADDER)
 
 static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_t bytes)
 {
@@ -259,7 +277,6 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
     const Fetch *fetch = sums->fetches;
     for (const Sum *sum = sums->sums; sum < sums->sums + sums->count; sum++) {
         char *to = bases[sum->target.base] + sum->target.offset;
-        NAMED(Terms) found;
         Ahead ahead;
         ahead.count = 0;
         for (; fetch < sums->fetches + sum->fetched; fetch++) {
@@ -272,17 +289,7 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
                     PREFETCH(row + at);
         }
         switch (16 * (ahead.count ? FETCHES : (int)sum->kind) + sum->count) {
-        case 16 * FETCHES + 1: ADD_AND_FETCH(1); break;
-        case 16 * FETCHES + 2: ADD_AND_FETCH(2); break;
-        case 16 * FETCHES + 3: ADD_AND_FETCH(3); break;
-            FACTORS_CASES(REAL_SUM, ADD_REAL, 0)
-        case 5: ADD_REAL(5, 0); break;
-        case 6: ADD_REAL(6, 0); break;
-        case 7: ADD_REAL(7, 0); break;
-        case 8: ADD_REAL(8, 0); break;
-            FACTORS_CASES(REAL_FACTORS, ADD_REAL, 1)
-            FACTORS_CASES(COMPLEX_SUM, ADD_COMPLEX, 0)
-            FACTORS_CASES(COMPLEX_FACTORS, ADD_COMPLEX, 1)
+            ALL_KINDS(CASE)
         default: memset(to, 0, (size_t)bytes);
         }
         terms += sum->count;
@@ -291,8 +298,9 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
     }
 }
 
-#undef ADD_ROWS
-#undef ADD_REAL
-#undef ADD_AND_FETCH
-#undef ADD_COMPLEX
-#undef FACTORS_CASES
+#undef ADDER
+#undef CASE
+#undef UP_TO_3
+#undef UP_TO_4
+#undef UP_TO_8
+#undef ALL_KINDS
