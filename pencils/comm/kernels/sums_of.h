@@ -240,36 +240,38 @@ SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bas
 
 /* ---- all sums ---- */
 
-/* Each kind of sum has a function of its own for each number of terms: in a function for several, the
-   addresses of rows would not all stay in registers. */
-#define ADDER(kind, terms_of)                                                                 \
-    static NOT_INLINE TARGET void NAMED(kind##_##terms_of)(                                   \
+#define ADD_REAL(count, factors)                                                              \
+    NAMED(find)(&found, terms, bases, count, factors, 0);                                     \
+    NAMED(add_real)(to, &found, bytes, &ahead, count, factors, 0, 0, 0)
+#define ADD_COMPLEX(count, factors)                                                           \
+    NAMED(add_complex)(to, terms, bases, bytes, count, factors, sum->continues)
+#define FACTORS_CASES(kind, add, factors)                     \
+    case 16 * kind + 1: add(1, factors); break;               \
+    case 16 * kind + 2: add(2, factors); break;               \
+    case 16 * kind + 3: add(3, factors); break;               \
+    case 16 * kind + 4: add(4, factors); break;
+
+/* Sums that are written past the cache, or rows fetched meanwhile, in a function for each number of
+   terms: in one for all of them, the addresses would not stay in registers. */
+#define ADD_APART(number)                                                                      \
+    static NOT_INLINE TARGET void NAMED(add_apart_##number)(                                   \
         char *to, const Sum *sum, const Term *terms, char *const *bases, ptrdiff_t bytes,     \
         const Ahead *ahead)                                                                   \
     {                                                                                         \
-        const int is = kind, factors = is == REAL_FACTORS || is == COMPLEX_FACTORS;           \
-        if (is == COMPLEX_SUM || is == COMPLEX_FACTORS) {                                     \
-            NAMED(add_complex)(to, terms, bases, bytes, terms_of, factors, sum->continues);   \
-            return;                                                                           \
-        }                                                                                     \
         NAMED(Terms) found;                                                                   \
-        NAMED(find)(&found, terms, bases, terms_of, factors, 0);                              \
-        NAMED(add_real)(to, &found, bytes, ahead, terms_of, factors, !factors && sum->past,   \
-                        is == FETCHES, 0);                                                    \
+        NAMED(find)(&found, terms, bases, number, 0, 0);                                       \
+        if (number <= MOST_FETCHED && ahead->count)                                            \
+            NAMED(add_real)(to, &found, bytes, ahead, number, 0, sum->past, 1, 0);             \
+        else                                                                                  \
+            NAMED(add_real)(to, &found, bytes, ahead, number, 0, sum->past, 0, 0);             \
     }
-#define CASE(kind, terms_of)                                                                  \
-    case 16 * kind + terms_of:                                                                \
-        NAMED(kind##_##terms_of)(to, sum, terms, bases, bytes, &ahead);                       \
+#define APART_CASE(count)                                                                     \
+    case 16 * APART + count:                                                                  \
+        NAMED(add_apart_##count)(to, sum, terms, bases, bytes, &ahead);                       \
         break;
-#define UP_TO_3(make, kind) make(kind, 1) make(kind, 2) make(kind, 3)
-#define UP_TO_4(make, kind) UP_TO_3(make, kind) make(kind, 4)
-#define UP_TO_8(make, kind)                                                                   \
-    UP_TO_4(make, kind) make(kind, 5) make(kind, 6) make(kind, 7) make(kind, 8)
-#define ALL_KINDS(make)                                                                       \
-    UP_TO_8(make, REAL_SUM) UP_TO_4(make, REAL_FACTORS) UP_TO_4(make, COMPLEX_SUM)            \
-    UP_TO_4(make, COMPLEX_FACTORS) UP_TO_3(make, FETCHES)
+#define UP_TO_8(make) make(1) make(2) make(3) make(4) make(5) make(6) make(7) make(8)
 
-ALL_KINDS(ADDER)
+UP_TO_8(ADD_APART)
 
 static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_t bytes)
 {
@@ -277,6 +279,7 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
     const Fetch *fetch = sums->fetches;
     for (const Sum *sum = sums->sums; sum < sums->sums + sums->count; sum++) {
         char *to = bases[sum->target.base] + sum->target.offset;
+        NAMED(Terms) found;
         Ahead ahead;
         ahead.count = 0;
         for (; fetch < sums->fetches + sum->fetched; fetch++) {
@@ -288,8 +291,16 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
                 for (ptrdiff_t at = 0; at < fetch->bytes; at += LINE)
                     PREFETCH(row + at);
         }
-        switch (16 * (ahead.count ? FETCHES : (int)sum->kind) + sum->count) {
-            ALL_KINDS(CASE)
+        switch (16 * (ahead.count || sum->past ? APART : (int)sum->kind) + sum->count) {
+            UP_TO_8(APART_CASE)
+            FACTORS_CASES(REAL_SUM, ADD_REAL, 0)
+        case 5: ADD_REAL(5, 0); break;
+        case 6: ADD_REAL(6, 0); break;
+        case 7: ADD_REAL(7, 0); break;
+        case 8: ADD_REAL(8, 0); break;
+            FACTORS_CASES(REAL_FACTORS, ADD_REAL, 1)
+            FACTORS_CASES(COMPLEX_SUM, ADD_COMPLEX, 0)
+            FACTORS_CASES(COMPLEX_FACTORS, ADD_COMPLEX, 1)
         default: memset(to, 0, (size_t)bytes);
         }
         terms += sum->count;
@@ -298,9 +309,9 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
     }
 }
 
-#undef ADDER
-#undef CASE
-#undef UP_TO_3
-#undef UP_TO_4
+#undef ADD_REAL
+#undef ADD_COMPLEX
+#undef FACTORS_CASES
+#undef ADD_APART
+#undef APART_CASE
 #undef UP_TO_8
-#undef ALL_KINDS
