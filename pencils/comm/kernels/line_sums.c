@@ -96,6 +96,21 @@ static Place place_of(State *state, int64_t row)
     return of->now;
 }
 
+static const char *address_of(const Lines *lines, Place place)
+{
+    if (place.base < SEGMENTS)
+        return NULL;
+    return lines->segments[place.base - SEGMENTS].first + place.offset;
+}
+
+/* Whether a row is read where it has to be at the end. */
+static int is_at_target(const Lines *lines, const Row *row)
+{
+    const char *target = address_of(lines, row->target);
+    return target ? target == address_of(lines, row->now)
+                  : row->target.base >= 0 && same(row->now, row->target);
+}
+
 /* ---- sums ---- */
 
 static void fetch(State *state, Place place)
@@ -166,7 +181,7 @@ static void add_step(State *state, int64_t step)
     Place copy = nowhere;
     int final = row->last_write == step && row->target.base >= SEGMENTS;
     int past = kind == REAL_SUM && row->last_read <= step; /* it is not read again */
-    if (final && (past || !state->lines->stream))
+    if (is_at_target(state->lines, row) || (final && (past || !state->lines->stream)))
         row->now = row->target;
     else {
         row->now = slot_place(take_slot(state, target));
@@ -178,13 +193,6 @@ static void add_step(State *state, int64_t step)
         row->target = nowhere;
 }
 
-static const char *address_of(const Lines *lines, Place place)
-{
-    if (place.base < SEGMENTS)
-        return NULL;
-    return lines->segments[place.base - SEGMENTS].first + place.offset;
-}
-
 /* Copy rows that no step has set to where they have to be. */
 static void add_copies(State *state)
 {
@@ -193,8 +201,7 @@ static void add_copies(State *state)
         if (row->target.base < 0)
             continue;
         Place place = place_of(state, i);
-        const char *from = address_of(state->lines, place);
-        if (same(place, row->target) || (from && from == address_of(state->lines, row->target)))
+        if (is_at_target(state->lines, row))
             continue;
         Term *first = state->term;
         *state->term++ = (Term){place, row_of_ones, {1, 0}};

@@ -20,6 +20,7 @@
 
 #ifdef __GNUC__
 #define ALWAYS_INLINE __attribute__((always_inline))
+#define NOT_INLINE __attribute__((noinline))
 #define ALIGNED __attribute__((aligned(64)))
 #define PREFETCH(address) __builtin_prefetch(address, 0, 1) /* into the second level */
 #define PREFETCH_NEAR(address) __builtin_prefetch(address, 0, 3) /* into the first one */
@@ -29,6 +30,7 @@
 #include <stdatomic.h>
 #define ORDER_MEMORY() atomic_thread_fence(memory_order_seq_cst)
 #define ALWAYS_INLINE
+#define NOT_INLINE
 #define ALIGNED
 #define PREFETCH(address) ((void)0)
 #define PREFETCH_NEAR(address) ((void)0)

@@ -40,8 +40,8 @@
 #define NUMBER_FUSED_DOUBLE(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* Rows that are fetched while a sum of few terms is computed, which is a kind of sum of its own. */
-enum { MOST_FETCHED = 3, FETCHES = COMPLEX_FACTORS + 1, NEARBY = 2 };
+/* Rows that are fetched while a sum of few terms is computed. */
+enum { MOST_FETCHED = 3, APART = COMPLEX_FACTORS + 1, NEARBY = 2 };
 typedef struct {
     const char *rows[MOST_TERMS];
     int count;

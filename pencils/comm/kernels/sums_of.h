@@ -240,11 +240,9 @@ SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bas
 
 /* ---- all sums ---- */
 
-#define ADD_ROWS(count, factors, past, fetches)                                               \
+#define ADD_REAL(count, factors)                                                              \
     NAMED(find)(&found, terms, bases, count, factors, 0);                                     \
-    NAMED(add_real)(to, &found, bytes, &ahead, count, factors, past, fetches, 0)
-#define ADD_REAL(count, factors) ADD_ROWS(count, factors, !(factors) && sum->past, 0)
-#define ADD_AND_FETCH(count) ADD_ROWS(count, 0, sum->past, 1)
+    NAMED(add_real)(to, &found, bytes, &ahead, count, factors, 0, 0, 0)
 #define ADD_COMPLEX(count, factors)                                                           \
     NAMED(add_complex)(to, terms, bases, bytes, count, factors, sum->continues)
 #define FACTORS_CASES(kind, add, factors)                     \
@@ -252,6 +250,28 @@ SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bas
     case 16 * kind + 2: add(2, factors); break;               \
     case 16 * kind + 3: add(3, factors); break;               \
     case 16 * kind + 4: add(4, factors); break;
+
+/* Sums that are written past the cache, or rows fetched meanwhile, in a function for each number of
+   terms: in one for all of them, the addresses would not stay in registers. */
+#define ADD_APART(number)                                                                      \
+    static NOT_INLINE TARGET void NAMED(add_apart_##number)(                                   \
+        char *to, const Sum *sum, const Term *terms, char *const *bases, ptrdiff_t bytes,     \
+        const Ahead *ahead)                                                                   \
+    {                                                                                         \
+        NAMED(Terms) found;                                                                   \
+        NAMED(find)(&found, terms, bases, number, 0, 0);                                       \
+        if (number <= MOST_FETCHED && ahead->count)                                            \
+            NAMED(add_real)(to, &found, bytes, ahead, number, 0, sum->past, 1, 0);             \
+        else                                                                                  \
+            NAMED(add_real)(to, &found, bytes, ahead, number, 0, sum->past, 0, 0);             \
+    }
+#define APART_CASE(count)                                                                     \
+    case 16 * APART + count:                                                                  \
+        NAMED(add_apart_##count)(to, sum, terms, bases, bytes, &ahead);                       \
+        break;
+#define UP_TO_8(make) make(1) make(2) make(3) make(4) make(5) make(6) make(7) make(8)
+
+UP_TO_8(ADD_APART)
 
 static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_t bytes)
 {
@@ -271,10 +291,8 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
                 for (ptrdiff_t at = 0; at < fetch->bytes; at += LINE)
                     PREFETCH(row + at);
         }
-        switch (16 * (ahead.count ? FETCHES : (int)sum->kind) + sum->count) {
-        case 16 * FETCHES + 1: ADD_AND_FETCH(1); break;
-        case 16 * FETCHES + 2: ADD_AND_FETCH(2); break;
-        case 16 * FETCHES + 3: ADD_AND_FETCH(3); break;
+        switch (16 * (ahead.count || sum->past ? APART : (int)sum->kind) + sum->count) {
+            UP_TO_8(APART_CASE)
             FACTORS_CASES(REAL_SUM, ADD_REAL, 0)
         case 5: ADD_REAL(5, 0); break;
         case 6: ADD_REAL(6, 0); break;
@@ -291,8 +309,9 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
     }
 }
 
-#undef ADD_ROWS
 #undef ADD_REAL
-#undef ADD_AND_FETCH
 #undef ADD_COMPLEX
 #undef FACTORS_CASES
+#undef ADD_APART
+#undef APART_CASE
+#undef UP_TO_8
