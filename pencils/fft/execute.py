@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pencils.array.allocation import Array, memory_axes
+from pencils.array.allocation import Array, arrange, memory_axes
 from pencils.array.operands import FieldSpec
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.memory import same_view
+from pencils.comm.memory import address, same_view
 from pencils.comm.pack import no_op
 from pencils.comm.progress import poll, under_way
 from pencils.comm.topology import time_in_turn
@@ -140,6 +141,12 @@ class BlockTransform:
     def __init__(self, job: Job, order: Sequence[int], make: Callable[[Job], Kernel]) -> None:
         self._axes = memory_axes(order, len(job.before) - len(order))
         self._piece, self._keys = pieces_of(job)
+        first = len(job.before) - len(job.whole)
+        before, after = prod(job.before[first:]), prod(job.after[first:])
+        before, after = before * job.dtype.itemsize, after * job.dtype_after.itemsize
+        # Whether a result may begin where its source does: pieces follow each other in memory, and
+        # shrink. What is left over is a small part.
+        self.shrinks = min(job.whole) == first and after <= before <= after * 9 // 8
         self._make = make
         self._kernel: Kernel | None = None
 
@@ -158,9 +165,15 @@ class BlockTransform:
             return no_op, no_op
         if same_view(source, target):
             source = target
-        elif np.may_share_memory(source, target):
+        elif np.may_share_memory(source, target) and not self._follows(source, target):
             return self._bind_overlapping(source, target)
         return no_op, partial(self._transform, source, target)
+
+    def _follows(self, source: Array, target: Array) -> bool:
+        """Whether each piece is read before its memory is written."""
+        blocks = [block.transpose(self._axes) for block in (source, target)]
+        contiguous = all(block.flags.c_contiguous for block in blocks)
+        return self.shrinks and contiguous and address(source) == address(target)
 
     def _bind_overlapping(self, source: Array, target: Array) -> PreparedBlock:
         room: list[Array] = []
@@ -252,6 +265,17 @@ class Space(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         """Shape of the own block."""
         return (*self.components, *self.pencil.local_shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the own block."""
+        return self.dtype.itemsize * prod(self.shape)
+
+    def view(self, memory: Array) -> PencilArray:
+        """Return the field at the beginning of some memory."""
+        return PencilArray.from_block(
+            self.pencil, arrange(memory, self.pencil, self.dtype, self.shape)
+        )
 
 
 class SerialTransform(NamedTuple):

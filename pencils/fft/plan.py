@@ -148,12 +148,14 @@ class PencilFFT(Plan[PreparedSteps]):
         """Bytes of this rank that live as long as the plan.
 
         They are for fields between steps, which all plans of one communicator use in turn, for what
-        transposes pack, and for the pieces that FFTW transforms in memory of its own.
+        transposes pack, and for the pieces that FFTW transforms in memory of its own. Some fields
+        between steps need memory only once a call has a field to fill; else they lie in the result.
         """
         if self._freed:
             return 0
-        work = sum(work.nbytes for work in self._works)
-        return work + self._forward.buffers.nbytes + self._forward.kept + self._backward.kept
+        there, back = self._forward, self._backward
+        works = {id(work): work.nbytes for work in (*self._works, there.private, back.private)}
+        return sum(works.values()) + there.buffers.nbytes + there.kept + back.kept
 
     def forward(self, u: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Transform a field to its waves. *Collective*.
@@ -273,11 +275,10 @@ class PencilFFT(Plan[PreparedSteps]):
             places = ("plan.input_pencil", "plan.output_pencil")[:: 1 if forward else -1]
             check_source(u, start.pencil, start.spec, "u" if forward else "u_hat", places[0])
             check_out(out, end.pencil, end.spec, places[1])
-            target = PencilArray.allocated(end.pencil, *end.spec) if out is None else out
-            key = forward, id(u), id(target)
-            prepared = self._found(key)
-            if prepared is None:
-                prepared = direction.bind(u, target)
+            key = forward, id(u), id(out)
+            prepared, target = self._found(key), out
+            if prepared is None or target is None:
+                prepared, target = direction.bind(u, out)
                 if out is not None:
                     self._remembered.add(key, prepared, [u, out])
             for reserve, _run in prepared:
