@@ -193,18 +193,18 @@ def test_a_call_with_a_field_to_fill_allocates_only_pieces(comm, backend, monkey
 @pytest.mark.parametrize(
     ("call", "most"),
     [
-        (lambda u, _: pencils.transpose(u, u.pencil.with_(decomp=1)), 1.1),
+        (lambda u, _: pencils.transpose(u, u.pencil.with_(decomp=1)), 1.25),
         (lambda u, plan: plan.forward(u), 2.2),
         (lambda u, plan: plan.backward(plan.forward(u)), 3.35),
     ],
     ids=["transpose", "forward", "both"],
 )
 def test_memory_of_results_and_work_in_blocks(comm, call, most, monkeypatch):
-    """The pool rounds what lines of waves need up to 9/8 blocks."""
+    """The pool rounds sizes up, by an eighth at most."""
     monkeypatch.setattr(shared, "MOST_AT_ONCE", 2**18)
     monkeypatch.setattr(execute, "PIECE", 2**14)
     private = comm.Dup()
-    pen = pencils.Pencil((96, 96, 96), private, decomp=0)
+    pen = pencils.Pencil((160, 160, 160), private, decomp=0)
     topology, u = pen.topology, pencils.ones(pen)
     plan = PencilFFT(pencils.Pencil((4, 4, 4), private), backend="scipy")
     plan.forward(pencils.ones(plan.input_pencil))  # what is made but once
@@ -216,7 +216,7 @@ def test_memory_of_results_and_work_in_blocks(comm, call, most, monkeypatch):
     result = call(u, large)
     peak = tracemalloc.get_traced_memory()[1] + in_shared_memory(topology) - before
     tracemalloc.stop()
-    assert everywhere(comm, result.local.nbytes <= peak < most * 8 * 96**3 / comm.size + 2**18)
+    assert everywhere(comm, result.local.nbytes <= peak < most * 8 * 160**3 / comm.size + 2**19)
     del u, plan, large, result
     private.Free()
 

@@ -311,8 +311,8 @@ class _PreparedShared(PreparedMethod):
         method = self._method
         states = table.rows[..., STATE]
         if (states < IN_PLACE).any():  # one needs a staging block: all take one
-            turns = [] if (states == NEEDS_WHOLE).any() else method.turns(self._staged_bytes)
-            if turns:
+            turns = method.turns(self._staged_bytes)
+            if turns and not (states == NEEDS_WHOLE).any():
                 parts = [turn.prepare(*self._arrays, aliased=False) for turn in turns]
                 self._unpack = partial(_run_all, parts)
                 self._seen, self._window = table.rows.tobytes(), table.window
@@ -321,7 +321,7 @@ class _PreparedShared(PreparedMethod):
             if table.staging is None:  # no room: they send messages
                 prepared = self._prepared_fallback()
                 return lambda: prepared.run(no_op)
-            method.stages = self._staged_bytes <= MOST_AT_ONCE
+            method.stages = not turns
             timed("wait", self._group.comm.Barrier)  # all have read the table; now it may change
             self._publish(table)
             synchronize(self._group.comm)
@@ -423,9 +423,10 @@ class Shared(Method):
             parts = [self.plan.cut(partial(_part, turn=turn)) for turn in range(TURNS)]
             most = np.array([[sends.packed for sends in part.sends] for part in parts], np.int64)
             self.group.comm.Allreduce(MPI.IN_PLACE, most, op=MPI.MAX)
-            smaller = most.max() < max(self.staging_bytes)  # unless all is in a few points
-            each = zip(parts, most.tolist(), strict=True) if smaller else ()
+            each = zip(parts, most.tolist(), strict=True)
             self._turns = [Shared(part, self.group, sizes) for part, sizes in each]
+            for turn in self._turns:
+                turn._turns = []  # none is cut again
         return self._turns
 
     def off_node(self) -> Traffic:
