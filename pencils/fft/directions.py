@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate
 from math import prod
@@ -242,8 +243,9 @@ def make_directions(
     topology = wanted.pencil.topology
     memory, buffers = work_memory(topology), Buffers()
     libraries = list(zip(serials, backends, strict=True))
-    forward = _list_steps(wanted, libraries, ends, buffers, forward=True)
-    backward = _list_steps(wanted, libraries[::-1], ends[::-1], buffers, forward=False)
+    pool = ThreadPoolExecutor(wanted.workers - 1, "PencilFFT") if wanted.workers > 1 else None
+    forward = _list_steps(wanted, libraries, ends, buffers, pool, forward=True)
+    backward = _list_steps(wanted, libraries[::-1], ends[::-1], buffers, pool, forward=False)
     with agreed(topology.comm, "PencilFFT") as agree:  # may lack memory on one rank only
         there = Direction(ends[0], forward, buffers, memory)
         back = Direction(ends[1], backward, buffers, memory)
@@ -262,6 +264,7 @@ def _list_steps(
     libraries: Sequence[tuple[SerialTransform, str]],
     ends: tuple[Space, Space],
     buffers: Buffers,
+    pool: Executor | None,
     *,
     forward: bool,
 ) -> list[TransformStep]:
@@ -289,7 +292,7 @@ def _list_steps(
             job = job_of(
                 serial, wanted, forward=forward, factor=factor if [serial] == scaled else 1
             )
-            block = BlockTransform(job, start.pencil.order, KERNELS[backend])
+            block = BlockTransform(job, start.pencil.order, KERNELS[backend], wanted.workers, pool)
             steps.append(TransformStep(block, end, in_place=start == end))
     transpose(last)
     return steps or [TransformStep(None, here, in_place=True)]

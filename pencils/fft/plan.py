@@ -62,6 +62,9 @@ class PencilFFT(Plan[PreparedSteps]):
     check : bool, optional
         Whether all ranks compare the arguments of every call, and all raise if one is wrong.
         Without it, a call communicates nothing but the data.
+    workers : int, optional
+        Threads of each process that do serial transforms, each some pieces of the block. A process
+        needs a core for each of them: MPI may have bound it to one. Values are the same bits.
 
     Attributes
     ----------
@@ -103,6 +106,7 @@ class PencilFFT(Plan[PreparedSteps]):
         backend: str = AUTO,
         output: Pencil | None = None,
         check: bool = True,
+        workers: int = 1,
     ) -> None:
         topology = topology_among(pencil, output)
         with agreed(topology.comm, "PencilFFT") as agree:
@@ -118,6 +122,7 @@ class PencilFFT(Plan[PreparedSteps]):
                 backend,
                 output,
                 check,
+                workers,
             )
             agree(**wanted.signature)
         self._wanted = wanted
@@ -324,6 +329,7 @@ class PencilFFT(Plan[PreparedSteps]):
         ways = {line.axis: line.dealias for line in wanted.lines if line.dealias}
         text += f", dealias={ways}" if ways else ""
         text += f", by {' and '.join(dict.fromkeys(self._libraries))}" if wanted.lines else ""
+        text += f", workers={wanted.workers}" if wanted.workers > 1 else ""
         return f"{text}\n  from {self.input_pencil!r}\n  to   {self.output_pencil!r}>"
 
 

@@ -391,7 +391,7 @@ class Shared(Method):
         self.stages = False  # whether calls begin with a staging block; equal on all ranks
         self.far: Method | None = None
         self._fallback: Messages | None = None
-        self._turns: list[Shared] | None = None
+        self.parts: list[Shared] | None = None  # in turns, once known
 
     @classmethod
     def for_chunks(cls, plans: Sequence[ChunkPlan]) -> Sequence[Shared]:
@@ -419,15 +419,15 @@ class Shared(Method):
         """
         if nbytes <= MOST_AT_ONCE:
             return []
-        if self._turns is None:
+        if self.parts is None:
             parts = [self.plan.cut(partial(_part, turn=turn)) for turn in range(TURNS)]
             most = np.array([[sends.packed for sends in part.sends] for part in parts], np.int64)
             self.group.comm.Allreduce(MPI.IN_PLACE, most, op=MPI.MAX)
             each = zip(parts, most.tolist(), strict=True)
-            self._turns = [Shared(part, self.group, sizes) for part, sizes in each]
-            for turn in self._turns:
-                turn._turns = []  # none is cut again
-        return self._turns
+            self.parts = [Shared(part, self.group, sizes) for part, sizes in each]
+            for turn in self.parts:
+                turn.parts = []  # none is cut again
+        return self.parts
 
     def off_node(self) -> Traffic:
         """Count what this rank sends to other nodes: messages only go there."""
@@ -439,7 +439,7 @@ class Shared(Method):
 
     def free(self) -> None:
         """Free the messages."""
-        for method in (self.far, self._fallback, *(self._turns or ())):
+        for method in (self.far, self._fallback, *(self.parts or ())):
             if method is not None:
                 method.free()
 
