@@ -43,6 +43,9 @@ PreparedStep: TypeAlias = tuple[Callable[[], object], "Callable[[], MPI.Intracom
 PreparedSteps: TypeAlias = list[PreparedStep]
 SLOTS = 2  # fields between steps lie in one of these by turns
 OUT, PRIVATE = -1, SLOTS  # or in the field of the user, or where no other rank reads
+# Fields of this many bytes, on average on a rank, lie in the result if they can. Preparing for each
+# new result takes 50 us.
+LARGE = 2**21
 
 
 class TransformStep(NamedTuple):
@@ -110,13 +113,17 @@ class Direction:
         for step in steps:
             if isinstance(step.function, BlockTransform):
                 step.function.prepare()
+        large = max(step.space.total_bytes for step in steps) >= LARGE * self._comm.size
+        in_place = [step.in_place for step in steps]
+        if not large and any(isinstance(step.function, Transposition) for step in steps[-2:-1]):
+            in_place[-1] = False  # so that the transpose needs no other preparation
         self._slots = [OUT]  # of the field after each step
-        for step in reversed(steps[1:]):
+        for step, same in list(zip(steps, in_place, strict=True))[:0:-1]:
             after = self._slots[0]
             other = int(after == 0)
-            if step is steps[-1] and isinstance(step.function, BlockTransform):
+            if large and step is steps[-1] and isinstance(step.function, BlockTransform):
                 other = PRIVATE if step.function.shrinks else other
-            self._slots.insert(0, after if step.in_place else other)
+            self._slots.insert(0, after if same else other)
         self.private = np.empty(0, np.uint8)  # for fields to fill
         self._fields: list[PencilArray | None] = []
         self._fixed: dict[int, PreparedStep] = {}  # steps between two fields in work memory
@@ -148,23 +155,27 @@ class Direction:
 
         Without `out`, make it, with room for the field before the last step.
         """
-        spaces = [step.space for step in self._steps]
-        private = max(
-            space.nbytes if slot == PRIVATE else 0
-            for space, slot in zip(spaces, self._slots, strict=True)
-        )
         room = self.private
+        private = [
+            step.space.nbytes
+            for step, slot in zip(self._steps, self._slots, strict=True)
+            if slot == PRIVATE
+        ]
         if out is None:
-            room = empty_bytes(max(private, spaces[-1].nbytes))
-            out = spaces[-1].view(room)
+            end = self._steps[-1].space
+            if private:
+                room = empty_bytes(max(*private, end.nbytes))
+                out = end.view(room)
+            else:
+                out = PencilArray.allocated(end.pencil, *end.spec)
         elif private:
-            room = self.private = self._memory.find_private(private)
+            room = self.private = self._memory.find_private(max(private))
         prepared: PreparedSteps = []
         here = u
         for number, (field, slot) in enumerate(zip(self._fields, self._slots, strict=True)):
             there = field
             if there is None:
-                there = out if slot == OUT else spaces[number].view(room)
+                there = out if slot == OUT else self._steps[number].space.view(room)
             bound = self._fixed.get(number)
             if bound is None:
                 bound = self._bind_step(number, here, there)

@@ -205,27 +205,29 @@ class BlockTransform:
         return reserve, run
 
     def _transform(self, source: Array, target: Array) -> None:
-        here, there = source.transpose(self._axes), target.transpose(self._axes)
+        if self._pool is None:
+            self._share(0, source, target)
+            return
         others: list[Future[None]] = []
         try:
             for number in range(1, self._workers):
-                assert self._pool is not None
                 run = copy_context().run  # NumPy treats floating-point errors as here
-                others.append(self._pool.submit(run, self._share, number, here, there))
-            self._share(0, here, there)
+                others.append(self._pool.submit(run, self._share, number, source, target))
+            self._share(0, source, target)
         finally:
             wait(others)
         for other in others:
             other.result()
 
-    def _share(self, number: int, here: Array, there: Array) -> None:
+    def _share(self, number: int, source: Array, target: Array) -> None:
         """Transform every piece of one worker."""
-        kernel, in_place = self._kernels[number], same_view(here, there)
+        kernel = self._kernels[number]
+        here, there = source.transpose(self._axes), target.transpose(self._axes)
         for key in self._keys[number :: self._workers]:
             if under_way.on and number == 0:  # MPI expects the thread that began
                 poll()
             piece = here[key]
-            kernel(piece, piece if in_place else there[key])
+            kernel(piece, piece if source is target else there[key])
 
 
 def pieces_of(job: Job) -> tuple[Job | None, list[Key]]:
@@ -300,6 +302,11 @@ class Space(NamedTuple):
     def nbytes(self) -> int:
         """Bytes of the own block."""
         return self.dtype.itemsize * prod(self.shape)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the blocks of all ranks."""
+        return self.dtype.itemsize * prod((*self.components, *self.pencil.shape))
 
     def view(self, memory: Array) -> PencilArray:
         """Return the field at the beginning of some memory."""

@@ -11,7 +11,7 @@ from mpi_helpers import all_raise, everywhere
 import pencils
 from pencils.comm.mpi import PerProcess
 from pencils.errors import ArgumentError
-from pencils.fft import PencilFFT, execute, kernels
+from pencils.fft import PencilFFT, directions, execute, kernels
 from pencils.fft.kernels import why_no_fftw
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -134,6 +134,7 @@ def test_workers_give_the_same_bits(comm, backend, monkeypatch, dtype, options):
     """Several threads do so, as many as there are pieces at most, with and without a result."""
     monkeypatch.setattr(execute, "PIECE", 256)
     monkeypatch.setattr(execute, "TOGETHER", 1)
+    monkeypatch.setattr(directions, "LARGE", 0)
     pen = pencils.Pencil((12, 9, 8), comm)
     found = []
     for workers in (1, 3, 50):
@@ -157,6 +158,7 @@ def test_workers_that_fail_raise_everywhere(comm, monkeypatch):
     """After all workers have stopped; the plan works on."""
     monkeypatch.setattr(execute, "PIECE", 256)
     monkeypatch.setattr(execute, "TOGETHER", 1)
+    monkeypatch.setattr(directions, "LARGE", 0)
     with PencilFFT(pencils.Pencil((12, 9, 8), comm), backend="scipy", workers=3) as plan:
         u, share = pencils.ones(plan.input_pencil), execute.BlockTransform._share
 

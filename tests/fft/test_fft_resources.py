@@ -14,7 +14,7 @@ import pencils
 from pencils.comm.methods import shared
 from pencils.comm.methods.pull import _staging
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.fft import PencilFFT, execute
+from pencils.fft import PencilFFT, directions, execute
 from pencils.fft.directions import work_memory
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -82,11 +82,12 @@ def collect():
     pencils.memory().empty()
 
 
-@pytest.mark.parametrize("decomp", [(0,), (0, 1)])
+@pytest.mark.parametrize(("decomp", "large"), [((0,), 0), ((0, 1), 0), ((0,), 2**30)])
 @pytest.mark.mpiexec("measures the memory of one process")
-def test_a_plan_knows_how_much_memory_it_holds(comm, backend, decomp, monkeypatch):
+def test_a_plan_knows_how_much_memory_it_holds(comm, backend, decomp, large, monkeypatch):
     """NumPy tells what it allocates, pools of shared memory how much of them is in use."""
     monkeypatch.setattr(execute, "TOGETHER", 2**15)
+    monkeypatch.setattr(directions, "LARGE", large)
     private = comm.Dup()
     pen = pencils.Pencil((24, 32, 40), private, decomp=decomp)
     topology = pen.topology
@@ -202,6 +203,7 @@ def test_a_call_with_a_field_to_fill_allocates_only_pieces(comm, backend, monkey
 def test_memory_of_results_and_work_in_blocks(comm, call, most, monkeypatch):
     """The pool rounds sizes up, by an eighth at most."""
     monkeypatch.setattr(shared, "MOST_AT_ONCE", 2**18)
+    monkeypatch.setattr(directions, "LARGE", 2**18)
     monkeypatch.setattr(execute, "PIECE", 2**14)
     private = comm.Dup()
     pen = pencils.Pencil((160, 160, 160), private, decomp=0)
