@@ -135,7 +135,7 @@ def test_workers_give_the_same_bits(comm, backend, monkeypatch, dtype, options):
     monkeypatch.setattr(execute, "PIECE", 256)
     monkeypatch.setattr(execute, "TOGETHER", 1)
     monkeypatch.setattr(directions, "LARGE", 0)
-    pen = pencils.Pencil((12, 9, 8), comm)
+    pen = pencils.Pencil((12, 9, 32), comm)
     found = []
     for workers in (1, 3, 50):
         with PencilFFT(pen, dtype, backend=backend, workers=workers, **options) as plan:
