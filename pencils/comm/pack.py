@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import accumulate, product
@@ -82,6 +82,10 @@ class PackPlan:
         # In one buffer, each beginning at a cache line.
         self.room = [round_up(nbytes) for nbytes in self.nbytes]
         *self.starts, self.packed = accumulate(self.room, initial=0)
+
+    def with_blocks(self, blocks: Iterable[MessageBlock]) -> PackPlan:
+        """Plan of other blocks of the same arrays."""
+        return PackPlan(list(blocks), self.lead, self.dtype)
 
     def views(self, array: Array) -> list[Array]:
         """Every block of an array."""

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate
 from math import prod
@@ -20,13 +21,14 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from pencils.array.allocation import Array, allocate_bytes, arrange
+from pencils.array.allocation import Array, allocate_bytes
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.failure import wait_all
 from pencils.comm.memory import round_up
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import no_op
+from pencils.comm.pool import empty_bytes
 from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import attribute
@@ -40,6 +42,10 @@ from pencils.transposition.plan import Transposition
 PreparedStep: TypeAlias = tuple[Callable[[], object], "Callable[[], MPI.Intracomm | None]"]
 PreparedSteps: TypeAlias = list[PreparedStep]
 SLOTS = 2  # fields between steps lie in one of these by turns
+OUT, PRIVATE = -1, SLOTS  # or in the field of the user, or where no other rank reads
+# Fields of this many bytes, on average on a rank, lie in the result if they can. Preparing for each
+# new result takes 50 us.
+LARGE = 2**21
 
 
 class TransformStep(NamedTuple):
@@ -77,6 +83,13 @@ class WorkMemory:
                     works[slot] = self._slots[slot] = whole[start : start + sizes[slot]]
         return works
 
+    def find_private(self, nbytes: int) -> Array:
+        """Return memory that no other rank reads; local."""
+        found = self._slot(PRIVATE)
+        if found.nbytes < nbytes:
+            found = self._slots[PRIVATE] = empty_bytes(nbytes)
+        return found
+
     def clear(self) -> None:
         """Forget the memory; the arrays live on in plans."""
         self._slots.clear()
@@ -100,13 +113,18 @@ class Direction:
         for step in steps:
             if isinstance(step.function, BlockTransform):
                 step.function.prepare()
+        large = max(step.space.total_bytes for step in steps) >= LARGE * self._comm.size
         in_place = [step.in_place for step in steps]
-        if any(isinstance(step.function, Transposition) for step in steps[-2:-1]):
+        if not large and any(isinstance(step.function, Transposition) for step in steps[-2:-1]):
             in_place[-1] = False  # so that the transpose needs no other preparation
-        self._slots = [-1]  # of the field after each step; -1 is the field of the user
-        for same in reversed(in_place[1:]):
+        self._slots = [OUT]  # of the field after each step
+        for step, same in list(zip(steps, in_place, strict=True))[:0:-1]:
             after = self._slots[0]
-            self._slots.insert(0, after if same else int(after == 0))
+            other = int(after == 0)
+            if large and step is steps[-1] and isinstance(step.function, BlockTransform):
+                other = PRIVATE if step.function.shrinks else other
+            self._slots.insert(0, after if same else other)
+        self.private = np.empty(0, np.uint8)  # for fields to fill
         self._fields: list[PencilArray | None] = []
         self._fixed: dict[int, PreparedStep] = {}  # steps between two fields in work memory
 
@@ -115,8 +133,8 @@ class Direction:
         """Bytes of work memory that this rank needs."""
         sizes = [0] * SLOTS
         for (_, space, _), slot in zip(self._steps, self._slots, strict=True):
-            if slot >= 0:
-                sizes[slot] = max(sizes[slot], space.dtype.itemsize * prod(space.shape))
+            if 0 <= slot < SLOTS:
+                sizes[slot] = max(sizes[slot], space.nbytes)
         return sizes
 
     @property
@@ -128,28 +146,45 @@ class Direction:
     def use(self, works: Sequence[Array]) -> None:
         """Make the fields between the steps in work memory."""
         self._fields = [
-            None
-            if slot < 0
-            else PencilArray.from_block(
-                space.pencil, arrange(works[slot], space.pencil, space.dtype, space.shape)
-            )
+            space.view(works[slot]) if 0 <= slot < SLOTS else None
             for (_, space, _), slot in zip(self._steps, self._slots, strict=True)
         ]
 
-    def bind(self, u: PencilArray, out: PencilArray) -> PreparedSteps:
-        """Prepare all steps from `u`, which is kept unless `out` shares its memory; local."""
+    def bind(self, u: PencilArray, out: PencilArray | None) -> tuple[PreparedSteps, PencilArray]:
+        """Prepare all steps from `u`, which is kept unless `out` shares its memory; local.
+
+        Without `out`, make it, with room for the field before the last step.
+        """
+        room = self.private
+        private = [
+            step.space.nbytes
+            for step, slot in zip(self._steps, self._slots, strict=True)
+            if slot == PRIVATE
+        ]
+        if out is None:
+            end = self._steps[-1].space
+            if private:
+                room = empty_bytes(max(*private, end.nbytes))
+                out = end.view(room)
+            else:
+                out = PencilArray.allocated(end.pencil, *end.spec)
+        elif private:
+            room = self.private = self._memory.find_private(max(private))
         prepared: PreparedSteps = []
         here = u
-        for number, field in enumerate(self._fields):
-            there = out if field is None else field
+        for number, (field, slot) in enumerate(zip(self._fields, self._slots, strict=True)):
+            there = field
+            if there is None:
+                there = out if slot == OUT else self._steps[number].space.view(room)
             bound = self._fixed.get(number)
             if bound is None:
                 bound = self._bind_step(number, here, there)
-                if here is not u and here is not out and there is not out:
+                before = self._fields[number - 1] if number else None
+                if field is not None and before is not None:
                     self._fixed[number] = bound
             prepared.append(bound)
             here = there
-        return prepared
+        return prepared, out
 
     def _bind_step(self, number: int, here: PencilArray, there: PencilArray) -> PreparedStep:
         function = self._steps[number].function
@@ -202,6 +237,7 @@ class Direction:
         self._steps = []
         self._fields = []
         self._fixed.clear()
+        self.private = np.empty(0, np.uint8)
         self.buffers = Buffers()  # a freed plan that is still referenced keeps no memory
 
 
@@ -218,8 +254,9 @@ def make_directions(
     topology = wanted.pencil.topology
     memory, buffers = work_memory(topology), Buffers()
     libraries = list(zip(serials, backends, strict=True))
-    forward = _list_steps(wanted, libraries, ends, buffers, forward=True)
-    backward = _list_steps(wanted, libraries[::-1], ends[::-1], buffers, forward=False)
+    pool = ThreadPoolExecutor(wanted.workers - 1, "PencilFFT") if wanted.workers > 1 else None
+    forward = _list_steps(wanted, libraries, ends, buffers, pool, forward=True)
+    backward = _list_steps(wanted, libraries[::-1], ends[::-1], buffers, pool, forward=False)
     with agreed(topology.comm, "PencilFFT") as agree:  # may lack memory on one rank only
         there = Direction(ends[0], forward, buffers, memory)
         back = Direction(ends[1], backward, buffers, memory)
@@ -238,6 +275,7 @@ def _list_steps(
     libraries: Sequence[tuple[SerialTransform, str]],
     ends: tuple[Space, Space],
     buffers: Buffers,
+    pool: Executor | None,
     *,
     forward: bool,
 ) -> list[TransformStep]:
@@ -265,7 +303,7 @@ def _list_steps(
             job = job_of(
                 serial, wanted, forward=forward, factor=factor if [serial] == scaled else 1
             )
-            block = BlockTransform(job, start.pencil.order, KERNELS[backend])
+            block = BlockTransform(job, start.pencil.order, KERNELS[backend], wanted.workers, pool)
             steps.append(TransformStep(block, end, in_place=start == end))
     transpose(last)
     return steps or [TransformStep(None, here, in_place=True)]

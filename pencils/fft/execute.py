@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Executor, Future, wait
+from contextvars import copy_context
 from functools import partial
 from itertools import product
 from math import prod
@@ -10,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pencils.array.allocation import Array, memory_axes
+from pencils.array.allocation import Array, arrange, memory_axes
 from pencils.array.operands import FieldSpec
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.memory import same_view
+from pencils.comm.memory import address, same_view
 from pencils.comm.pack import no_op
 from pencils.comm.progress import poll, under_way
 from pencils.comm.topology import time_in_turn
@@ -135,32 +138,58 @@ def _trial(jobs: Sequence[Job], backend: str) -> Callable[[], None]:
 
 
 class BlockTransform:
-    """Serial transforms of whole blocks, whose space dimensions have the memory order `order`."""
+    """Serial transforms of whole blocks, whose space dimensions have the memory order `order`.
 
-    def __init__(self, job: Job, order: Sequence[int], make: Callable[[Job], Kernel]) -> None:
+    There is a kernel for each worker: this thread and those of `pool`, if there is one.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        order: Sequence[int],
+        make: Callable[[Job], Kernel],
+        workers: int,
+        pool: Executor | None,
+    ) -> None:
         self._axes = memory_axes(order, len(job.before) - len(order))
         self._piece, self._keys = pieces_of(job)
-        self._make = make
-        self._kernel: Kernel | None = None
+        first = len(job.before) - len(job.whole)
+        before, after = prod(job.before[first:]), prod(job.after[first:])
+        before, after = before * job.dtype.itemsize, after * job.dtype_after.itemsize
+        # Whether a result may begin where its source does: pieces follow each other in memory and
+        # in time, and shrink. What is left over is a small part.
+        self.shrinks = (
+            pool is None and min(job.whole) == first and after <= before <= after * 9 // 8
+        )
+        self._make, self._pool = make, pool
+        self._workers = min(workers, len(self._keys))
+        self._kernels: list[Kernel] = []
 
     def prepare(self) -> None:
-        """Make the kernel; local."""
-        self._kernel = None if self._piece is None else self._make(self._piece)
+        """Make the kernels; local."""
+        if self._piece is not None:
+            self._kernels = [self._make(self._piece) for _ in range(self._workers)]
 
     @property
     def nbytes(self) -> int:
         """Bytes that are kept between calls."""
-        return 0 if self._kernel is None else self._kernel.nbytes
+        return sum(kernel.nbytes for kernel in self._kernels)
 
     def bind(self, source: Array, target: Array) -> PreparedBlock:
         """Prepare to transform one own block into another, which may share memory; local."""
-        if self._kernel is None:
+        if not self._kernels:
             return no_op, no_op
         if same_view(source, target):
             source = target
-        elif np.may_share_memory(source, target):
+        elif np.may_share_memory(source, target) and not self._follows(source, target):
             return self._bind_overlapping(source, target)
         return no_op, partial(self._transform, source, target)
+
+    def _follows(self, source: Array, target: Array) -> bool:
+        """Whether each piece is read before its memory is written."""
+        blocks = [block.transpose(self._axes) for block in (source, target)]
+        contiguous = all(block.flags.c_contiguous for block in blocks)
+        return self.shrinks and contiguous and address(source) == address(target)
 
     def _bind_overlapping(self, source: Array, target: Array) -> PreparedBlock:
         room: list[Array] = []
@@ -176,13 +205,29 @@ class BlockTransform:
         return reserve, run
 
     def _transform(self, source: Array, target: Array) -> None:
-        assert self._kernel is not None
+        if self._pool is None:
+            self._share(0, source, target)
+            return
+        others: list[Future[None]] = []
+        try:
+            for number in range(1, self._workers):
+                run = copy_context().run  # NumPy treats floating-point errors as here
+                others.append(self._pool.submit(run, self._share, number, source, target))
+            self._share(0, source, target)
+        finally:
+            wait(others)
+        for other in others:
+            other.result()
+
+    def _share(self, number: int, source: Array, target: Array) -> None:
+        """Transform every piece of one worker."""
+        kernel = self._kernels[number]
         here, there = source.transpose(self._axes), target.transpose(self._axes)
-        for key in self._keys:
-            if under_way.on:
+        for key in self._keys[number :: self._workers]:
+            if under_way.on and number == 0:  # MPI expects the thread that began
                 poll()
             piece = here[key]
-            self._kernel(piece, piece if source is target else there[key])
+            kernel(piece, piece if source is target else there[key])
 
 
 def pieces_of(job: Job) -> tuple[Job | None, list[Key]]:
@@ -252,6 +297,22 @@ class Space(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         """Shape of the own block."""
         return (*self.components, *self.pencil.local_shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the own block."""
+        return self.dtype.itemsize * prod(self.shape)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the blocks of all ranks."""
+        return self.dtype.itemsize * prod((*self.components, *self.pencil.shape))
+
+    def view(self, memory: Array) -> PencilArray:
+        """Return the field at the beginning of some memory."""
+        return PencilArray.from_block(
+            self.pencil, arrange(memory, self.pencil, self.dtype, self.shape)
+        )
 
 
 class SerialTransform(NamedTuple):

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from pencils.array.allocation import as_components, as_dtype
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.layout.integers import as_dims, to_int
+from pencils.layout.integers import as_dims, as_int, to_int
 from pencils.pencil import Pencil
 
 COSINES = ("dct1", "dct2", "dct3", "dct4")
@@ -115,6 +115,7 @@ class Wanted(NamedTuple):
     backend: str
     output: Pencil | None
     check: bool
+    workers: int
 
     @property
     def first(self) -> int | None:
@@ -160,6 +161,7 @@ def as_wanted(  # noqa: PLR0917 - the arguments of `PencilFFT`
     backend: str,
     output: Pencil | None,
     check: object,
+    workers: object,
 ) -> Wanted:
     """Check all arguments of `PencilFFT`; local."""
     check_type("pencil", pencil, Pencil)
@@ -186,7 +188,8 @@ def as_wanted(  # noqa: PLR0917 - the arguments of `PencilFFT`
     if normalize not in NORMS:
         raise ArgumentError(f"normalize={normalize!r} must be one of {', '.join(NORMS)}")
     lead = as_components(components)
-    wanted = Wanted(pencil, element, lines, lead, normalize, backend, output, bool(check))
+    threads = as_int("workers", workers, least=1)
+    wanted = Wanted(pencil, element, lines, lead, normalize, backend, output, bool(check), threads)
     if output is None:
         return wanted
     check_type("output", output, Pencil)

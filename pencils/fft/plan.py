@@ -62,6 +62,9 @@ class PencilFFT(Plan[PreparedSteps]):
     check : bool, optional
         Whether all ranks compare the arguments of every call, and all raise if one is wrong.
         Without it, a call communicates nothing but the data.
+    workers : int, optional
+        Threads of each process that do serial transforms, each some pieces of the block. A process
+        needs a core for each of them: MPI may have bound it to one. Values are the same bits.
 
     Attributes
     ----------
@@ -103,6 +106,7 @@ class PencilFFT(Plan[PreparedSteps]):
         backend: str = AUTO,
         output: Pencil | None = None,
         check: bool = True,
+        workers: int = 1,
     ) -> None:
         topology = topology_among(pencil, output)
         with agreed(topology.comm, "PencilFFT") as agree:
@@ -118,6 +122,7 @@ class PencilFFT(Plan[PreparedSteps]):
                 backend,
                 output,
                 check,
+                workers,
             )
             agree(**wanted.signature)
         self._wanted = wanted
@@ -148,12 +153,14 @@ class PencilFFT(Plan[PreparedSteps]):
         """Bytes of this rank that live as long as the plan.
 
         They are for fields between steps, which all plans of one communicator use in turn, for what
-        transposes pack, and for the pieces that FFTW transforms in memory of its own.
+        transposes pack, and for the pieces that FFTW transforms in memory of its own. Some fields
+        between steps need memory only once a call has a field to fill; else they lie in the result.
         """
         if self._freed:
             return 0
-        work = sum(work.nbytes for work in self._works)
-        return work + self._forward.buffers.nbytes + self._forward.kept + self._backward.kept
+        there, back = self._forward, self._backward
+        works = {id(work): work.nbytes for work in (*self._works, there.private, back.private)}
+        return sum(works.values()) + there.buffers.nbytes + there.kept + back.kept
 
     def forward(self, u: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Transform a field to its waves. *Collective*.
@@ -273,11 +280,10 @@ class PencilFFT(Plan[PreparedSteps]):
             places = ("plan.input_pencil", "plan.output_pencil")[:: 1 if forward else -1]
             check_source(u, start.pencil, start.spec, "u" if forward else "u_hat", places[0])
             check_out(out, end.pencil, end.spec, places[1])
-            target = PencilArray.allocated(end.pencil, *end.spec) if out is None else out
-            key = forward, id(u), id(target)
-            prepared = self._found(key)
-            if prepared is None:
-                prepared = direction.bind(u, target)
+            key = forward, id(u), id(out)
+            prepared, target = self._found(key), out
+            if prepared is None or target is None:
+                prepared, target = direction.bind(u, out)
                 if out is not None:
                     self._remembered.add(key, prepared, [u, out])
             for reserve, _run in prepared:
@@ -286,8 +292,9 @@ class PencilFFT(Plan[PreparedSteps]):
 
         prepared, target = self._prepare(call, bind)
         error = direction.run(prepared, met=self._check)
-        if self._check and SCIPY in self._libraries:  # which allocates memory in each call
-            self._row(f"{call} by SciPy").meet(error)
+        # SciPy allocates memory in each call, and threads may not start.
+        if self._check and (SCIPY in self._libraries or self._wanted.workers > 1):
+            self._row(f"{call} of blocks").meet(error)
         elif error is not None:
             raise error
         if checks.on:
@@ -323,6 +330,7 @@ class PencilFFT(Plan[PreparedSteps]):
         ways = {line.axis: line.dealias for line in wanted.lines if line.dealias}
         text += f", dealias={ways}" if ways else ""
         text += f", by {' and '.join(dict.fromkeys(self._libraries))}" if wanted.lines else ""
+        text += f", workers={wanted.workers}" if wanted.workers > 1 else ""
         return f"{text}\n  from {self.input_pencil!r}\n  to   {self.output_pencil!r}>"
 
 

@@ -90,9 +90,9 @@ class Transposition(Plan[Move]):
         them ("pull"), which takes one synchronization of all ranks instead of two. `start` without
         checks uses the other method, because it waits for nobody.
     max_buffer_bytes : int, optional
-        Most bytes that each rank packs at once; data are then moved in several chunks. Default: no
-        bound, which needs memory for all data that the rank sends, and for messages also for all
-        data that it receives.
+        Most bytes that each rank packs at once; data are then moved in several chunks. Default: all
+        data that the rank sends, and for messages also all that it receives; but at most a tenth
+        of more than 8 MiB that go through shared memory, unless both fields share memory.
     check : bool, optional
         Whether all ranks compare the arguments of every call, and all raise if one is wrong.
         Without it, a call communicates nothing but the data.

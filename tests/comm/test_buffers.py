@@ -16,6 +16,7 @@ import pencils
 from pencils import Pencil, PencilArray, Transposition, transpose
 from pencils.comm import shared_memory
 from pencils.comm.memory import LINE
+from pencils.comm.methods import shared
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
@@ -127,6 +128,34 @@ def test_at_most_one_block_of_what_leaves_a_rank(comm, method):
         assert everywhere(comm, holds(plan(lying), values))
         assert not staging_blocks(plan)
         assert method != "shared" or plan._buffers.nbytes == 0
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+@pytest.mark.parametrize("method", reaching(["shared", "hybrid"]))
+def test_much_is_staged_in_turns(comm, method, monkeypatch):
+    """A tenth at once, also if some ranks have shared fields; all if source and target overlap."""
+    shape = 30 * comm.size, 6 * comm.size, 5
+    source = Pencil(shape, comm, decomp=0)
+    pair = source, source.with_(decomp=1, order=(2, 1, 0))
+    monkeypatch.setattr(shared, "MOST_AT_ONCE", most_leaving(pair) // 8)
+    values = numbered(shape)
+    u = spread(source, values)
+    known = shared_copy(u)
+    with Transposition(*pair, method=method) as plan:
+        plan.exchange()
+        for field in (u, known, known if comm.rank else u, u):
+            v = pencils.full(pair[1], np.nan)
+            assert everywhere(comm, holds(plan(field, v), values))
+            assert everywhere(comm, holds(plan.start(field).wait(), values))
+        parts = most_leaving(pair) // shared.TURNS + LINE * comm.size
+        assert everywhere(comm, 0 < max(block.nbytes for block in staging_blocks(plan)) <= parts)
+        assert everywhere(comm, len(staging_blocks(plan)) == 1)
+        both = plan.batch([u, known])
+        assert everywhere(comm, all(holds(each, values) for each in both))
+        one, other = pencils.alias(pair)
+        one[...] = u
+        assert everywhere(comm, holds(plan(one, other), values))
+        assert everywhere(comm, holds(plan(u), values))
 
 
 @ways

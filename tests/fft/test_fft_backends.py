@@ -1,16 +1,17 @@
 """Libraries of serial transforms: which is used, and what happens where one does not work."""
 
 import sys
+from threading import enumerate as enumerate_threads
 
 import numpy as np
 import pytest
 from fft_cases import draw
-from mpi_helpers import all_raise
+from mpi_helpers import all_raise, everywhere
 
 import pencils
 from pencils.comm.mpi import PerProcess
 from pencils.errors import ArgumentError
-from pencils.fft import PencilFFT, execute, kernels
+from pencils.fft import PencilFFT, directions, execute, kernels
 from pencils.fft.kernels import why_no_fftw
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -119,3 +120,56 @@ def test_a_transform_is_planned_on_one_rank(comm, monkeypatch):
         found = [each for some in comm.allgather(planned) for each in some]
     assert len(found) == len(set(found)) > 0
     private.Free()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [
+        (float, {}),
+        (complex, {"components": 2}),
+        (float, {"transforms": {0: "dct2"}, "dealias": {1: "3/2", 2: "2/3"}}),
+    ],
+)
+def test_workers_give_the_same_bits(comm, backend, monkeypatch, dtype, options):
+    """Several threads do so, as many as there are pieces at most, with and without a result."""
+    monkeypatch.setattr(execute, "PIECE", 256)
+    monkeypatch.setattr(execute, "TOGETHER", 1)
+    monkeypatch.setattr(directions, "LARGE", 0)
+    pen = pencils.Pencil((12, 9, 32), comm)
+    found = []
+    for workers in (1, 3, 50):
+        with PencilFFT(pen, dtype, backend=backend, workers=workers, **options) as plan:
+            u = pencils.random.uniform(plan.input_pencil, 1, components=plan.components).astype(
+                dtype
+            )
+            new = plan.forward(u)
+            for out, back in ((None, None), (new.copy(), u.copy())):
+                u_hat = plan.forward(u, out)
+                v = plan.backward(u_hat, back)
+                found.append((u_hat.local.tobytes(), v.local.tobytes()))
+            started = any(thread.name.startswith("PencilFFT") for thread in enumerate_threads())
+            assert everywhere(comm, workers == 1 or started or not u.local.size)
+            assert (f"workers={workers}" in repr(plan)) == (workers > 1)
+    assert everywhere(comm, len(set(found)) == 1)
+
+
+@pytest.mark.mpiexec("replaces what all ranks of a process call")
+def test_workers_that_fail_raise_everywhere(comm, monkeypatch):
+    """After all workers have stopped; the plan works on."""
+    monkeypatch.setattr(execute, "PIECE", 256)
+    monkeypatch.setattr(execute, "TOGETHER", 1)
+    monkeypatch.setattr(directions, "LARGE", 0)
+    with PencilFFT(pencils.Pencil((12, 9, 8), comm), backend="scipy", workers=3) as plan:
+        u, share = pencils.ones(plan.input_pencil), execute.BlockTransform._share
+
+        last = comm.rank == comm.size - 1
+
+        def failing(self, number, *arrays):
+            if number == 1 and last:
+                raise MemoryError("no room")
+            share(self, number, *arrays)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(execute.BlockTransform, "_share", failing)
+            all_raise(comm, MemoryError, "no room", plan.forward, u)
+        assert np.allclose(plan.backward(plan.forward(u)), u)

@@ -8,9 +8,16 @@ from fft_cases import close, draw, forward, random_names, random_shape
 from mpi_helpers import random_pencil
 
 import pencils
-from pencils.fft import PencilFFT, execute
+from pencils.fft import PencilFFT, directions, execute
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+@pytest.fixture(autouse=True, params=["in work memory", "in results"])
+def place(request, monkeypatch):
+    """Where fields before the last step lie."""
+    if request.param == "in results":
+        monkeypatch.setattr(directions, "LARGE", 0)
 
 
 def check_plan(plan, a, expected):
@@ -25,6 +32,7 @@ def check_plan(plan, a, expected):
     before = u_hat.local.copy()
     assert plan.backward(u_hat, back) is back
     assert close(back, a)
+    assert close(plan.backward(u_hat), a)
     assert np.array_equal(u_hat.local, before)
     again = pencils.empty_like(u_hat)
     assert plan.forward(back, again) is again

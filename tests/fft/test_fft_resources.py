@@ -11,9 +11,10 @@ from mpi4py import MPI
 from mpi_helpers import everywhere
 
 import pencils
+from pencils.comm.methods import shared
 from pencils.comm.methods.pull import _staging
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.fft import PencilFFT, execute
+from pencils.fft import PencilFFT, directions, execute
 from pencils.fft.directions import work_memory
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -76,29 +77,35 @@ def pools(topology):
     return [topology.shared, *(pool for _, pool in topology.groups.values())]
 
 
-@pytest.mark.parametrize("decomp", [(0,), (0, 1)])
+def collect():
+    gc.collect()
+    pencils.memory().empty()
+
+
+@pytest.mark.parametrize(("decomp", "large"), [((0,), 0), ((0, 1), 0), ((0,), 2**30)])
 @pytest.mark.mpiexec("measures the memory of one process")
-def test_a_plan_knows_how_much_memory_it_holds(comm, backend, decomp, monkeypatch):
+def test_a_plan_knows_how_much_memory_it_holds(comm, backend, decomp, large, monkeypatch):
     """NumPy tells what it allocates, pools of shared memory how much of them is in use."""
     monkeypatch.setattr(execute, "TOGETHER", 2**15)
+    monkeypatch.setattr(directions, "LARGE", large)
     private = comm.Dup()
     pen = pencils.Pencil((24, 32, 40), private, decomp=decomp)
     topology = pen.topology
-    u = pencils.ones(pen, components=3)
+    u, out = pencils.ones(pen, components=3), pencils.empty(pen, components=3)
     with PencilFFT(pen, components=3, backend=backend) as plan:  # what is made but once
-        v = plan.backward(plan.forward(u))
-    del plan, v
-    gc.collect()
+        plan.backward(plan.forward(u))
+    del plan
+    collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0] + in_shared_memory(topology)
     plan = PencilFFT(pen, components=3, backend=backend)
-    plan.backward(plan.forward(u))
-    gc.collect()
+    plan.backward(plan.forward(u), out)
+    collect()
     held = tracemalloc.get_traced_memory()[0] + in_shared_memory(topology) - before
     assert everywhere(comm, 0 <= held - plan.memory < 2**17)  # plans and boards are small
     assert everywhere(comm, plan.memory > 2**17)
     plan.free()
-    gc.collect()
+    collect()
     held = tracemalloc.get_traced_memory()[0] + in_shared_memory(topology) - before
     tracemalloc.stop()
     assert plan.memory == 0
@@ -181,6 +188,39 @@ def test_a_call_with_a_field_to_fill_allocates_only_pieces(comm, backend, monkey
         tracemalloc.stop()
     assert everywhere(comm, peak < 2**17)
     assert np.allclose(u, 1)
+
+
+@pytest.mark.mpiexec("measures the memory of one process")
+@pytest.mark.parametrize(
+    ("call", "most"),
+    [
+        (lambda u, _: pencils.transpose(u, u.pencil.with_(decomp=1)), 1.25),
+        (lambda u, plan: plan.forward(u), 2.2),
+        (lambda u, plan: plan.backward(plan.forward(u)), 3.35),
+    ],
+    ids=["transpose", "forward", "both"],
+)
+def test_memory_of_results_and_work_in_blocks(comm, call, most, monkeypatch):
+    """The pool rounds sizes up, by an eighth at most."""
+    monkeypatch.setattr(shared, "MOST_AT_ONCE", 2**18)
+    monkeypatch.setattr(directions, "LARGE", 2**18)
+    monkeypatch.setattr(execute, "PIECE", 2**14)
+    private = comm.Dup()
+    pen = pencils.Pencil((160, 160, 160), private, decomp=0)
+    topology, u = pen.topology, pencils.ones(pen)
+    plan = PencilFFT(pencils.Pencil((4, 4, 4), private), backend="scipy")
+    plan.forward(pencils.ones(plan.input_pencil))  # what is made but once
+    pencils.transpose(pencils.ones(plan.input_pencil), plan.input_pencil.with_(decomp=1))
+    collect()
+    tracemalloc.start()
+    before = in_shared_memory(topology)
+    large = PencilFFT(pen, backend="scipy") if most > 2 else None
+    result = call(u, large)
+    peak = tracemalloc.get_traced_memory()[1] + in_shared_memory(topology) - before
+    tracemalloc.stop()
+    assert everywhere(comm, result.local.nbytes <= peak < most * 8 * 160**3 / comm.size + 2**19)
+    del u, plan, large, result
+    private.Free()
 
 
 def test_another_communicator(comm):

@@ -48,12 +48,17 @@ class ChunkPlan(NamedTuple):
         """Plan of some blocks: those for which `sends`, or `recvs` (default: the same), is true."""
 
         def some(plans: Sequence[PackPlan], wanted: Callable[[MessageBlock], bool]) -> Any:
-            return [
-                PackPlan([block for block in plan.blocks if wanted(block)], plan.lead, plan.dtype)
-                for plan in plans
-            ]
+            return [plan.with_blocks(filter(wanted, plan.blocks)) for plan in plans]
 
         return self._replace(sends=some(self.sends, sends), recvs=some(self.recvs, recvs or sends))
+
+    def cut(self, part: Callable[[MessageBlock], MessageBlock]) -> ChunkPlan:
+        """Plan of a part of every block."""
+        sends, recvs = (
+            [plan.with_blocks(map(part, plan.blocks)) for plan in plans]
+            for plans in (self.sends, self.recvs)
+        )
+        return self._replace(sends=sends, recvs=recvs)
 
 
 class Started(NamedTuple):

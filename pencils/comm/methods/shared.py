@@ -23,7 +23,14 @@ from pencils.comm.memory import Bytes, array_at, fence
 from pencils.comm.methods.messages import Messages
 from pencils.comm.methods.method import Array, Arrays, ChunkPlan, Method, PreparedMethod, Started
 from pencils.comm.mpi import MPI
-from pencils.comm.pack import MessageBlock, PackPlan, find_starts, no_op, one_each, prepare_copies
+from pencils.comm.pack import (
+    MessageBlock,
+    PackPlan,
+    find_starts,
+    no_op,
+    one_each,
+    prepare_ordered_copies,
+)
 from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers, SharedPool, synchronize
 from pencils.comm.topology import Topology, split
@@ -34,9 +41,14 @@ from pencils.layout.integers import MOST
 # of MPI libraries is limited.
 MOST_GROUPS = 16
 
-# State of a source: it needs a staging block, can be read in place, or was packed in a staging
-# block.
-NEEDS_STAGING, IN_PLACE, STAGED = range(3)
+# Bytes that a rank stages at once: more travel in turns, so that the staging block is a small part
+# of the arrays. The ranks wait for each other twice in each turn.
+MOST_AT_ONCE = 2**23
+TURNS = 10
+
+# State of a source: it needs a staging block, and one for all blocks at once because it shares
+# memory with a target; can be read in place; or was packed in a staging block.
+NEEDS_STAGING, NEEDS_WHOLE, IN_PLACE, STAGED = range(4)
 # Columns of an address table; strides follow.
 STATE, WINDOW, OFFSET, STRIDES = range(4)
 
@@ -75,7 +87,6 @@ class SharedMemoryGroup:
         numbers: Sequence[int] = (),
     ) -> None:
         self.topology = topology
-        self.stages = False  # whether ranks need staging blocks; equal on all ranks
         self._columns = STRIDES + axes
         self.buffers = buffers
         self._idle: dict[int, list[AddressTable]] = {}  # by number of arrays
@@ -239,12 +250,14 @@ class _PreparedShared(PreparedMethod):
 
     def _publish(self, table: AddressTable) -> None:
         """Take a staging block if needed, pack sources into it, and write the rows of this rank."""
-        if self._group.stages and table.staging is None:
+        if self._method.stages and table.staging is None:
             self._take_staging(table)
         if table.staging is not self._staging:
             self._staging, self._pack = table.staging, no_op
             if table.staging is not None:
-                self._pack = prepare_copies(list(self._packing(table.staging)))
+                pairs = list(self._packing(table.staging))
+                much = self._method.parts is not None
+                self._pack = prepare_ordered_copies(pairs, read_elsewhere=much)
             self._token = object()
         self._pack()
         if table.writer is not self._token:
@@ -274,7 +287,7 @@ class _PreparedShared(PreparedMethod):
             elif place is not None:
                 yield IN_PLACE, *place, *strides
             elif staging is None:
-                yield NEEDS_STAGING, table.window, 0, *strides
+                yield NEEDS_WHOLE if self._aliased else NEEDS_STAGING, table.window, 0, *strides
             else:
                 yield STAGED, staging[0], staging[1] + base, *strides
 
@@ -297,13 +310,19 @@ class _PreparedShared(PreparedMethod):
     def _prepare_unpacking(self, table: AddressTable) -> Callable[[], None]:
         """Find the blocks in the memory of the peers, after a change of the table."""
         method = self._method
-        if (table.rows[..., STATE] == NEEDS_STAGING).any():
-            # One needs a staging block: all take one, or send messages if there is no room.
+        states = table.rows[..., STATE]
+        if (states < IN_PLACE).any():  # one needs a staging block: all take one
+            turns = method.turns(self._staged_bytes)
+            if turns and not (states == NEEDS_WHOLE).any():
+                parts = [turn.prepare(*self._arrays, aliased=False) for turn in turns]
+                self._unpack = partial(_run_all, parts)
+                self._seen, self._window = table.rows.tobytes(), table.window
+                return self._unpack
             self._take_staging(table)
-            if table.staging is None:
+            if table.staging is None:  # no room: they send messages
                 prepared = self._prepared_fallback()
                 return lambda: prepared.run(no_op)
-            self._group.stages = True
+            method.stages = not turns
             timed("wait", self._group.comm.Barrier)  # all have read the table; now it may change
             self._publish(table)
             synchronize(self._group.comm)
@@ -336,6 +355,22 @@ class _PreparedShared(PreparedMethod):
         return array_at(memory, shape, recvs.dtype, start, strides)
 
 
+def _run_all(parts: Sequence[PreparedMethod]) -> None:
+    for part in parts:
+        part.run(no_op)
+
+
+def _part(block: MessageBlock, turn: int) -> MessageBlock:
+    """Cut what is moved in a turn from a block, along the first axis that has enough points."""
+    extents = [s.stop - s.start for s in block.key]
+    axis = max(range(len(extents)), key=lambda axis: min(extents[axis], TURNS))
+    low, high = (extents[axis] * end // TURNS for end in (turn, turn + 1))
+    key, start = list(block.key), list(block.start)
+    start[axis] += low
+    key[axis] = slice(key[axis].start + low, key[axis].start + high)
+    return block._replace(key=tuple(key), start=tuple(start))
+
+
 class Shared(Method):
     """For blocks between ranks of one node only, unless messages for other ones are given as `far`.
 
@@ -354,8 +389,10 @@ class Shared(Method):
         self.group = group
         self.staging_bytes = staging_bytes
         self.starts: list[list[int]] = []
+        self.stages = False  # whether calls begin with a staging block; equal on all ranks
         self.far: Method | None = None
         self._fallback: Messages | None = None
+        self.parts: list[Shared] | None = None  # in turns, once known
 
     @classmethod
     def for_chunks(cls, plans: Sequence[ChunkPlan]) -> Sequence[Shared]:
@@ -376,6 +413,23 @@ class Shared(Method):
                 self.group.comm, plan.sends, plan.recvs, bases, self.group.ranks
             )
 
+    def turns(self, nbytes: int) -> list[Shared]:
+        """Return what moves a part of each block, if a staging block of `nbytes` is too large.
+
+        *Collective* over the group the first time.
+        """
+        if nbytes <= MOST_AT_ONCE:
+            return []
+        if self.parts is None:
+            parts = [self.plan.cut(partial(_part, turn=turn)) for turn in range(TURNS)]
+            most = np.array([[sends.packed for sends in part.sends] for part in parts], np.int64)
+            self.group.comm.Allreduce(MPI.IN_PLACE, most, op=MPI.MAX)
+            each = zip(parts, most.tolist(), strict=True)
+            self.parts = [Shared(part, self.group, sizes) for part, sizes in each]
+            for turn in self.parts:
+                turn.parts = []  # none is cut again
+        return self.parts
+
     def off_node(self) -> Traffic:
         """Count what this rank sends to other nodes: messages only go there."""
         return super().off_node() if self.far is None else self.far.off_node()
@@ -386,9 +440,9 @@ class Shared(Method):
 
     def free(self) -> None:
         """Free the messages."""
-        for messages in (self.far, self._fallback):
-            if messages is not None:
-                messages.free()
+        for method in (self.far, self._fallback, *(self.parts or ())):
+            if method is not None:
+                method.free()
 
     @property
     def fallback(self) -> Messages:
