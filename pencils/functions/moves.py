@@ -36,7 +36,7 @@ from pencils.functions.arguments import Line, one_axis
 from pencils.layout.integers import as_dims, as_ints
 from pencils.layout.split import Split
 from pencils.pencil import Bounded
-from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, plan_buffers
+from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers
 
 Run = Callable[[], object]
 
@@ -277,7 +277,8 @@ class _FetchCall(KeptCall[_Plan]):
     __slots__ = ("_fetched", "_ready", "_steps")
 
     def __init__(self, verb: _Fetch) -> None:
-        super().__init__(verb.topology, verb.key, verb.agree.prepared(), waits=True)
+        pulls = isinstance(kept_plans(verb.topology)[verb.key], Pull)
+        super().__init__(verb.topology, verb.key, verb.agree.prepared(), waits=pulls)
         self._steps, self._fetched = verb.steps, verb.fetched
         self._ready = Bounded()  # by the places of blocks
 
