@@ -166,13 +166,9 @@ def _key_of(u: Field, given: Sequence[object] | None) -> tuple[Any, ...] | None:
 class _Ready(NamedTuple):
     """A call of a function for blocks at given places."""
 
+    pack: Run  # what comes before the agreement; no result changes
     exchange: PreparedPull | PreparedExchange
     computation: Computation
-
-    def pack(self) -> None:
-        """Do what comes before the agreement; local. Neither a field nor a result changes."""
-        self.exchange.reserve()
-        self.exchange.pack()
 
 
 # A call that is ready, and the fields it fills.
@@ -260,15 +256,14 @@ def _get_ready(
                 key[axis] = slice(None, None, -1)
         sources.append(block[tuple(key)].transpose(order))
     arrays = [target.transpose(order) for target in (fetched or outs)]
-    prepared = (
-        plan.prepare(sources, arrays)
-        if isinstance(plan, Pull)
-        else plan.prepare(sources, arrays, disjoint=True)
-    )
     computation = _NO_COMPUTATION
     if steps.prepare is not None:
         computation = steps.prepare(block, fetched, outs)
-    return _Ready(prepared, computation)
+    if isinstance(plan, Pull):
+        pulled = plan.prepare(sources, arrays)
+        return _Ready(pulled.pack, pulled, computation)
+    prepared = plan.prepare(sources, arrays, disjoint=True)
+    return _Ready(prepared.reserve, prepared, computation)
 
 
 class _FetchCall(KeptCall[_Plan]):
