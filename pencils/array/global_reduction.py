@@ -302,7 +302,7 @@ def _prepare_along(
         try:
             if contributes:
                 block = u._local if of is None else of(u._local, *given)
-                part = np.asarray(ufunc.reduce(block, axis=axes, keepdims=True, **options))
+                part = ufunc.reduce(block, axis=axes, keepdims=True, **options)
             else:
                 part = np.full(shape, neutral, dtype)
             part = np.ascontiguousarray(part.transpose(order))
@@ -319,7 +319,7 @@ def _prepare_along(
             part = total(comm) if op is None else reduce_in_place(comm, part, op)
         part = part.transpose(back)
         block = (part if dtype == result else converted(result, part)).squeeze(gone)
-        return u.in_frame(pencil, frame, frame.ordered(block))
+        return u.in_frame(pencil, frame, block)
 
     return reduce
 

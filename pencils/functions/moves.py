@@ -36,7 +36,7 @@ from pencils.functions.arguments import Line, one_axis
 from pencils.layout.integers import as_dims, as_ints
 from pencils.layout.split import Split
 from pencils.pencil import Bounded
-from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, plan_buffers
+from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers
 
 Run = Callable[[], object]
 
@@ -166,13 +166,9 @@ def _key_of(u: Field, given: Sequence[object] | None) -> tuple[Any, ...] | None:
 class _Ready(NamedTuple):
     """A call of a function for blocks at given places."""
 
+    pack: Run  # what comes before the agreement; no result changes
     exchange: PreparedPull | PreparedExchange
     computation: Computation
-
-    def pack(self) -> None:
-        """Do what comes before the agreement; local. Neither a field nor a result changes."""
-        self.exchange.reserve()
-        self.exchange.pack()
 
 
 # A call that is ready, and the fields it fills.
@@ -260,15 +256,14 @@ def _get_ready(
                 key[axis] = slice(None, None, -1)
         sources.append(block[tuple(key)].transpose(order))
     arrays = [target.transpose(order) for target in (fetched or outs)]
-    prepared = (
-        plan.prepare(sources, arrays)
-        if isinstance(plan, Pull)
-        else plan.prepare(sources, arrays, disjoint=True)
-    )
     computation = _NO_COMPUTATION
     if steps.prepare is not None:
         computation = steps.prepare(block, fetched, outs)
-    return _Ready(prepared, computation)
+    if isinstance(plan, Pull):
+        pulled = plan.prepare(sources, arrays)
+        return _Ready(pulled.pack, pulled, computation)
+    prepared = plan.prepare(sources, arrays, disjoint=True)
+    return _Ready(prepared.reserve, prepared, computation)
 
 
 class _FetchCall(KeptCall[_Plan]):
@@ -277,7 +272,8 @@ class _FetchCall(KeptCall[_Plan]):
     __slots__ = ("_fetched", "_ready", "_steps")
 
     def __init__(self, verb: _Fetch) -> None:
-        super().__init__(verb.topology, verb.key, verb.agree.prepared(), waits=True)
+        pulls = isinstance(kept_plans(verb.topology)[verb.key], Pull)
+        super().__init__(verb.topology, verb.key, verb.agree.prepared(), waits=pulls)
         self._steps, self._fetched = verb.steps, verb.fetched
         self._ready = Bounded()  # by the places of blocks
 

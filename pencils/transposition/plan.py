@@ -208,8 +208,9 @@ class Transposition(Plan[Move]):
             return None
         layout = self._sides[0].layout.with_singletons(self.spec.singletons)
         nbytes = prod((*layout.shape, *self.components)) * self.dtype.itemsize
-        if nbytes > MOST_STAGED * (topology.comm.size + 1):
-            return None  # some rank sends too much, unless most of it stays
+        size = topology.comm.size
+        if nbytes * (size - 1) > MOST_STAGED * size**2:
+            return None  # some rank sends too much, unless more of it stays than between slabs
         pull = Pull.find(topology, [self._messages(1)])
         return pull if pull is not None and pull.sends_any else None
 

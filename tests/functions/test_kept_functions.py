@@ -57,6 +57,7 @@ def assert_agree(found, expected):
         shape = tuple(1 if dim in found.singletons else n for dim, n in enumerate(found.shape))
         expected = np.reshape(expected, shape)
     assert found.dtype == expected.dtype
+    assert found.frame.ordered(found.padded) is found.padded  # it is contiguous in memory order
     np.testing.assert_allclose(found.local, expected[found.local_slices], rtol=1e-12, atol=1e-12)
 
 

@@ -100,6 +100,7 @@ class Pull:
         self._send_starts = [[base + start for start in sends.starts] for sends, base in bases]
         self._recv_starts: list[list[int]] = []
         self._ends = [0] * size
+        self._most = 0  # the largest of them
 
     @classmethod
     def find(cls, topology: Topology, specs: Sequence[MessageSpec]) -> Pull | None:
@@ -120,7 +121,7 @@ class Pull:
                 if error is not None:
                     raise error
         assert pull is not None
-        pull._recv_starts, pull._ends = starts, ends
+        pull._recv_starts, pull._ends, pull._most = starts, ends, max(ends)
         return pull if pull.fits(1) else None
 
     def free(self) -> None:
@@ -130,11 +131,11 @@ class Pull:
     @property
     def sends_any(self) -> bool:
         """Whether any rank sends anything."""
-        return max(self._ends) > 0
+        return self._most > 0
 
     def fits(self, arrays: int) -> bool:
         """Whether so many arrays are exchanged at once; for plans with one spec."""
-        return arrays * max(self._ends) <= MOST_STAGED
+        return arrays * self._most <= MOST_STAGED
 
     def prepare(
         self,
