@@ -23,6 +23,7 @@ from pencils.comm.topology import as_comm, topology_of
 from pencils.distribute.partition import ArrayLike
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.commit import describe_seen
+from pencils.io.describe import describe, describe_summed
 from pencils.io.direct import checksum, checksum_box
 from pencils.io.file_access import on_root, open_regular
 from pencils.io.file_info import Access, DatasetInfo, FileInfo
@@ -195,10 +196,8 @@ def load(
                 raise ArgumentError("leave out comm: template and into have their own processes")
         agree(template=repr(targets), halo=halo if targets is None else None)
     # Fields that have a target; None if all have.
-    among = None if targets is None or None in targets else list(targets)
-    file = describe_seen(
-        topology, given, lambda real: _hdf5().describe(real, wanted, among, access)
-    )
+    among = None if targets is None or None in targets else [*filter(None, targets)]
+    file = describe_seen(topology, given, lambda real: describe(real, wanted, among, access))
     if targets is None:
         targets = default_targets(file, halo, comm)
     contents = read_contents(private, file, targets, new_dtype)
@@ -272,7 +271,7 @@ def find_matches(
         given = as_path(path)
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, edited=access.edited, external=access.external)
-    file = describe_seen(topology, given, lambda real: _hdf5().describe_summed(real, access))
+    file = describe_seen(topology, given, lambda real: describe_summed(real, access))
     sums = sum_together(topology.comm, "verify", file, partial(_sum_shares, topology.comm, file))
     compare(topology.comm, "verify", file, sums)
     return [dataset.name for dataset in file.datasets] if file.is_covered else None

@@ -21,6 +21,7 @@ from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.commit import WriterLock, describe_seen
+from pencils.io.describe import describe_fields
 from pencils.io.direct import add_up, checksum, longest_runs
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.manifest import reseal
@@ -93,15 +94,13 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
         agree(path=given, mode=mode, edited=access.edited, external=access.external)
     lock = WriterLock()
 
-    def describe(real: str) -> FileInfo:
-        from pencils.io import hdf5  # most ranks never need h5py
-
+    def look(real: str) -> FileInfo:
         if mode == "r+":
             lock.take(Path(real))
-        return hdf5.describe_fields(real, access)
+        return describe_fields(real, access)
 
     try:
-        file = describe_seen(topology, given, describe)
+        file = describe_seen(topology, given, look)
         return OpenFile(file, topology.comm, lock, writable=mode == "r+")
     except BaseException:
         lock.release()

@@ -31,6 +31,7 @@ from pencils.io.commit import (
     make_temporary,
 )
 from pencils.io.contents import Contents
+from pencils.io.describe import tell
 from pencils.io.direct import FileBlocks, add_up, checksum_box, write_part
 from pencils.io.file_access import from_root, system
 from pencils.io.file_info import DatasetInfo
@@ -52,6 +53,7 @@ class HDF5Writer:
     def __init__(self, topology: Topology, path: str, contents: Contents) -> None:
         self.summed, self.align = contents.summed, contents.align
         self.compression = contents.compression
+        self._attrs = contents.attrs, contents.step_and_time
         self._comm, self._rank = topology.comm, topology.rank  # it may be freed later
         self._chunks: list[ByteRange] = []  # on rank 0: where chunks are
         self._attribute_offsets: Mapping[str, int] | None = None  # on rank 0: see `create.lay_out`
@@ -144,7 +146,8 @@ class HDF5Writer:
         fields = [replace(entry, checksum=sums.get(entry.name)) for entry in self.entries]
         data = fields + [one for one in self._values if one.checksum is not None]
         whole = [(one.offset, one.nbytes) for one in data if one.offset is not None]
-        seal_new(path, self._values + fields, [*whole, *self._chunks])
+        entries = self._values + fields
+        seal_new(path, entries, [*whole, *self._chunks], tell(entries, *self._attrs))
 
     def close(self) -> None:
         """Close the file without bringing the rest of the data to the disk. Local."""
