@@ -22,14 +22,11 @@ from pencils.io.file_info import (
     Identity,
     Stored,
     damaged,
+    decode_attribute,
+    encode_attribute,
+    is_kept,
 )
 from pencils.io.manifest import Record, check_manifest
-
-# Kinds of attributes, and of elements, that h5py returns as it gets them.
-_NUMBERS = "biufc"
-_KEPT = _NUMBERS + "S"
-# Floating-point types that are others on other machines.
-_VARYING = "gG"
 
 
 def describe(
@@ -86,31 +83,12 @@ def tell(
     datasets = [
         (one.offset, one.components, one.singletons, one.periodic, one.boundary, one.chunks)
         for one in entries
-        if one.dtype.kind in _KEPT and one.dtype.char not in _VARYING
+        if is_kept(one.dtype) or one.dtype.kind == "S"
     ]
-    known = {name: _encoded(attrs[name]) for name in sorted(attrs)}
+    known = {name: encode_attribute(attrs[name]) for name in sorted(attrs)}
     if len(datasets) < len(entries) or None in known.values():
         return None
     return {"format": FORMAT, "datasets": datasets, "attrs": known, **run}
-
-
-def _encoded(value: object) -> tuple[str, Sequence[int], str] | None:
-    """Return type, shape and contents of an attribute; None if h5py may return another one."""
-    if isinstance(value, str):
-        return "", (), value
-    if not isinstance(value, bool | int | float | complex | np.number | np.bool_ | np.ndarray):
-        return None
-    data = np.asarray(value)
-    if data.dtype.kind not in _NUMBERS or data.dtype.char in _VARYING or not data.size:
-        return None
-    return data.dtype.str, data.shape, data.tobytes().hex()
-
-
-def _decoded(kind: str, shape: Sequence[int], contents: str) -> Any:
-    if not kind:
-        return contents
-    data = np.frombuffer(bytearray.fromhex(contents), kind).reshape(shape)
-    return data if shape else data[()]
 
 
 def _look(path: str, access: Access) -> tuple[Identity, Record | None, dict[str, DatasetInfo]]:
@@ -159,7 +137,7 @@ def _select(
 def _info(path: str, identity: Identity, record: Record, found: Sequence[DatasetInfo]) -> FileInfo:
     """Read the values among some datasets."""
     about = record.manifest.about or {}
-    attrs = {name: _decoded(*stored) for name, stored in about["attrs"].items()}
+    attrs = {name: decode_attribute(*stored) for name, stored in about["attrs"].items()}
     fields = [one for one in found if not one.kind]
     values = {one.name: _read(path, record, one) for one in found if one.kind}
     return FileInfo(path, identity, fields, values, attrs, about.get("step"), about.get("time"))

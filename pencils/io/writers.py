@@ -37,6 +37,7 @@ from pencils.io.file_access import from_root, system
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import ByteRange, seal_new
 from pencils.io.slabs import FileMoves, chunk_box, find_plan
+from pencils.pencil import Bounded
 
 if TYPE_CHECKING:
     from pencils.comm.topology import Topology
@@ -56,7 +57,7 @@ class HDF5Writer:
         self._attrs = contents.attrs, contents.step_and_time
         self._comm, self._rank = topology.comm, topology.rank  # it may be freed later
         self._chunks: list[ByteRange] = []  # on rank 0: where chunks are
-        self._attribute_offsets: Mapping[str, int] | None = None  # on rank 0: see `create.lay_out`
+        self._offsets: Mapping[str, list[int]] | None = None  # on rank 0: see `create.lay_out`
         found = from_root(self._comm, lambda: self._begin(path, contents))
         self.target, self.temporary, self.entries, self._values, self._cache_id = found
         if self._rank != 0:
@@ -78,14 +79,15 @@ class HDF5Writer:
             clean(target)
             temporary = make_temporary(target)
             try:
-                fields, values, self._attribute_offsets = create.lay_out(str(temporary), contents)
+                made = create.lay_out(str(temporary), contents, _kept_for(contents))
                 allocate(temporary)
                 self.file = SharedFile(str(temporary), write=True)
                 self.file.raise_error()
             except BaseException:
                 discard(temporary)
                 raise
-        return target, temporary, fields, values, self.file.place()
+        self._offsets = made.offsets
+        return target, temporary, made.fields, made.values, self.file.place()
 
     def write(self, fields: Mapping[str, PencilArray], moves: FileMoves) -> None:
         """Write the fields, and give the file its name, or remove it. *Collective*."""
@@ -142,7 +144,7 @@ class HDF5Writer:
         from pencils.io import create
 
         path = str(self.temporary)
-        create.note_complete(path, sums, None if self._chunks else self._attribute_offsets)
+        create.note_complete(path, sums, None if self._chunks else self._offsets)
         fields = [replace(entry, checksum=sums.get(entry.name)) for entry in self.entries]
         data = fields + [one for one in self._values if one.checksum is not None]
         whole = [(one.offset, one.nbytes) for one in data if one.offset is not None]
@@ -157,6 +159,12 @@ class HDF5Writer:
         """Remove the file, if it has not got its name. Local, even if the communicator is gone."""
         if self._rank == 0:
             discard(self.temporary)
+
+
+def _kept_for(contents: Contents) -> Bounded:
+    """Return where the bytes of HDF5 are kept for files with these fields."""
+    pencils = (u.pencil for u in contents.fields.values())
+    return next((pencil.kept["layout of a file"] for pencil in pencils), Bounded())
 
 
 class Part:

@@ -34,7 +34,6 @@ ATTRS = {
     "sorted by bytes": {"ä": 1, "Z": 2, "a": 3},
 }
 TOLD = {name: {"arrays of text", "bytes", "empty", "large"}.isdisjoint([name]) for name in ATTRS}
-TOLD["arrays"] = False  # a list
 
 
 def without_hdf5(patch):
