@@ -190,8 +190,12 @@ class FileMoves:
         self._agree: agreed | None = None
         self._ready: dict[int, tuple[FilePlan, Move]] = {}  # by identity of the field
 
-    def prepare(self, agree: agreed, fields: Iterable[tuple[PencilArray, Extents]]) -> None:
+    def prepare(
+        self, agree: agreed, fields: Iterable[tuple[PencilArray, Extents]], *, back: bool = False
+    ) -> None:
         """Allocate memory within an agreement about fields that `of` will get in this order; local.
+
+        With `back`, it is `fill` that will get them.
 
         The first ones that move by one plan are then ready: a call that finds the plan, because an
         earlier one has made it, needs no agreement of its own about the memory for these fields.
@@ -201,14 +205,16 @@ class FileMoves:
         for u, extents in fields:
             if not extents and self._stays(u, local=True):
                 continue
-            found: FilePlan | None = kept_plans(u.pencil.topology).get(_key(u, extents))
+            key = _key(u, extents, back=back)
+            found: FilePlan | None = kept_plans(u.pencil.topology).get(key)
             if first is None:
                 agree.defer(up=found is None)
                 first = found
             if found is None or found is not first:
                 break
             block = self._allocate(found.there, u)
-            self._ready[id(u)] = found, found.plan.prepared_one(u, block)
+            ends = (block, u) if back else (u, block)
+            self._ready[id(u)] = found, found.plan.prepared_one(*ends)
 
     def of(
         self, u: PencilArray, extents: Extents = (), check: Callable[[], object] = no_op
@@ -239,18 +245,31 @@ class FileMoves:
             self.close()  # the next field gets another one
         return block
 
-    def fill(self, u: PencilArray, read: Callable[[PencilArray], object]) -> None:
-        """Let `read` fill a slab, which may fail on one rank, and move it to `u`."""
+    def fill_ready(self, u: PencilArray, read: Callable[[PencilArray], object]) -> None:
+        """Let `read` fill the slab of a field that `prepare` has made ready, if it has; local."""
+        if id(u) in self._ready and self._block is not None:
+            read(self._block)
+
+    def fill(self, u: PencilArray, read: Callable[[PencilArray], object]) -> bool:
+        """Let `read` fill a slab, and move it to `u`.
+
+        False if that was filled before: else `read`, which may fail on one rank, is called now.
+        """
+        comm = u.pencil.topology.comm
         if is_slab(u.extent.layout):  # of short runs, which each rank reads itself
-            with agreed(u.pencil.topology.comm, "FileMoves"):
+            with agreed(comm, "FileMoves"):
                 read(u)
-            return
+            return True
         found = find_plan(u, back=True)
-        with agreed(u.pencil.topology.comm, "FileMoves"):
-            slab = self._allocate(found.there, u)
-            read(slab)
-            move = found.plan.prepared_one(slab, u)
+        plan, move = self._ready.pop(id(u), (None, None))
+        is_ready = plan is found and self._agree is not None and not self._agree.deferred
+        if move is None or not is_ready:
+            with agreed(comm, "FileMoves"):
+                slab = self._allocate(found.there, u)
+                read(slab)
+                move = found.plan.prepared_one(slab, u)
         move.run()
+        return not is_ready
 
     def close(self) -> None:
         """Give back the block."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,14 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.io.commit import (
     allocate,
+    check_seen,
     check_unlocked,
     check_visible_on_all_hosts,
     clean,
     commit,
     discard,
     make_temporary,
+    naming_hosts,
 )
 from pencils.io.contents import Contents
 from pencils.io.describe import tell
@@ -62,12 +64,14 @@ class HDF5Writer:
         self.target, self.temporary, self.entries, self._values, self._cache_id = found
         if self._rank != 0:
             self.file = SharedFile(str(self.temporary), write=True)
-        try:
-            check_visible_on_all_hosts(topology, "save", self.target, self.temporary)
-        except BaseException:
-            self.close()
-            self.discard()
-            raise
+            self.file.attempt(partial(check_seen, topology, self.temporary))
+        self._find_hosts = partial(
+            check_visible_on_all_hosts, topology, "save", self.target, self.temporary
+        )
+
+    def naming_hosts(self) -> AbstractContextManager[None]:
+        """Make a block up to the first agreement, whose error names hosts without the file."""
+        return naming_hosts(self._find_hosts)
 
     def _begin(self, path: str, contents: Contents) -> tuple[Any, ...]:
         """Lay out the file under its temporary name, on rank 0; return its description."""
@@ -95,7 +99,7 @@ class HDF5Writer:
         sums: dict[str, int] = {}
         try:
             bar = shown(f"save {self.target.name}", share, rank=self._rank, unit=BYTES)
-            with bar as progress, closing(moves):
+            with self.naming_hosts(), bar as progress, closing(moves):
                 for entry in self.entries:
                     if entry.nbytes:
                         part = Part(self, fields[entry.name], entry, moves, progress)
@@ -120,7 +124,7 @@ class HDF5Writer:
     def end(self, sums: Mapping[str, int]) -> None:
         """Add checksums, seal the file, which is whole, and give it its name. *Collective*."""
 
-        def end_writing() -> dict[str, int]:
+        def end_writing(_: object) -> dict[str, int]:
             self.file.raise_error()
             if self._rank != 0:
                 # In the memory of the same system, rank 0 will bring all of it to the disk at once.
