@@ -295,6 +295,6 @@ def add_up(
         sums = work(agree)
         parts = np.array(list(sums.values()), np.uint64)
         if sums:
-            agree.carry(parts)
+            agree.carry(parts, added=True)
     totals = carried_total(comm, agree, parts, np.add) if sums else parts
     return dict(zip(sums, map(int, totals), strict=True))

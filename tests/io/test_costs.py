@@ -97,6 +97,22 @@ def test_fields_that_move(lab, path, counted, options, moved):
 
 
 @pytest.mark.mpiexec("counts on one process")
+@pytest.mark.parametrize(("count", "more"), [(1, 0), (3, 2 + 1)])
+def test_load_of_fields_that_move(lab, path, monkeypatch, count, more):
+    """The first one is read before the agreement; at the end ranks agree on what came later."""
+    monkeypatch.setattr("pencils.io.direct._MOST_READ", 0)
+
+    def make(comm):
+        pencil = pencils.Pencil((12, 10, 8), comm, decomp=1)
+        return {f"u{number}": pencils.full(pencil, number) for number in range(count)}
+
+    pencils.save(path, make(lab.comm))
+    calls, _ = cost(lab, {}, make, lambda fields: pencils.load(path, fields))
+    calls = [name for name in calls if name != "Barrier"]  # those guard shared memory
+    assert calls == ["Allgather", FROM_ROOT, *["Allgather"] * (1 + more)]
+
+
+@pytest.mark.mpiexec("counts on one process")
 def test_more_checksums_than_an_agreement_carries(lab, path, counted):
     def make(comm):
         pencil = pencils.Pencil((12, 6), comm)
