@@ -56,14 +56,20 @@ class HDF5Writer:
     def __init__(self, topology: Topology, path: str, contents: Contents) -> None:
         self.summed, self.align = contents.summed, contents.align
         self.compression = contents.compression
-        self._attrs = contents.attrs, contents.step_and_time
         self._comm, self._rank = topology.comm, topology.rank  # it may be freed later
-        self._chunks: list[ByteRange] = []  # on rank 0: where chunks are
-        self._offsets: Mapping[str, list[int]] | None = None  # on rank 0: see `create.lay_out`
-        found = from_root(self._comm, lambda: self._begin(path, contents))
-        self.target, self.temporary, self.entries, self._values, self._cache_id = found
+        # On rank 0: where chunks are, what `create.lay_out` has returned, and what `tell` has.
+        self._chunks: list[ByteRange] = []
+        self._offsets: Mapping[str, list[int]] | None = None
+        self._values: list[DatasetInfo] = []
+        self._about: Mapping[str, Any] | None = None
+        target, temporary, offsets, self._cache_id = from_root(
+            self._comm, lambda: self._begin(path, contents)
+        )
+        self.target, self.temporary = Path(target), Path(temporary)
+        pairs = zip(contents.entries, offsets, strict=True)
+        self.entries = [replace(entry, offset=offset) for entry, offset in pairs]
         if self._rank != 0:
-            self.file = SharedFile(str(self.temporary), write=True)
+            self.file = SharedFile(temporary, write=True)
             self.file.attempt(partial(check_seen, topology, self.temporary))
         self._find_hosts = partial(
             check_visible_on_all_hosts, topology, "save", self.target, self.temporary
@@ -90,8 +96,11 @@ class HDF5Writer:
             except BaseException:
                 discard(temporary)
                 raise
-        self._offsets = made.offsets
-        return target, temporary, made.fields, made.values, self.file.place()
+        self._offsets, self._values = made.offsets, made.values
+        # Now: the user may change attributes that are arrays.
+        self._about = tell(made.values + made.fields, contents.attrs, contents.step_and_time)
+        offsets = [entry.offset for entry in made.fields]
+        return str(target), str(temporary), offsets, self.file.place()
 
     def write(self, fields: Mapping[str, PencilArray], moves: FileMoves) -> None:
         """Write the fields, and give the file its name, or remove it. *Collective*."""
@@ -152,8 +161,7 @@ class HDF5Writer:
         fields = [replace(entry, checksum=sums.get(entry.name)) for entry in self.entries]
         data = fields + [one for one in self._values if one.checksum is not None]
         whole = [(one.offset, one.nbytes) for one in data if one.offset is not None]
-        entries = self._values + fields
-        seal_new(path, entries, [*whole, *self._chunks], tell(entries, *self._attrs))
+        seal_new(path, self._values + fields, [*whole, *self._chunks], self._about)
 
     def close(self) -> None:
         """Close the file without bringing the rest of the data to the disk. Local."""

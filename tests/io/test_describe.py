@@ -137,6 +137,17 @@ def test_attributes_are_as_h5py_returns_them(lab, path, monkeypatch, name):
     compare(path, lab, monkeypatch, told=TOLD[name])
 
 
+def test_arrays_that_the_user_changes_while_they_are_saved(lab, path, monkeypatch):
+    u = pencils.ones(pencils.Pencil(SHAPE, lab.comm))
+    attrs = {"a": np.arange(3.0)}
+    with pencils.save(path, {"u": u, "n": attrs["a"]}, attrs=attrs, wait=False):
+        attrs["a"][:] = 7
+        lab.comm.barrier()
+    found = pencils.load(path, u.pencil)
+    assert found.attrs["a"].tolist() == found["n"].tolist() == [0, 1, 2]
+    compare(path, lab, monkeypatch)
+
+
 @pytest.mark.parametrize("kind", ["g", [("a", "f4"), ("b", "i2")]])
 def test_types_that_hdf5_has_to_tell(lab, path, monkeypatch, kind):
     u = pencils.zeros(pencils.Pencil(SHAPE, lab.comm), dtype=kind)
