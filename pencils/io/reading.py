@@ -244,16 +244,19 @@ def read_contents(
             pencils = wide or [u.pencil for u in fields]
             raws.extend(map(_raw_of, file.datasets, fields, pencils))
             reader.read(raws)
-            moves.prepare(agree, ((raw, ()) for _, raw in reader.rest[:1]), back=True)
+            moves.prepare(agree, ((raw, ()) for _, raw in reader.rest), back=True)
             for one, raw in reader.rest[:1]:
-                moves.fill_ready(raw, partial(reader.read_bytes, one))
+                moves.fill_first(raw, partial(reader.read_bytes, one))
             values.update({name: decode(value) for name, value in file.values.items()})
             return reader.sums
 
         sums = sum_together(comm, "load", file, read)
-        later = [moves.fill(raw, partial(reader.read_bytes, one)) for one, raw in reader.rest]
+        later = [
+            moves.fill(raw, partial(reader.read_bytes, one), reader.keep)
+            for one, raw in reader.rest
+        ]
     if any(later) or any(one.checksum is None for one in file.datasets):
-        sums = sum_together(comm, "load", file, lambda _: reader.sums)
+        sums = sum_together(comm, "load", file, reader.finish)
     # Else all was summed up before that agreement: checksums show if the file changes later, too.
     compare(comm, "load", file, sums)
     for one, raw, u in zip(file.datasets, raws, fields, strict=True):
@@ -342,6 +345,16 @@ class _Reader:
             self._file, *place, raw.local, summed=_is_summed(one, raw), progress=self._progress
         )
         self._file.raise_error()
+
+    def keep(self, work: Callable[[], object]) -> None:
+        """Do something, unless reading has failed before; keep its error for `finish`."""
+        self._file.attempt(work)
+
+    def finish(self, _: object) -> dict[str, int]:
+        """Return the checksums, or raise the error that was kept."""
+        if self.rest:
+            self._file.raise_error()
+        return self.sums
 
     def _read_boxes(self, boxes: Sequence[tuple[DatasetInfo, PencilArray]]) -> None:
         """Read this rank's box of datasets that have no plain bytes."""
