@@ -55,7 +55,7 @@ def exact(info):
         for name, value in info.attrs.items()
     ]
     arrays = [np.asarray(value) for value in info.attrs.values()]
-    attrs += [str(one) if one.dtype.hasobject else one.tobytes() for one in arrays]
+    attrs += [str(one) if one.dtype.char in "OgG" else one.tobytes() for one in arrays]
     values = [
         (name, one.kind, one.data.dtype, one.data.shape, one.data.tobytes())
         for name, one in info.values.items()
