@@ -146,7 +146,7 @@ def collectives():
     def counted(name):
         def method(self, *args, **kwargs):
             calls.append(Called(name, self))
-            return getattr(MPI.Intracomm, name)(self, *args, **kwargs)
+            return getattr(usual, name)(self, *args, **kwargs)
 
         return method
 

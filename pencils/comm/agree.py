@@ -1,8 +1,8 @@
 """All ranks agree before a collective starts, or all of them raise the same error.
 
 Every agreement is the same collective with rows of 64 bytes of the same form (of many ranks, with
-digests of them only), so that ranks that call different verbs meet in it, too, and find that they
-differ.
+sums of parts of digests), so that ranks that call different verbs meet in it, too, and find that
+they differ.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreemen
 
 T = TypeVar("T")
 
-# Up to this many ranks gather their rows; more combine them, without values, so that what each rank
-# receives does not grow with their number.
+# Up to this many ranks gather their rows; more add up numbers of the heads, and at most values that
+# are to be added, too, so that what each rank receives does not grow with their number.
 MOST_GATHERED = 64
 # Bytes of a row; of its head: whether this rank has failed, a digest of what must be equal, one of
 # the element type, and flags; and of the rest: a value of the rank.
@@ -39,6 +39,8 @@ _Described = tuple[int, str]
 _Report = tuple[dict[str, _Described], _Described | None, Fault | None]
 # Flags of a row.
 FLAGGED, DEFERRED = 1, 2
+# Bits of each part of a digest. The sum of the squares of all ranks fits into a number of 64 bits.
+_PART_BITS, _PARTS = 14, 4
 # Types of values that are equal only if they are equal for `pencils.comm.canonical`, and how many
 # digests of further values a row remembers.
 _EXACT = frozenset({int, str, NoneType})
@@ -92,14 +94,15 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         """Set a second flag, OR-reduced as the first; in `pencils.plans`, that setup is needed."""
         self.deferred = up
 
-    def carry(self, value: NDArray[Any]) -> None:
+    def carry(self, value: NDArray[Any], *, added: bool = False) -> None:
         """Send a value along, if there is room; all ranks must have one of this type and size.
 
         After the block, `carried` has those of all ranks, one in each row; it is None if there is
-        no room: for more than `VALUES` bytes, or more than `MOST_GATHERED` ranks.
+        no room: for more than `VALUES` bytes, or more than `MOST_GATHERED` ranks. If unsigned
+        numbers of 8 bytes are to be `added`, there is room with more ranks, for a row of sums.
         """
         row = self._row
-        if row.has_room(value.dtype, value.size):
+        if row.has_room(value.dtype, value.size, added=added):
             mine, self.carried = row.values(value.dtype, value.size)
             mine[:] = value.reshape(-1)
             if row.size == 1:
@@ -162,9 +165,7 @@ class PreparedAgreement:
         self._heads: dict[int, bytes] = {}  # of a rank without error, by flags
         self.gathers = size <= MOST_GATHERED  # so that there is room for values
         if not self.gathers:
-            # Each number that must be equal, and its complement: if any bit differs between two
-            # ranks, it is set in both results.
-            self._combined = np.zeros((2, 6), np.int64)
+            self._combined = np.zeros((2, 4 + 4 * _PARTS + VALUES // 8), np.uint64)
             return
         self._mine, self._rows = bytearray(ROW), bytearray(ROW * size)
         self._sent = [self._mine, ROW, MPI.BYTE]
@@ -176,15 +177,19 @@ class PreparedAgreement:
         self._same_heads: tuple[bytes, ...] | None = None  # None if this rank has failed
         self._flags = 0
 
-    def has_room(self, dtype: np.dtype[Any], count: int) -> bool:
-        """Whether so many values of a type can be sent along."""
-        return self.gathers and count * dtype.itemsize <= VALUES
+    def has_room(self, dtype: np.dtype[Any], count: int, *, added: bool = False) -> bool:
+        """Whether so many values of a type can be sent along; see `agreed.carry`."""
+        return (self.gathers or added) and count * dtype.itemsize <= VALUES
 
     def values(self, dtype: np.dtype[Any], count: int = 1) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return room for the values of this rank, and for those that all ranks have after it.
 
-        Their shapes are ``(count,)`` and ``(size, count)``; they have at most `VALUES` bytes.
+        Their shapes are ``(count,)`` and ``(size, count)``; they have at most `VALUES` bytes. Of
+        values that are added, there is one row.
         """
+        if not self.gathers:
+            sent = self._combined[:, -VALUES // 8 :][:, :count]
+            return sent[0], sent[1:]
         mine = np.frombuffer(self._mine, dtype, count, HEAD)
         step = dtype.itemsize
         shape, strides = (self.size, count), (ROW, step)
@@ -306,12 +311,12 @@ class PreparedAgreement:
     def _combine(self, mine: bytes) -> int | None:
         sent, received = self._combined
         failed, call, kind, flags = _NUMBERS.unpack(mine)
-        sent[:] = failed, flags, call, ~call, kind, ~kind if kind else 0
-        timed("agree", self.comm.Allreduce, sent, received, MPI.BOR)
-        failed, flags, *same = received.tolist()
-        if failed or same[0] & same[1] or same[2] & same[3]:
-            return None
-        return int(flags)
+        head = failed, kind != 0, flags & FLAGGED, flags & DEFERRED, *_parts(call), *_parts(kind)
+        sent[: len(head)] = head
+        timed("agree", self.comm.Allreduce, sent, received, MPI.SUM)
+        failed, kinds, flagged, deferred, *sums = received[: len(head)].tolist()
+        same = _are_equal(sums[: 2 * _PARTS], self.size) and _are_equal(sums[2 * _PARTS :], kinds)
+        return bool(flagged) * FLAGGED | bool(deferred) * DEFERRED if same and not failed else None
 
     def _raise_together(
         self, error: Exception | None, values: dict[str, object], dtype: np.dtype[Any] | None
@@ -379,6 +384,18 @@ def token(value: object) -> int:
 
 def _digest(text: bytes) -> int:
     return int.from_bytes(blake2b(text, digest_size=7).digest())
+
+
+def _parts(digest: int) -> list[int]:
+    """Return the parts of a digest, and their squares."""
+    parts = [digest >> i * _PART_BITS & 2**_PART_BITS - 1 for i in range(_PARTS)]
+    return parts + [part * part for part in parts]
+
+
+def _are_equal(sums: list[int], count: int) -> bool:
+    """Whether so many digests are equal, by the sums of `_parts`: their parts have no variance."""
+    pairs = zip(sums[:_PARTS], sums[_PARTS:], strict=True)
+    return all(total * total == count * squares for total, squares in pairs)
 
 
 @lru_cache(maxsize=256)

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from ctypes import CDLL, c_int64
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +25,12 @@ HINT_BYTES = 2**23
 # Linux only. A hint: `sync` reports the errors of the disk.
 _sync_file_range = getattr(CDLL(None), "sync_file_range", None)
 _START = 2  # SYNC_FILE_RANGE_WRITE
-_BOOT = Path("/proc/sys/kernel/random/boot_id")  # of this run of the operating system
+
+
+@cache
+def _boot() -> str:
+    """Identify this run of the operating system."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 class SharedFile:
@@ -78,7 +84,7 @@ class SharedFile:
         Ranks that do not have the same identity each call `sync` for what they have written.
         """
         try:
-            found, boot = os.fstat(self._file), _BOOT.read_text().strip()
+            found, boot = os.fstat(self._file), _boot()
         except OSError:
             return None
         return (boot, found.st_dev, found.st_ino) if boot else None

@@ -26,7 +26,7 @@ import shutil
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from errno import EACCES, EAGAIN, EBADF, ENOLCK, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS, ESTALE
 from functools import cache
@@ -58,8 +58,9 @@ _TEMPORARY = re.compile(r"\.(?P<kept>.*)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0
 _FORGOTTEN = 24 * 3600.0
 # Temporaries of this process, and its simulated ranks, that it could not remove.
 _DISCARDED: set[Path] = set()
-# To free a file of this many bytes takes longer than to start a thread.
-_LARGE = 2**16
+# To free a file of this many bytes takes longer than to start a thread, which may wait milliseconds
+# for the interpreter.
+_LARGE = 2**22
 # Threads that free the disk space of files that were replaced; of all simulated ranks.
 _FREEING: list[threading.Thread] = []
 _C_LIBRARY = ctypes.CDLL(None, use_errno=True)
@@ -313,8 +314,9 @@ def wait_for_space(left: int = 0) -> None:
 def allocate(file: Path) -> None:
     """Allocate the disk space of a file with holes; raise OSError if the disk is full.
 
-    A full disk is then found before data move, and writing is faster. `os.posix_fallocate` would
-    write to every block where the file system cannot allocate.
+    A full disk is then found before data move, and ranks that write at once do not wait for each
+    other's blocks: small files, too, are written up to three times faster. `os.posix_fallocate`
+    would write to every block where the file system cannot allocate.
     """
     fallocate = getattr(_C_LIBRARY, "fallocate", None)
     if fallocate is None:  # as on macOS
@@ -361,10 +363,32 @@ _SHARE = "give a path on a file system that all hosts share"
 _SEEN, _ABSENT, _OTHER = range(3)
 
 
+def check_seen(topology: Topology, path: str | Path, size: int | None = None) -> None:
+    """Raise an error unless this rank sees a file of rank 0, for `naming_hosts`; local."""
+    found = _SEEN if topology.known_nodes == 1 else _look(Path(path), size)
+    if found == _ABSENT:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    if found == _OTHER:
+        raise CheckpointError(f"{path} has another size than on rank 0")
+
+
+@contextlib.contextmanager
+def naming_hosts(check: Callable[[], object]) -> Iterator[None]:
+    """Run a block with `check_seen`, whose errors all ranks raise; `check` then names the hosts.
+
+    *Collective* if there is an error. So what all ranks see costs no collective.
+    """
+    try:
+        yield
+    except (FileNotFoundError, CheckpointError):
+        check()
+        raise
+
+
 def check_visible_on_all_hosts(topology: Topology, verb: str, path: Path, new: Path) -> None:
     """Raise FileNotFoundError unless all ranks see a new file of rank 0. *Collective*."""
     hosts = _find_hosts(topology, new)
-    if hosts and hosts[_ABSENT]:
+    if hosts and hosts[_ABSENT] and hosts[_SEEN]:
         seen = f"a new file in {new.parent} exists on {hosts[_SEEN]}, but not on {hosts[_ABSENT]}"
         raise FileNotFoundError(errno.ENOENT, f"cannot {verb} {path}: {seen}; {_SHARE}")
 
@@ -396,20 +420,18 @@ def check_folder(topology: Topology, given: str) -> None:
 def describe_seen(topology: Topology, given: str, describe: Callable[[str], FileInfo]) -> FileInfo:
     """Describe a file by its real path on rank 0, for all ranks. *Collective*.
 
-    Raises FileNotFoundError if it is there on some hosts only, CheckpointError if those have
-    different ones, and what `describe` raises, on every rank.
+    Raises what `describe` raises, on every rank, and FileNotFoundError if other hosts have the
+    file. Whether these have the same one is left to `check_seen`.
     """
     try:
-        file = from_root(topology.comm, lambda: describe(os.path.realpath(given)))
+        return from_root(topology.comm, lambda: describe(os.path.realpath(given)))
     except FileNotFoundError:
-        path = from_root(topology.comm, lambda: os.path.realpath(given))
-        _check_same(topology, path)
+        check_same(topology, from_root(topology.comm, lambda: os.path.realpath(given)))
         raise
-    _check_same(topology, file.path, file.identity.size)
-    return file
 
 
-def _check_same(topology: Topology, path: str, size: int | None = None) -> None:
+def check_same(topology: Topology, path: str, size: int | None = None) -> None:
+    """Raise an error that names hosts without a file, or with one of another size. *Collective*."""
     hosts = _find_hosts(topology, Path(path), size)
     if hosts is None or not hosts[_SEEN]:
         return

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import h5py
@@ -28,74 +29,144 @@ from pencils.io.file_info import (
     RESERVED,
     DatasetInfo,
     Stored,
+    encode_attribute,
 )
 from pencils.io.slabs import chunk_box
 from pencils.io.vtkhdf import write_view
+from pencils.pencil import Bounded
 from pencils.plans import Freeable
 
 Ints = NDArray[np.int64]
 
 # Written into each file, in this order, among the attributes of pencils.
 LIBRARIES = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
+# Bytes of HDF5 in a file that are kept for the next one.
+_KEPT_BYTES = 2**16
 # Coordinates with these names are the axes of Cartesian grids.
 _AXES = ("x", "y", "z")
 # The name by which netCDF distinguishes a dimension from a variable.
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
 
 
-def lay_out(
-    path: str, contents: Contents
-) -> tuple[list[DatasetInfo], list[DatasetInfo], dict[str, int] | None]:
-    """Overwrite `path` with a file that has room for fields; return these, values, and offsets.
+class LaidOut(NamedTuple):
+    """A file with room for fields: what HDF5 has written to it, and the places of numbers."""
 
-    Chunks get room later, by `place_chunks`. The offsets are where `note_complete` writes, or None.
+    changes: list[Change]
+    size: int
+    fields: list[DatasetInfo]
+    values: list[DatasetInfo]
+    # Of step, time and checksums, by "/step", "/time" and the name of the dataset; that with the
+    # empty name is whether the file is complete. None if they are not known.
+    offsets: Mapping[str, list[int]] | None
+
+
+def lay_out(path: str, contents: Contents, kept: Bounded) -> LaidOut:
+    """Overwrite `path` with a file that has room for fields, and return its description.
+
+    Chunks get room later, by `place_chunks`, and checksums of fields by `note_complete`. The bytes
+    of HDF5 may be among those `kept`, of a file that differs only in values, step and time.
     """
-    summed = contents.summed
-    # Random numbers, by which their places in the file are found: h5py does not tell these, and to
-    # open the file again by it at the end makes a small save take a seventh longer. By the field of
-    # a checksum; the empty name is for the note that the file is complete.
-    names = ["", *(contents.fields if summed else ())]
-    marks = {name: secrets.token_bytes(8) for name in names}
+    values = {name: np.ascontiguousarray(value.data) for name, value in contents.values.items()}
+    sums = {name: checksum(data) for name, data in values.items()} if contents.summed else {}
+    numbers = {f"/{name}": np.asarray(number) for name, number in contents.step_and_time.items()}
+    numbers |= {name: np.asarray(total, np.uint64) for name, total in sums.items()}
+    key = _key_of(contents, numbers)
+    made: LaidOut | None = kept.get(key)
+    if made is None:
+        made = _make(path, contents, numbers)
+        if key and made.offsets and sum(len(data) for _, data in made.changes) <= _KEPT_BYTES:
+            kept.add(key, made)
+    own = [(one.offset or 0, values[one.name].tobytes()) for one in made.values]
+    for name, offsets in (made.offsets or {}).items():
+        own += [(at, numbers[name].tobytes()) for at in offsets if name in numbers]
+    with open_to_write(path) as handle:
+        for offset, data in [*made.changes, *own]:
+            write(handle, data, offset)
+        os.ftruncate(handle, made.size)
+    summed = [replace(one, checksum=sums.get(one.name)) for one in made.values]
+    return made._replace(values=summed)
+
+
+def _key_of(contents: Contents, numbers: Mapping[str, Array]) -> tuple[object, ...] | None:
+    """Return all that the bytes of HDF5 depend on; None if it cannot be compared."""
+    parts = [contents.attrs, *contents.dataset_attrs.values()]
+    attrs = [[(name, encode_attribute(value)) for name, value in own.items()] for own in parts]
+    if any(known is None for own in attrs for _, known in own):
+        return None
+    values = [
+        (name, kind, data.dtype, data.shape, data.tobytes() if kind == COORDINATE else b"")
+        for name, (kind, data) in contents.values.items()
+    ]
+    config = h5py.get_config()  # which the user may change
+    return (
+        *(tuple(contents.entries), tuple(values), tuple(contents.scales.items())),
+        *((name, number.dtype) for name, number in numbers.items()),
+        *(tuple(contents.dataset_attrs), tuple(map(tuple, attrs)), repr(contents.compression)),
+        *(contents.summed, contents.align, contents.grid is None, config.track_order),
+        *(repr(config.bool_names), repr(config.complex_names)),
+    )
+
+
+def _make(
+    path: str, contents: Contents, known: Mapping[str, Array], *, marked: bool = True
+) -> LaidOut:
+    """Let HDF5 lay out a file in memory.
+
+    If it is `marked`, random numbers are written, by which their places are found: h5py does not
+    tell these, and to open the file again by it at the end makes a small save take a seventh
+    longer.
+    """
+    later = ["", *(contents.fields if contents.summed else ())]  # zero until all is written
+    numbers: dict[str, Array] = dict.fromkeys(later, np.zeros((), np.uint64)) | dict(known)
+    # Their ends make finite numbers of both byte orders.
+    marks = {name: b"@" + secrets.token_bytes(6) + b"@" for name in numbers if marked}
+    written = {
+        name: np.frombuffer(marks.get(name, number.tobytes()), number.dtype)[0]
+        for name, number in numbers.items()
+    }
     with CapturedFile(path) as captured:
         with changing(captured, "w", **_aligned(contents.align)) as file:
-            head = {"format": FORMAT, "version": _version()}
-            head["complete"] = np.frombuffer(marks[""], np.int64)[0]
-            write_head(file, head | LIBRARIES | dict(contents.step_and_time), contents.attrs)
-            pairs = contents.values.items()
-            values = [store_value(file, *pair, summed=summed) for pair in pairs]
-            fields = []
-            for entry in contents.entries:
-                filters = contents.compression
-                made = make_chunked(file, entry, filters) if entry.chunks else reserve(file, entry)
-                for key, value in entry.attrs.items():
-                    made.attrs[key] = value
-                if summed:
-                    mark = np.frombuffer(marks[entry.name], np.uint64)[0]
-                    made.attrs[RESERVED + "checksum"] = mark
-                fields.append(replace(entry, offset=None if entry.chunks else made.id.get_offset()))
-            for name, scales in contents.scales.items():
-                label(file, file[name], scales)
-            describe_all(file, contents.dataset_attrs, has_grid=contents.grid is not None)
-            write_view(file, [*contents.fields])
+            fields, values = _write_all(file, contents, written)
         offsets = _find_marks(captured.changes(), marks)
-        if offsets is None:
-            _note(captured, dict.fromkeys(marks, 0))
-        else:
-            for at in offsets.values():
-                captured.poke(at, bytes(8))
-        captured.apply()
-    return fields, values, offsets
+        if not all(offsets.values()):
+            return _make(path, contents, known, marked=False)
+        for at in (at for name in later for at in offsets.get(name, ())):
+            captured.poke(at, bytes(8))
+        changes = captured.changes()
+        return LaidOut(changes, captured.size, fields, values, offsets if marked else None)
 
 
-def _find_marks(changes: Iterable[Change], marks: Mapping[str, bytes]) -> dict[str, int] | None:
-    """Find where marks were written; None if one is at several places, or at none."""
-    places = {
+def _write_all(
+    file: Any, contents: Contents, numbers: Mapping[str, Any]
+) -> tuple[list[DatasetInfo], list[DatasetInfo]]:
+    """Make all datasets of a new file, and write values and attributes; the numbers are given."""
+    head = {"format": FORMAT, "version": _version(), "complete": np.int64(numbers[""])} | LIBRARIES
+    run = {name: numbers.get(f"/{name}", one) for name, one in contents.step_and_time.items()}
+    write_head(file, head | run, contents.attrs)
+    pairs = contents.values.items()
+    values = [store_value(file, name, value, numbers.get(name)) for name, value in pairs]
+    fields = []
+    for entry in contents.entries:
+        filters = contents.compression
+        made = make_chunked(file, entry, filters) if entry.chunks else reserve(file, entry)
+        for key, value in entry.attrs.items():
+            made.attrs[key] = value
+        if entry.name in numbers:
+            made.attrs[RESERVED + "checksum"] = numbers[entry.name]
+        fields.append(replace(entry, offset=None if entry.chunks else made.id.get_offset()))
+    for name, scales in contents.scales.items():
+        label(file, file[name], scales)
+    describe_all(file, contents.dataset_attrs, has_grid=contents.grid is not None)
+    write_view(file, [*contents.fields])
+    return fields, values
+
+
+def _find_marks(changes: Sequence[Change], marks: Mapping[str, bytes]) -> dict[str, list[int]]:
+    """Find where marks were written."""
+    return {
         name: [at + place for at, data in changes for place in _places_of(mark, data)]
         for name, mark in marks.items()
     }
-    if any(len(found) != 1 for found in places.values()):
-        return None
-    return {name: found[0] for name, found in places.items()}
 
 
 def _places_of(mark: bytes, data: bytes | bytearray) -> Iterator[int]:
@@ -125,26 +196,19 @@ def _version() -> str:
 def note_complete(
     path: str | CapturedFile,
     sums: Mapping[str, int],
-    attribute_offsets: Mapping[str, int] | None = None,
+    offsets: Mapping[str, list[int]] | None = None,
 ) -> None:
-    """Note that a file is complete, and its checksums; `attribute_offsets` are of `lay_out`."""
-    numbers = {**sums, "": 1}
-    if attribute_offsets is None or isinstance(path, CapturedFile):
-        _note(path, numbers)
+    """Note that a file is complete, and its checksums; `offsets` are of `lay_out`."""
+    if offsets is not None and not isinstance(path, CapturedFile):
+        with open_to_write(path) as handle:
+            for name, value in {**sums, "": 1}.items():
+                for at in offsets[name]:
+                    write(handle, np.uint64(value).tobytes(), at)
         return
-    with open_to_write(path) as handle:
-        for name, value in numbers.items():
-            write(handle, np.uint64(value).tobytes(), attribute_offsets[name])
-
-
-def _note(path: str | CapturedFile, numbers: Mapping[str, int]) -> None:
-    """Write numbers into attributes; that with an empty name is whether the file is complete."""
     with changing(path) as file:
-        for name, value in numbers.items():
-            if name:
-                file[name].attrs.modify(RESERVED + "checksum", np.uint64(value))
-            else:
-                file.attrs.modify(RESERVED + "complete", np.int64(value))
+        for name, value in sums.items():
+            file[name].attrs.modify(RESERVED + "checksum", np.uint64(value))
+        file.attrs.modify(RESERVED + "complete", np.int64(1))
 
 
 def place_chunks(path: str, entry: DatasetInfo, table: Ints, *, align: int) -> Ints:
@@ -221,10 +285,9 @@ def _aligned(align: int) -> dict[str, Any]:
     return {"alignment_threshold": align, "alignment_interval": align}
 
 
-def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> DatasetInfo:
-    """Write a value or a coordinate to a file, or to a group that becomes one, and describe it."""
-    total = checksum(value.data) if summed else None
-    entry = DatasetInfo(name, value.data.shape, value.data.dtype, kind=value.kind, checksum=total)
+def store_value(file: Any, name: str, value: Stored, total: int | None) -> DatasetInfo:
+    """Write a value or a coordinate, and its checksum, to a file or a group, and describe it."""
+    entry = DatasetInfo(name, value.data.shape, value.data.dtype, kind=value.kind)
     made = reserve(file, entry)
     if value.data.size:
         kind = made.id.get_type()  # the bytes as they are, whatever HDF5 calls them

@@ -287,12 +287,14 @@ def _ramp(shape: tuple[int, ...], steps: tuple[int, ...]) -> NDArray[np.uint64]:
     return ramp.reshape(-1) * np.uint64(_STEP)
 
 
-def add_up(comm: MPI.Intracomm, call: str, work: Callable[[], Mapping[str, int]]) -> dict[str, int]:
+def add_up(
+    comm: MPI.Intracomm, call: str, work: Callable[[agreed], Mapping[str, int]]
+) -> dict[str, int]:
     """Agree that `work` has ended well, and add the checksums that it returns. *Collective*."""
     with agreed(comm, call) as agree:
-        sums = work()
+        sums = work(agree)
         parts = np.array(list(sums.values()), np.uint64)
         if sums:
-            agree.carry(parts)
+            agree.carry(parts, added=True)
     totals = carried_total(comm, agree, parts, np.add) if sums else parts
     return dict(zip(sums, map(int, totals), strict=True))

@@ -7,7 +7,7 @@ ranks have the same ones, so the file has each once: as an array, with a word th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import prod
@@ -42,6 +42,7 @@ COORDINATE = "coordinate"
 GO_BACK = "go back to an older checkpoint, or read the rest with load(..., verify=False)"
 _ARRAY = "numpy"
 _PLAIN = {kind.__name__: kind for kind in (bool, int, float, complex)}
+_NUMBERS = bool | int | float | complex | np.number | np.bool_
 _GENERATOR = "Generator"
 _BITS = "BitGenerator"
 _BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
@@ -259,3 +260,30 @@ def decode(stored: Stored) -> Any:
     bits: np.random.BitGenerator = getattr(np.random, name)(seed)
     bits.state = found["state"]
     return np.random.Generator(bits) if kind == _GENERATOR else bits
+
+
+def is_kept(dtype: np.dtype[Any]) -> bool:
+    """Whether elements are numbers that h5py returns as it gets them, on every machine."""
+    return dtype.kind in "biufc" and dtype.char not in "gG"
+
+
+def encode_attribute(value: object) -> tuple[str, tuple[int, ...], str] | None:
+    """Return type, shape and contents as text; None if h5py may return another attribute."""
+    if isinstance(value, str):
+        return "", (), value
+    if isinstance(value, list | tuple) and not all(isinstance(one, _NUMBERS) for one in value):
+        return None
+    if not isinstance(value, _NUMBERS | np.ndarray | list | tuple):
+        return None
+    data = np.asarray(value)
+    if not is_kept(data.dtype) or not data.size:
+        return None
+    return data.dtype.str, data.shape, data.tobytes().hex()
+
+
+def decode_attribute(kind: str, shape: Sequence[int], contents: str) -> Any:
+    """Make an attribute of what `encode_attribute` has returned."""
+    if not kind:
+        return contents
+    data = np.frombuffer(bytearray.fromhex(contents), kind).reshape(shape)
+    return data if shape else data[()]

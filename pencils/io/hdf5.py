@@ -255,52 +255,49 @@ def has_own_conventions(attrs: Any) -> bool:
 
 
 def describe(
-    path: str, names: list[str] | None, among: list[str] | None, access: Access
+    file: HDF5File,
+    identity: Identity,
+    names: list[str] | None,
+    among: list[str] | None,
+    *,
+    verify: bool,
 ) -> FileInfo:
-    """Describe named datasets; None means all values, and the fields in `among` (None: all).
-
-    In a file of another tool every dataset is a field.
-    """
-    identity = Identity.of(path)
-    with open_whole(path, access) as file:
-        wanted = file.everything(among) if names is None else [*dict.fromkeys(names)]
-        datasets = [file.describe(name) for name in wanted]
-        for info in datasets:
-            if info.kind and info.name in (among or ()):
-                raise CheckpointError(
-                    f"{info.name!r} in {path} is no field but a value of kind {info.kind!r}"
-                )
-        if not access.verify:
-            datasets = [replace(info, checksum=None) for info in datasets]
-        return file.info(identity, datasets)
+    """Describe named datasets, as `pencils.io.describe.describe`; no checksums unless `verify`."""
+    wanted = file.everything(among) if names is None else [*dict.fromkeys(names)]
+    datasets = [file.describe(name) for name in wanted]
+    for info in datasets:
+        if info.kind and info.name in (among or ()):
+            raise CheckpointError(
+                f"{info.name!r} in {file.path} is no field but a value of kind {info.kind!r}"
+            )
+    if not verify:
+        datasets = [replace(info, checksum=None) for info in datasets]
+    return file.info(identity, datasets)
 
 
-def describe_fields(path: str, access: Access) -> FileInfo:
+def describe_fields(file: HDF5File, identity: Identity) -> FileInfo:
     """Describe all fields and values that pencils can read."""
-    identity, arrays = Identity.of(path), []
-    with open_whole(path, access) as file:
-        for name in file.everything(None):
-            dataset = file.dataset(name)
-            with contextlib.suppress(TypeError):  # of elements that no field can have
-                as_dtype(dataset.dtype)
-                arrays += [] if dataset.shape is None else [name]
-        return file.info(identity, [file.describe(name) for name in arrays])
+    arrays = []
+    for name in file.everything(None):
+        dataset = file.dataset(name)
+        with contextlib.suppress(TypeError):  # of elements that no field can have
+            as_dtype(dataset.dtype)
+            arrays += [] if dataset.shape is None else [name]
+    return file.info(identity, [file.describe(name) for name in arrays])
 
 
-def describe_summed(path: str, access: Access) -> FileInfo:
+def describe_summed(file: HDF5File, identity: Identity) -> FileInfo:
     """Describe all datasets that have a checksum; read no values."""
-    identity = Identity.of(path)
-    with open_whole(path, access) as file:
-        listed = file.listed or {}
-        summed = []
-        for name in file.compare():
-            in_manifest = name in listed and listed[name].checksum is not None
-            if in_manifest or RESERVED + "checksum" in file.file[name].attrs:
-                summed.append(file.describe(name))
-        # The sum in the manifest may cover all data, those of other files left out.
-        others = (one.kind or file.file[name].is_virtual for name, one in listed.items())
-        is_covered = bool(summed) or (file.listed is not None and all(others))
-    return FileInfo(path, identity, summed, {}, {}, None, None, is_covered)
+    listed = file.listed or {}
+    summed = []
+    for name in file.compare():
+        in_manifest = name in listed and listed[name].checksum is not None
+        if in_manifest or RESERVED + "checksum" in file.file[name].attrs:
+            summed.append(file.describe(name))
+    # The sum in the manifest may cover all data, those of other files left out.
+    others = (one.kind or file.file[name].is_virtual for name, one in listed.items())
+    is_covered = bool(summed) or (file.listed is not None and all(others))
+    return FileInfo(file.path, identity, summed, {}, {}, None, None, is_covered)
 
 
 def read_box(file: Any, name: str, key: tuple[Any, ...], *, summed: bool) -> Array:
@@ -339,6 +336,13 @@ def open_whole(path: str, access: Access = _ORDINARY) -> Iterator[HDF5File]:
     written to a file of pencils; OSError if the system cannot read it.
     """
     record = check_manifest(path, edited=access.edited) if access.verify else None
+    with open_checked(path, access, record) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def open_checked(path: str, access: Access, record: Record | None) -> Iterator[HDF5File]:
+    """Do what `open_whole` does, after `check_manifest` has found a record."""
     with reading(path), opened(path) as file:
         attrs = file.attrs
         if (newest := attrs.get(RESERVED + "format", FORMAT)) > FORMAT:

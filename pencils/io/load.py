@@ -22,7 +22,8 @@ from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, topology_of
 from pencils.distribute.partition import ArrayLike
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.commit import describe_seen
+from pencils.io.commit import check_same, check_seen, describe_seen, naming_hosts
+from pencils.io.describe import describe, describe_summed
 from pencils.io.direct import checksum, checksum_box
 from pencils.io.file_access import on_root, open_regular
 from pencils.io.file_info import Access, DatasetInfo, FileInfo
@@ -33,6 +34,7 @@ from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+    from pencils.comm.topology import Topology
 
 # Bytes that a rank reads at once in `verify`.
 _PIECE_BYTES = 2**24
@@ -195,13 +197,12 @@ def load(
                 raise ArgumentError("leave out comm: template and into have their own processes")
         agree(template=repr(targets), halo=halo if targets is None else None)
     # Fields that have a target; None if all have.
-    among = None if targets is None or None in targets else list(targets)
-    file = describe_seen(
-        topology, given, lambda real: _hdf5().describe(real, wanted, among, access)
-    )
+    among = None if targets is None or None in targets else [*filter(None, targets)]
+    file = describe_seen(topology, given, lambda real: describe(real, wanted, among, access))
     if targets is None:
         targets = default_targets(file, halo, comm)
-    contents = read_contents(private, file, targets, new_dtype)
+    with naming_hosts(partial(check_same, topology, file.path, file.identity.size)):
+        contents = read_contents(topology, file, targets, new_dtype)
     return Checkpoint(given, contents, file.attrs, step=file.step, time=file.time)
 
 
@@ -272,9 +273,11 @@ def find_matches(
         given = as_path(path)
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, edited=access.edited, external=access.external)
-    file = describe_seen(topology, given, lambda real: _hdf5().describe_summed(real, access))
-    sums = sum_together(topology.comm, "verify", file, partial(_sum_shares, topology.comm, file))
-    compare(topology.comm, "verify", file, sums)
+    file = describe_seen(topology, given, lambda real: describe_summed(real, access))
+    with naming_hosts(partial(check_same, topology, file.path, file.identity.size)):
+        share = partial(_sum_shares, topology, file)
+        sums = sum_together(topology.comm, "verify", file, share)
+        compare(topology.comm, "verify", file, sums)
     return [dataset.name for dataset in file.datasets] if file.is_covered else None
 
 
@@ -285,9 +288,10 @@ def _pencils(where: object) -> list[object]:
     return [thing for thing in found if isinstance(thing, PencilArray | Pencil)]
 
 
-def _sum_shares(comm: MPI.Intracomm, file: FileInfo) -> dict[str, int]:
+def _sum_shares(topology: Topology, file: FileInfo, _: object) -> dict[str, int]:
     """Compute this rank's part of every checksum. Local."""
-    sums = {}
+    sums, comm = {}, topology.comm
+    check_seen(topology, file.path, file.identity.size)
     with closing(SharedFile(file.path)) as shared:
         shared.raise_error()
         for number, one in enumerate(file.datasets):

@@ -95,6 +95,7 @@ class Manifest(NamedTuple):
     # Offset, length and digest of an earlier manifest, whose `outside` holds here too, or zeros.
     earlier: tuple[int, int, int] = (0, 0, 0)
     patches: Sequence[Change] = ()  # bytes that the file has, or is about to have, at some offsets
+    about: Mapping[str, Any] | None = None  # the rest, for readers without HDF5: `describe.tell`
 
     def encode(self) -> bytes:
         """Return it as text."""
@@ -117,7 +118,8 @@ class Manifest(NamedTuple):
         outside = [(offset, count) for offset, count in parts["outside"]]
         patches = [(offset, bytes.fromhex(data)) for offset, data in parts["patches"]]
         earlier = tuple(parts["earlier"])
-        return cls(datasets, parts["size"], parts["total"], outside, earlier, patches)
+        about = parts.get("about")  # not in files of older versions
+        return cls(datasets, parts["size"], parts["total"], outside, earlier, patches, about)
 
 
 @dataclass
@@ -148,11 +150,16 @@ class Record:
         self.captured.poke(_END_AT, aligned(self.stop).to_bytes(8, "little"))
         return self.captured
 
-    def end(self, datasets: Mapping[str, Listed], raw: Iterable[ByteRange] = ()) -> None:
+    def end(
+        self,
+        datasets: Mapping[str, Listed],
+        raw: Iterable[ByteRange] = (),
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write the changes, and a record that lists `datasets`.
 
-        `raw` are extents of data that have checksums, where all ranks have written. Raises
-        CheckpointError if another process has written to the file.
+        `raw` are extents of data that have checksums, where all ranks have written; `about` is as
+        in `Manifest`. Raises CheckpointError if another process has written to the file.
         """
         assert self.captured is not None
         old, behind, changes = self.manifest, aligned(self.stop), self.captured.changes()
@@ -181,7 +188,7 @@ class Record:
         with open_to_write(self.path) as handle:
             self._check_alone(handle)
             patches = _differences(handle, changes, behind)
-            self.manifest = Manifest(datasets, size, total, listed, earlier, patches)
+            self.manifest = Manifest(datasets, size, total, listed, earlier, patches, about)
             place = aligned(size)
             if place <= self.start < place + len(_compose(self.manifest, place)):
                 place = behind  # without new bytes, records alternate between two places
@@ -355,13 +362,18 @@ def _type_text(dtype: np.dtype[Any]) -> str:
 
 
 def seal_new(
-    path: str, entries: Iterable[DatasetInfo], raw: Iterable[ByteRange], *, in_use: bool = False
+    path: str,
+    entries: Iterable[DatasetInfo],
+    raw: Iterable[ByteRange],
+    about: Mapping[str, Any] | None = None,
+    *,
+    in_use: bool = False,
 ) -> None:
     """Add a record to a file that has none.
 
     `entries` are its fields, values and coordinates, with their checksums; `raw` extents of data
-    that have checksums of their own. The present state of a file that is `in_use` survives a power
-    failure.
+    that have checksums of their own; `about` is as in `Manifest`. The present state of a file that
+    is `in_use` survives a power failure.
     """
     with CapturedFile(path) as file:
         size = _end_of(file.peek(0, _HEAD))
@@ -369,7 +381,8 @@ def seal_new(
             raise RuntimeError(UNKNOWN_LAYOUT)
         outside = sorted([END_FIELD, *raw])
         total = sum(_page_digests(file, outside, 0, size).values()) % 2**64
-    manifest = Manifest({entry.name: Listed.of(entry) for entry in entries}, size, total, outside)
+    listed = {entry.name: Listed.of(entry) for entry in entries}
+    manifest = Manifest(listed, size, total, outside, about=about)
     with open_to_write(path) as handle:
         _switch(handle, manifest, aligned(size), to_disk=in_use)
 
@@ -437,7 +450,7 @@ def reseal(path: str, sums: Mapping[str, int]) -> None:
         }
         with closing(record):
             create.note_complete(record.begin(), sums)
-            record.end(datasets)
+            record.end(datasets, about=record.manifest.about)
     with open_to_write(path) as handle:
         os.fsync(handle)
 

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +21,14 @@ from pencils.comm.failure import CollectiveBlock
 from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.commit import WriterLock, describe_seen
+from pencils.io.commit import (
+    WriterLock,
+    check_same,
+    check_seen,
+    describe_seen,
+    naming_hosts,
+)
+from pencils.io.describe import describe_fields
 from pencils.io.direct import add_up, checksum, longest_runs
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.manifest import reseal
@@ -32,6 +40,7 @@ from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+    from pencils.comm.topology import Topology
 
 
 def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open``
@@ -93,16 +102,15 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
         agree(path=given, mode=mode, edited=access.edited, external=access.external)
     lock = WriterLock()
 
-    def describe(real: str) -> FileInfo:
-        from pencils.io import hdf5  # most ranks never need h5py
-
+    def look(real: str) -> FileInfo:
         if mode == "r+":
             lock.take(Path(real))
-        return hdf5.describe_fields(real, access)
+        return describe_fields(real, access)
 
     try:
-        file = describe_seen(topology, given, describe)
-        return OpenFile(file, topology.comm, lock, writable=mode == "r+")
+        file = describe_seen(topology, given, look)
+        with naming_hosts(partial(check_same, topology, file.path, file.identity.size)):
+            return OpenFile(file, topology, lock, writable=mode == "r+")
     except BaseException:
         lock.release()
         raise
@@ -273,9 +281,9 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
     """
 
     def __init__(
-        self, file: FileInfo, comm: MPI.Intracomm, lock: WriterLock, *, writable: bool
+        self, file: FileInfo, topology: Topology, lock: WriterLock, *, writable: bool
     ) -> None:
-        self.comm = comm  # private, of the processes that have opened the file
+        self.comm = topology.comm  # private, of the processes that have opened the file
         self._lock = lock  # taken on rank 0, if it is writable
         self._writable = self._is_collective = writable
         # The identity of this rank, because every machine numbers files in its own way.
@@ -283,9 +291,10 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         # To read, too: while it is open here, no other file gets the number of this one.
         self._shared = SharedFile(file.path, write=writable)
         weakref.finalize(self, self._shared.close)
-        with agreed(comm, "open"):
+        with agreed(self.comm, "open"):
+            check_seen(topology, file.path, file.identity.size)
             self._shared.raise_error()
-            if comm.rank == 0:
+            if topology.rank == 0:
                 file.identity.check_in_place(file.path)
         self._fields = {one.name: StoredField(one, self) for one in file.datasets}
 
@@ -341,7 +350,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         old = {one.dataset.name: one.dataset.checksum for one in written}
         known = {name: total for name, total in old.items() if total is not None}
 
-        def end_writing() -> dict[str, int]:
+        def end_writing(_: object) -> dict[str, int]:
             self._shared.raise_error()
             return {name: self[name].change for name in known}
 

@@ -22,6 +22,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.recording import timed
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
+from pencils.io.commit import check_seen
 from pencils.io.direct import add_up, checksum_box, is_direct, read_points
 from pencils.io.file_info import DatasetInfo, FileInfo, damaged, decode, encode
 from pencils.io.options import as_name
@@ -37,6 +38,7 @@ from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+    from pencils.comm.topology import Topology
 
 _NUMBERS = "biufc"  # `kind` of dtypes that can be converted into each other
 
@@ -214,11 +216,13 @@ def _match(pencil: Pencil, dataset: DatasetInfo, path: str) -> frozenset[int]:
 
 
 def read_contents(
-    comm: MPI.Intracomm, file: FileInfo, targets: Targets, dtype: np.dtype[Any] | None
+    topology: Topology, file: FileInfo, targets: Targets, dtype: np.dtype[Any] | None
 ) -> dict[str, Any]:
     """Read the fields, converted to `dtype` if there is one, and values of a file. *Collective*."""
+    comm = topology.comm
 
     def make() -> list[PencilArray]:
+        check_seen(topology, file.path, file.identity.size)
         pairs = [(find_target(targets, one.name), one) for one in file.datasets]
         return [target.make(one, dtype, file.path) for target, one in pairs]
 
@@ -232,23 +236,27 @@ def read_contents(
     raws: list[PencilArray] = []
     values: dict[str, Any] = {}
     with ExitStack() as stack:
-        reader = _Reader(comm, file, stack)
+        reader, moves = _Reader(comm, file, stack), stack.enter_context(closing(FileMoves()))
 
-        def read() -> dict[str, int]:
+        def read(agree: agreed) -> dict[str, int]:
             nonlocal fields
             fields = fields or make()
             pencils = wide or [u.pencil for u in fields]
             raws.extend(map(_raw_of, file.datasets, fields, pencils))
             reader.read(raws)
+            moves.prepare(agree, ((raw, ()) for _, raw in reader.rest), back=True)
+            for one, raw in reader.rest[:1]:
+                moves.fill_first(raw, partial(reader.read_bytes, one))
             values.update({name: decode(value) for name, value in file.values.items()})
             return reader.sums
 
         sums = sum_together(comm, "load", file, read)
-        with closing(FileMoves()) as moves:
-            for one, raw in reader.rest:
-                moves.fill(raw, partial(reader.read_bytes, one))
-    if reader.rest or any(one.checksum is None for one in file.datasets):
-        sums = sum_together(comm, "load", file, lambda: reader.sums)
+        later = [
+            moves.fill(raw, partial(reader.read_bytes, one), reader.keep)
+            for one, raw in reader.rest
+        ]
+    if any(later) or any(one.checksum is None for one in file.datasets):
+        sums = sum_together(comm, "load", file, reader.finish)
     # Else all was summed up before that agreement: checksums show if the file changes later, too.
     compare(comm, "load", file, sums)
     for one, raw, u in zip(file.datasets, raws, fields, strict=True):
@@ -273,14 +281,14 @@ def _raw_of(one: DatasetInfo, u: PencilArray, pencil: Pencil) -> PencilArray:
 
 
 def sum_together(
-    comm: MPI.Intracomm, call: str, file: FileInfo, read: Callable[[], Mapping[str, int]]
+    comm: MPI.Intracomm, call: str, file: FileInfo, read: Callable[[agreed], Mapping[str, int]]
 ) -> dict[str, int]:
     """Agree that ranks have `read` locally; add their parts of known checksums. *Collective*."""
 
-    def read_same() -> dict[str, int]:
+    def read_same(agree: agreed) -> dict[str, int]:
         found: Mapping[str, int] = {}
         try:
-            found = read()
+            found = read(agree)
         finally:  # a replaced file can be the reason of an error, too
             if comm.rank == 0:
                 file.identity.check_unchanged(file.path)
@@ -337,6 +345,16 @@ class _Reader:
             self._file, *place, raw.local, summed=_is_summed(one, raw), progress=self._progress
         )
         self._file.raise_error()
+
+    def keep(self, work: Callable[[], object]) -> None:
+        """Do something, unless reading has failed before; keep its error for `finish`."""
+        self._file.attempt(work)
+
+    def finish(self, _: object) -> dict[str, int]:
+        """Return the checksums, or raise the error that was kept."""
+        if self.rest:
+            self._file.raise_error()
+        return self.sums
 
     def _read_boxes(self, boxes: Sequence[tuple[DatasetInfo, PencilArray]]) -> None:
         """Read this rank's box of datasets that have no plain bytes."""

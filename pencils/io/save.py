@@ -241,15 +241,17 @@ class Saving(CollectiveBlock):
         self._written.set_result(None)  # as long as there is no thread
         stop = Event()
         try:
-            with closing(FileMoves(copies=True)) as moves:
-                for entry in writer.entries:
-                    if entry.nbytes:
-                        self._parts[entry.name] = Part(writer, fields[entry.name], entry, moves)
-            with agreed(comm, "save"):  # one rank may have no thread for it
-                writer.file.raise_error()
-                worker = ThreadPoolExecutor(1, "pencils-save")
-                self._written = worker.submit(_write, tuple(self._parts.values()), writer, stop)
-                worker.shutdown(wait=False)
+            with writer.naming_hosts():
+                with closing(FileMoves(copies=True)) as moves:
+                    for entry in writer.entries:
+                        if entry.nbytes:
+                            self._parts[entry.name] = Part(writer, fields[entry.name], entry, moves)
+                with agreed(comm, "save"):  # one rank may have no thread for it
+                    writer.file.raise_error()
+                    worker = ThreadPoolExecutor(1, "pencils-save")
+                    parts = tuple(self._parts.values())
+                    self._written = worker.submit(_write, parts, writer, stop)
+                    worker.shutdown(wait=False)
         except BaseException:
             _give_up(self._written, writer, stop)
             raise

@@ -371,7 +371,7 @@ def _write(
             sums[name] = file.attempt(write) or 0
         file.sync()
 
-    def end_writing() -> dict[str, int]:
+    def end_writing(_: object) -> dict[str, int]:
         file.raise_error()
         return sums
 

@@ -38,7 +38,7 @@ from pencils.io.create import (
     store_value,
     write_head,
 )
-from pencils.io.direct import FileBlocks
+from pencils.io.direct import FileBlocks, checksum
 from pencils.io.file_access import system
 from pencils.io.file_info import (
     COORDINATE,
@@ -358,7 +358,7 @@ class SeriesFile:
             entry = DatasetInfo(name, (0, *column.shape), column.dtype)
             made[name] = reserve(file, entry, column.chunk, early=column.is_field)
         for name, points in self._coordinates.items():
-            store_value(file, name, Stored(COORDINATE, points), summed=True)
+            store_value(file, name, Stored(COORDINATE, points), checksum(points))
         made[TIME].make_scale(TIME)
         for name, column in self._columns.items():
             for key, value in column.attrs.items():

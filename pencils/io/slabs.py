@@ -8,6 +8,7 @@ filtered as a whole, so each is on one rank. `FilePlan` is the one plan from fie
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from math import isqrt, prod
 from typing import TYPE_CHECKING, Any
 
@@ -189,9 +190,14 @@ class FileMoves:
         self._block: PencilArray | None = None
         self._agree: agreed | None = None
         self._ready: dict[int, tuple[FilePlan, Move]] = {}  # by identity of the field
+        self._filled: PencilArray | None = None  # by `fill_first`
 
-    def prepare(self, agree: agreed, fields: Iterable[tuple[PencilArray, Extents]]) -> None:
+    def prepare(
+        self, agree: agreed, fields: Iterable[tuple[PencilArray, Extents]], *, back: bool = False
+    ) -> None:
         """Allocate memory within an agreement about fields that `of` will get in this order; local.
+
+        With `back`, it is `fill` that will get them.
 
         The first ones that move by one plan are then ready: a call that finds the plan, because an
         earlier one has made it, needs no agreement of its own about the memory for these fields.
@@ -201,14 +207,16 @@ class FileMoves:
         for u, extents in fields:
             if not extents and self._stays(u, local=True):
                 continue
-            found: FilePlan | None = kept_plans(u.pencil.topology).get(_key(u, extents))
+            key = _key(u, extents, back=back)
+            found: FilePlan | None = kept_plans(u.pencil.topology).get(key)
             if first is None:
                 agree.defer(up=found is None)
                 first = found
             if found is None or found is not first:
                 break
             block = self._allocate(found.there, u)
-            self._ready[id(u)] = found, found.plan.prepared_one(u, block)
+            ends = (block, u) if back else (u, block)
+            self._ready[id(u)] = found, found.plan.prepared_one(*ends)
 
     def of(
         self, u: PencilArray, extents: Extents = (), check: Callable[[], object] = no_op
@@ -239,18 +247,41 @@ class FileMoves:
             self.close()  # the next field gets another one
         return block
 
-    def fill(self, u: PencilArray, read: Callable[[PencilArray], object]) -> None:
-        """Let `read` fill a slab, which may fail on one rank, and move it to `u`."""
+    def fill_first(self, u: PencilArray, read: Callable[[PencilArray], object]) -> None:
+        """Let `read` fill the slab of the first field, if `prepare` has made it ready; local."""
+        if id(u) in self._ready and self._block is not None:
+            read(self._block)
+            self._filled = u
+
+    def fill(
+        self,
+        u: PencilArray,
+        read: Callable[[PencilArray], object],
+        keep: Callable[[Callable[[], object]], object],
+    ) -> bool:
+        """Let `read` fill a slab, unless `fill_first` has, and move it to `u`; return whether.
+
+        `read` may fail on one rank: all ranks agree then, or, if the field is ready, `keep` calls
+        it and keeps the error.
+        """
+        comm = u.pencil.topology.comm
         if is_slab(u.extent.layout):  # of short runs, which each rank reads itself
-            with agreed(u.pencil.topology.comm, "FileMoves"):
+            with agreed(comm, "FileMoves"):
                 read(u)
-            return
-        found = find_plan(u, back=True)
-        with agreed(u.pencil.topology.comm, "FileMoves"):
-            slab = self._allocate(found.there, u)
-            read(slab)
-            move = found.plan.prepared_one(slab, u)
+            return True
+        found, block, is_new = find_plan(u, back=True), self._block, u is not self._filled
+        plan, move = self._ready.pop(id(u), (None, None))
+        is_ready = plan is found and self._agree is not None and not self._agree.deferred
+        if move is None or block is None or not is_ready:
+            is_new = True
+            with agreed(comm, "FileMoves"):
+                slab = self._allocate(found.there, u)
+                read(slab)
+                move = found.plan.prepared_one(slab, u)
+        elif is_new:
+            keep(partial(read, block))
         move.run()
+        return is_new
 
     def close(self) -> None:
         """Give back the block."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,19 +23,23 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.io.commit import (
     allocate,
+    check_seen,
     check_unlocked,
     check_visible_on_all_hosts,
     clean,
     commit,
     discard,
     make_temporary,
+    naming_hosts,
 )
 from pencils.io.contents import Contents
+from pencils.io.describe import tell
 from pencils.io.direct import FileBlocks, add_up, checksum_box, write_part
 from pencils.io.file_access import from_root, system
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import ByteRange, seal_new
 from pencils.io.slabs import FileMoves, chunk_box, find_plan
+from pencils.pencil import Bounded
 
 if TYPE_CHECKING:
     from pencils.comm.topology import Topology
@@ -53,18 +57,27 @@ class HDF5Writer:
         self.summed, self.align = contents.summed, contents.align
         self.compression = contents.compression
         self._comm, self._rank = topology.comm, topology.rank  # it may be freed later
-        self._chunks: list[ByteRange] = []  # on rank 0: where chunks are
-        self._attribute_offsets: Mapping[str, int] | None = None  # on rank 0: see `create.lay_out`
-        found = from_root(self._comm, lambda: self._begin(path, contents))
-        self.target, self.temporary, self.entries, self._values, self._cache_id = found
+        # On rank 0: where chunks are, what `create.lay_out` has returned, and what `tell` has.
+        self._chunks: list[ByteRange] = []
+        self._offsets: Mapping[str, list[int]] | None = None
+        self._values: list[DatasetInfo] = []
+        self._about: Mapping[str, Any] | None = None
+        target, temporary, offsets, self._cache_id = from_root(
+            self._comm, lambda: self._begin(path, contents)
+        )
+        self.target, self.temporary = Path(target), Path(temporary)
+        pairs = zip(contents.entries, offsets, strict=True)
+        self.entries = [replace(entry, offset=offset) for entry, offset in pairs]
         if self._rank != 0:
-            self.file = SharedFile(str(self.temporary), write=True)
-        try:
-            check_visible_on_all_hosts(topology, "save", self.target, self.temporary)
-        except BaseException:
-            self.close()
-            self.discard()
-            raise
+            self.file = SharedFile(temporary, write=True)
+            self.file.attempt(partial(check_seen, topology, self.temporary))
+        self._find_hosts = partial(
+            check_visible_on_all_hosts, topology, "save", self.target, self.temporary
+        )
+
+    def naming_hosts(self) -> AbstractContextManager[None]:
+        """Make a block up to the first agreement, whose error names hosts without the file."""
+        return naming_hosts(self._find_hosts)
 
     def _begin(self, path: str, contents: Contents) -> tuple[Any, ...]:
         """Lay out the file under its temporary name, on rank 0; return its description."""
@@ -76,14 +89,18 @@ class HDF5Writer:
             clean(target)
             temporary = make_temporary(target)
             try:
-                fields, values, self._attribute_offsets = create.lay_out(str(temporary), contents)
+                made = create.lay_out(str(temporary), contents, _kept_for(contents))
                 allocate(temporary)
                 self.file = SharedFile(str(temporary), write=True)
                 self.file.raise_error()
             except BaseException:
                 discard(temporary)
                 raise
-        return target, temporary, fields, values, self.file.place()
+        self._offsets, self._values = made.offsets, made.values
+        # Now: the user may change attributes that are arrays.
+        self._about = tell(made.values + made.fields, contents.attrs, contents.step_and_time)
+        offsets = [entry.offset for entry in made.fields]
+        return str(target), str(temporary), offsets, self.file.place()
 
     def write(self, fields: Mapping[str, PencilArray], moves: FileMoves) -> None:
         """Write the fields, and give the file its name, or remove it. *Collective*."""
@@ -91,7 +108,7 @@ class HDF5Writer:
         sums: dict[str, int] = {}
         try:
             bar = shown(f"save {self.target.name}", share, rank=self._rank, unit=BYTES)
-            with bar as progress, closing(moves):
+            with self.naming_hosts(), bar as progress, closing(moves):
                 for entry in self.entries:
                     if entry.nbytes:
                         part = Part(self, fields[entry.name], entry, moves, progress)
@@ -116,7 +133,7 @@ class HDF5Writer:
     def end(self, sums: Mapping[str, int]) -> None:
         """Add checksums, seal the file, which is whole, and give it its name. *Collective*."""
 
-        def end_writing() -> dict[str, int]:
+        def end_writing(_: object) -> dict[str, int]:
             self.file.raise_error()
             if self._rank != 0:
                 # In the memory of the same system, rank 0 will bring all of it to the disk at once.
@@ -140,11 +157,11 @@ class HDF5Writer:
         from pencils.io import create
 
         path = str(self.temporary)
-        create.note_complete(path, sums, None if self._chunks else self._attribute_offsets)
+        create.note_complete(path, sums, None if self._chunks else self._offsets)
         fields = [replace(entry, checksum=sums.get(entry.name)) for entry in self.entries]
         data = fields + [one for one in self._values if one.checksum is not None]
         whole = [(one.offset, one.nbytes) for one in data if one.offset is not None]
-        seal_new(path, self._values + fields, [*whole, *self._chunks])
+        seal_new(path, self._values + fields, [*whole, *self._chunks], self._about)
 
     def close(self) -> None:
         """Close the file without bringing the rest of the data to the disk. Local."""
@@ -154,6 +171,12 @@ class HDF5Writer:
         """Remove the file, if it has not got its name. Local, even if the communicator is gone."""
         if self._rank == 0:
             discard(self.temporary)
+
+
+def _kept_for(contents: Contents) -> Bounded:
+    """Return where the bytes of HDF5 are kept for files with these fields."""
+    pencils = (u.pencil for u in contents.fields.values())
+    return next((pencil.kept["layout of a file"] for pencil in pencils), Bounded())
 
 
 class Part:

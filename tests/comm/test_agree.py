@@ -378,6 +378,34 @@ def test_a_text_of_each_rank_rides_in_the_row(comm):
         all_raise(comm, ValueError, "wrong", row.meet, fails)
 
 
+def test_sums_ride_along_for_any_number_of_ranks(comm):
+    numbers = np.array([2**64 - 1, comm.rank, 2**63, 7], np.uint64)
+    with agreed(comm, "check") as same:
+        same.carry(numbers, added=True)
+    total = np.array(comm.allgather(numbers.tolist()), object).sum(axis=0) % 2**64
+    assert everywhere(comm, (same.carried.sum(axis=0, dtype=np.uint64) == total).all())
+    with agreed(comm, "check") as same:
+        same.carry(np.zeros(5, np.uint64), added=True)
+    assert same.carried is None  # no room
+
+
+def test_sums_of_parts_tell_every_difference():
+    """Also of the largest digests, of two million ranks, that differ on one of them by one bit."""
+    ranks, most = 2**21, 2**56 - 1
+    for digest in (0, 1, 0x123456789ABCDE, most):
+        equal = [ranks * part for part in agree._parts(digest)]
+        assert max(equal) < 2**64
+        assert agree._are_equal(equal, ranks)
+        for bit in range(56):
+            other = agree._parts(digest ^ 1 << bit)
+            sums = [
+                total - old + new
+                for total, old, new in zip(equal, agree._parts(digest), other, strict=True)
+            ]
+            assert not agree._are_equal(sums, ranks)
+    assert agree._are_equal([0] * 8, 0)  # no rank has passed a type
+
+
 def test_errors_keep_their_types_on_other_ranks():
     for kind in (MemoryError, ArgumentError, simmpi.DeadlockError, simmpi.UsageError):
         assert type(Fault.of(kind("text")).error(1)) is kind

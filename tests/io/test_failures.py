@@ -16,7 +16,7 @@ from pencils.errors import (
     PencilMismatchError,
     RankDisagreementError,
 )
-from pencils.io import writers
+from pencils.io import reading, writers
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -175,7 +175,8 @@ def test_a_full_disk_on_one_rank(pencil, old, monkeypatch, where, lab):
     fields = {"u": pencils.ones(pencil), "v": pencils.ones(pencil, components=2)}
     with monkeypatch.context() as patch:
         patch.setattr(SharedFile, "place", lambda _: None)  # as if each were on another node
-        fail_at(patch, lab.comm, *where)
+        call, rank = where  # the last one that has points
+        fail_at(patch, lab.comm, call, rank and min(lab.comm.size, pencil.shape[0]) - 1)
         kind, text = lab.raised(pencils.save, old, fields)
     assert kind is OSError
     assert "no space left" in text.lower()
@@ -272,6 +273,36 @@ def test_components_do_not_turn_into_space(comm, path, pencil, lab):
         path,
         pencils.Pencil((2, 6, 5, 4), comm),
     )
+
+
+@pytest.mark.parametrize("fails", ["read_points", "prepared_one"])
+def test_one_rank_fails_to_read_what_all_exchange(comm, path, monkeypatch, fails, lab):
+    """The first field before the agreement, if its plan is kept, and later ones after it."""
+    monkeypatch.setattr("pencils.io.direct._MOST_READ", 0)
+    pencil = pencils.Pencil((6, 5), comm, decomp=1)
+    fields = {name: pencils.random.normal(pencil, seed) for seed, name in enumerate("uvw")}
+    pencils.save(path, fields)
+    place, at = reading, 0
+    if fails == "prepared_one":
+        place = pencils.Transposition
+    call = getattr(place, fails)
+
+    def failing(*args, **kwargs):
+        nonlocal at
+        at += 1
+        if comm.rank == comm.size - 1 and at == last:
+            raise MemoryError
+        return call(*args, **kwargs)
+
+    for last in (1, 2, 3, 0):
+        at = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(place, fails, failing)
+            if last and (fails == "read_points" or comm.size > 1):
+                assert lab.raised(pencils.load, path, fields)[0] is MemoryError
+        found = pencils.load(path, fields)
+        for name, u in fields.items():
+            assert lab.everywhere(np.array_equal(found[name].local, u.local))
 
 
 def test_a_newer_format(path, pencil, lab):

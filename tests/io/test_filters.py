@@ -10,6 +10,7 @@ from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.create import Packer, check_filters, lay_out, place_chunks
 from pencils.io.file_info import DatasetInfo
 from pencils.io.objects import read_part
+from pencils.pencil import Bounded
 
 FILTERS = [{}, {"compression": "gzip", "shuffle": True}, {"fletcher32": True}, {"scaleoffset": 1}]
 
@@ -40,7 +41,7 @@ def test_a_file_put_together_from_packed_chunks(tmp_path, filters):
     array = np.random.default_rng(1).normal(size=(10, 7))
     path = tmp_path / "a.h5"
     path.touch()
-    lay_out(str(path), contents(filters, summed=True))
+    lay_out(str(path), contents(filters, summed=True), Bounded())
     with Packer(entry(), filters) as packer:
         packed, seen = {}, np.empty_like(array)
         for i, j in np.ndindex(3, 3):
@@ -73,7 +74,7 @@ def test_short_chunks_are_filled_up_with_zeros():
 def test_places_are_aligned(tmp_path):
     path = tmp_path / "a.h5"
     path.touch()
-    lay_out(str(path), contents({}, align=256))
+    lay_out(str(path), contents({}, align=256), Bounded())
     sizes = np.arange(220, 310, 10).reshape(3, 3)
     places = place_chunks(str(path), entry(), np.array([sizes, 0 * sizes]), align=256)
     assert ((places % 256 == 0) | (sizes < 256)).all()
