@@ -32,6 +32,9 @@ MOST_GATHERED = 64
 # the element type, and flags; and of the rest: a value of the rank.
 ROW, HEAD, VALUES = 64, 32, 32
 _NUMBERS = Struct("=4q")
+# Numbers that more than `MOST_GATHERED` ranks add up: whether a rank has failed, each flag, whether
+# it has an element type, four digits of each digest, and their squares.
+_NUMBERS_ADDED = 20
 _SOUND = bytes(8)  # begins a row of a rank that has not failed
 # Number and text of a value, as other ranks can compare and show it.
 _Described = tuple[int, str]
@@ -161,30 +164,36 @@ class PreparedAgreement:
         self._digests: dict[object, int] = {}
         self._heads: dict[int, bytes] = {}  # of a rank without error, by flags
         self.gathers = size <= MOST_GATHERED  # so that there is room for values
+        self._head = b""  # that is in the row of this rank
+        self._flags = 0
+        # All rows, and all heads, if all ranks have this head; rows only if there are no values.
+        self._same_rows = b""
+        self._same_heads: tuple[bytes, ...] | None = None  # None if this rank has failed
         if not self.gathers:
-            # Each number that must be equal, and its complement: if any bit differs between two
-            # ranks, it is set in both results.
-            self._combined = np.zeros((2, 6), np.int64)
+            self._combined = np.zeros((2, _NUMBERS_ADDED + VALUES // 8))
             return
         self._mine, self._rows = bytearray(ROW), bytearray(ROW * size)
         self._sent = [self._mine, ROW, MPI.BYTE]
         self._received = [self._rows, ROW, MPI.BYTE]
         self._all_heads = Struct(f"{HEAD}s{VALUES}x" * size)
-        self._head = b""  # that is in the row of this rank
-        # All rows, and all heads, if all ranks have this head; rows only if there are no values.
-        self._same_rows = b""
-        self._same_heads: tuple[bytes, ...] | None = None  # None if this rank has failed
-        self._flags = 0
 
     def has_room(self, dtype: np.dtype[Any], count: int) -> bool:
         """Whether so many values of a type can be sent along."""
         return self.gathers and count * dtype.itemsize <= VALUES
 
+    def adds(self, dtype: np.dtype[Any]) -> bool:
+        """Whether values of a type are added up, as there are too many ranks to gather them."""
+        return not self.gathers and dtype.char in "dD"
+
     def values(self, dtype: np.dtype[Any], count: int = 1) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return room for the values of this rank, and for those that all ranks have after it.
 
-        Their shapes are ``(count,)`` and ``(size, count)``; they have at most `VALUES` bytes.
+        Their shapes are ``(count,)`` and ``(size, count)``; they have at most `VALUES` bytes. If
+        the agreement `adds` them up, there is one row, of their sums.
         """
+        if not self.gathers:
+            sent, received = self._combined[:, _NUMBERS_ADDED:].view(dtype)[:, :count]
+            return sent, received[np.newaxis]
         mine = np.frombuffer(self._mine, dtype, count, HEAD)
         step = dtype.itemsize
         shape, strides = (self.size, count), (ROW, step)
@@ -290,14 +299,27 @@ class PreparedAgreement:
         return int(np.bitwise_or.reduce(flags))
 
     def _combine(self, mine: bytes) -> int | None:
-        sent, received = self._combined
-        failed, call, kind, flags = _NUMBERS.unpack(mine)
-        sent[:] = failed, flags, call, ~call, kind, ~kind if kind else 0
-        timed("agree", self.comm.Allreduce, sent, received, MPI.BOR)
-        failed, flags, *same = received.tolist()
-        if failed or same[0] & same[1] or same[2] & same[3]:
+        """Compare heads as `_compare` does, by sums of numbers, whose size does not depend on P."""
+        sent, received = self._combined[:, :_NUMBERS_ADDED]
+        if mine is not self._head:
+            self._head = mine
+            failed, _, kind, self._flags = _NUMBERS.unpack(mine)
+            digits = np.frombuffer(mine, np.uint16)[4:12].astype(float)  # of both digests
+            flags = self._flags & FLAGGED, self._flags & DEFERRED
+            sent[:] = failed, *flags, kind != 0, *digits, *digits**2
+            self._same_rows = b"" if failed else (self.size * sent).tobytes()
+        timed("agree", self.comm.Allreduce, *self._combined, MPI.SUM)
+        if received.tobytes() == self._same_rows:
+            return self._flags
+        failed, flagged, deferred, known, *sums = map(int, received.tolist())
+        # Numbers are equal if and only if their number times the sum of their squares is the square
+        # of their sum. All sums are exact: squares have at most 32 bits.
+        counts = (self.size,) * 4 + (known,) * 4
+        each = zip(counts, sums[:8], sums[8:], strict=True)
+        unequal = any(n * squares != total**2 for n, total, squares in each)
+        if failed or unequal:
             return None
-        return int(flags)
+        return bool(flagged) * FLAGGED + bool(deferred) * DEFERRED
 
     def _raise_together(
         self, error: Exception | None, values: dict[str, object], dtype: np.dtype[Any] | None

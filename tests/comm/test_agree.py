@@ -346,7 +346,7 @@ def test_errors_and_flags_of_rows(comm):
         assert everywhere(comm, row.meet() == 0)
 
 
-def test_a_value_of_each_rank_rides_in_the_row(comm):
+def test_values_of_each_rank_or_their_sums_travel_with_the_row(comm):
     row = PreparedAgreement(comm, "check", root=0)
     assert row.gathers == (comm.size <= agree.MOST_GATHERED)
     for dtype, count in (("i8", 4), ("f4", 3), ("c16", 2)) if row.gathers else ():
@@ -355,6 +355,16 @@ def test_a_value_of_each_rank_rides_in_the_row(comm):
         row.meet()
         expected = np.add.outer(range(comm.size), range(count))
         assert everywhere(comm, np.array_equal(rows, expected) or comm.size == 1)
+    assert not row.adds(np.dtype("i8"))
+    for dtype, count in (("f8", 4), ("c16", 2)) if row.adds(np.dtype("f8")) else ():
+        mine, rows = row.values(np.dtype(dtype), count)
+        mine[:] = np.arange(count) - comm.rank
+        row.meet()
+        expected = np.add.reduce(np.subtract.outer(range(count), range(comm.size)), axis=1)
+        assert everywhere(comm, rows.shape == (1, count) and np.array_equal(rows[0], expected))
+        mine[0] = np.nan if comm.rank == 0 else np.inf  # spoils nothing else
+        assert everywhere(comm, row.meet(flags=FLAGGED) == FLAGGED)
+        assert everywhere(comm, np.isnan(rows[0, 0]) and np.array_equal(rows[0, 1:], expected[1:]))
 
 
 def test_errors_keep_their_types_on_other_ranks():
