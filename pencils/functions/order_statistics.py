@@ -20,7 +20,6 @@ from pencils.array.global_reduction import Axis, Reduction
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
 from pencils.comm.mpi import MPI
-from pencils.comm.recording import timed
 from pencils.comm.reduce import carried_total, native
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import (
@@ -31,10 +30,15 @@ from pencils.functions.arguments import (
     warn,
     weights_part,
 )
-from pencils.functions.selection import Room, places, room_for, select, word_sizes
-
-# So many values are collected on all ranks, which takes less time than to count digits.
-_FEW = 2**15
+from pencils.functions.selection import (
+    MOST_COLLECTED,
+    Room,
+    gathered,
+    places,
+    room_for,
+    select,
+    word_sizes,
+)
 
 
 class Question(NamedTuple):
@@ -178,10 +182,10 @@ def _answer(
     """Reduce a field to medians or quantiles. *Collective*."""
     name = asked.name
     check_given(name, a, out)
-    values = None
+    values, comm = None, a.pencil.topology.comm
     plain = axis is out is weights is asked.q is None and keepdims is False
     kept = a.pencil.kept[name].get(a.kind) if plain else None
-    with agreed(a.pencil.topology.comm, name) if kept is None else kept.block() as agree:
+    with agreed(comm, name) if kept is None else kept.block() as agree:
         task = Reduction.of(name, a, axis, out, keepdims)
         if kept is None:
             agree(**signature(a), weights=facts_of(weights))
@@ -196,22 +200,17 @@ def _answer(
                     "weights=weights)"
                 )
             values, missing = _known(a)
-            room = room_for(a.size, asked.positions)
-            every = np.empty(a.size if a.size <= _FEW else 0, values.dtype)
-            numbers = np.array([values.size, missing])
-            agree.carry(numbers)
+            room = room_for(a.size, asked.positions, values.dtype, comm.size)
+            size = np.array([values.size])
+            agree.carry(size)
+            agree.flag(up=missing > 0)
         else:
             block = _own(asked, task, weights)
             agree.flag(up=_without_values(asked, task))
     if plain and kept is None:
         a.pencil.kept[name].add(a.kind, agree.prepared())
     if values is not None:
-        comm = a.pencil.topology.comm
-        count, missing = carried_total(comm, agree, numbers, np.add).tolist()
-        if agree.carried is not None and a.size <= _FEW:
-            values = _gathered(comm, values, agree.carried[:, 0], every)[:count]
-            comm = MPI.COMM_SELF
-        result = of_all_values(asked, comm, a.dtype, values, count, missing, room)
+        result = _of_field(asked, a, agree, values, size, room)
         if task.whole and not task.keepdims:
             return result
         front = np.ndim(result)
@@ -222,14 +221,17 @@ def _answer(
     return task.finish(block, block.ndim - a.ndim)
 
 
-def _gathered(comm: MPI.Intracomm, values: Array, sizes: Array, every: Array) -> Array:
-    """Fill an array with the values of all ranks, so many of each. *Collective*."""
-    if comm.size == 1:
-        return values
-    nbytes = sizes * values.itemsize
-    mine, whole = (np.ascontiguousarray(each).view(np.uint8) for each in (values, every))
-    timed("wait", comm.Allgatherv, [mine, MPI.BYTE], [whole, nbytes, MPI.BYTE])
-    return every
+def _of_field(
+    asked: Question, a: Field, agree: agreed, values: Array, size: Array, room: Room
+) -> Any:
+    """Find the answer about a field, of which each rank has so many values. *Collective*."""
+    comm, count = a.pencil.topology.comm, a.size
+    if agree.flagged:  # some are NaN
+        count = int(carried_total(comm, agree, size, np.add)[0])
+    if agree.carried is not None and a.size <= MOST_COLLECTED:
+        values = gathered(comm, values, agree.carried[:, 0], room[2])[:count]
+        comm = MPI.COMM_SELF
+    return of_all_values(asked, comm, a.dtype, values, count, room, missing=agree.flagged)
 
 
 def _own(asked: Question, task: Reduction, weights: Any) -> Array:
@@ -289,12 +291,13 @@ def of_all_values(
     dtype: np.dtype[Any],
     values: Array,
     count: int,
-    missing: int,
     room: Room,
+    *,
+    missing: bool,
 ) -> Any:
     """Find the answer about the values of ranks, for a field of some type. *Collective*.
 
-    The ranks have agreed on the numbers of values, and of those that are missing.
+    The ranks have agreed on the number of values, and on whether some are `missing`.
 
     Where it depends on few values, NumPy makes it of these.
     """
