@@ -159,7 +159,8 @@ class Interpolation(Plan[Any]):
             requests = requests_of(partial(locate, corners), layout.size)
         self.pencil, self.shape = pencil, self._cells.shape
         super().__init__(pencil.topology, check=check)
-        self._indexer = PointIndexer.of(pencil, singletons, coords, requests)
+        self._indexer = PointIndexer.of(pencil, singletons, coords)
+        self._indexer.plan_take(requests)
         self._sums: Array = np.empty(0)
 
     def __call__(self, u: PencilArray, out: Array | None = None) -> Array:
