@@ -59,7 +59,7 @@ class SharedPool:
         """
         size = max(LINE, round_up(nbytes))
         fits = np.array([window.has_gap(size) for window in self._windows], dtype=bool)
-        self._node.Allreduce(MPI.IN_PLACE, fits, op=MPI.LAND)
+        timed("wait", self._node.Allreduce, MPI.IN_PLACE, fits, MPI.LAND)
         number = int(fits.argmax()) if fits.any() else self._add_window(size)
         if number is None:
             return None
@@ -79,7 +79,8 @@ class SharedPool:
         if own is None:
             return None
         places = np.empty((self._node.size, 3), np.int64)
-        self._node.Allgather(np.array([*(self.find(own) or ()), nbytes], np.int64), places)
+        mine = np.array([*(self.find(own) or ()), nbytes], np.int64)
+        timed("wait", self._node.Allgather, mine, places)
         return NodeBlocks(self, places.tolist(), {self._node.rank: own})
 
     def allocate_common(self, nbytes: int) -> tuple[Bytes, Bytes] | None:

@@ -15,6 +15,7 @@ from pencils.array.operands import check_place, check_type, check_writeable, top
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Handle
+from pencils.comm.recording import makes_plan
 from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints, locate, mover
 from pencils.errors import ArgumentError
@@ -70,6 +71,7 @@ class PointIndexer(Plan[Request[Any]]):
 
     most_remembered = MOST_HELD
 
+    @makes_plan
     def __init__(
         self,
         pencil: Pencil,

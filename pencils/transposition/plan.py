@@ -33,6 +33,7 @@ from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange, chec
 from pencils.comm.memory import borrowed, place
 from pencils.comm.methods.pull import MOST_STAGED, PreparedPull, Pull
 from pencils.comm.pack import MessageSpec, no_op
+from pencils.comm.recording import makes_plan
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
@@ -123,6 +124,7 @@ class Transposition(Plan[Move]):
     np.float64(48.0)
     """
 
+    @makes_plan
     def __init__(
         self,
         source: Pencil | None,
