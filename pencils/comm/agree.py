@@ -108,6 +108,10 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
             if row.size == 1:
                 self.carried[0] = mine
 
+    def number(self) -> int:
+        """Return a number that ranks have in common if they have recorded equal values; local."""
+        return self._row.digest_with(self._values)
+
     def prepared(self) -> PreparedAgreement:
         """Prepare the agreement on what was recorded so far; ranks in either one agree."""
         return self._row.extended(self._values, self._dtype)
@@ -226,7 +230,7 @@ class PreparedAgreement:
         """Agree on further values, and on a type. *Collective* over several ranks."""
         call = kind = 0
         try:
-            call, kind = self._digest_with(values), _digest_of(dtype)
+            call, kind = self.digest_with(values), _digest_of(dtype)
         except Exception as odd:  # noqa: BLE001 - a value that cannot be compared is an error, too
             error = error or odd
         mine = _NUMBERS.pack(error is not None, call, kind, flags)
@@ -255,7 +259,7 @@ class PreparedAgreement:
         """Return a ``with`` block for checks; it may record further values."""
         return agreed(self.comm, self.call, self)
 
-    def _digest_with(self, values: dict[str, object]) -> int:
+    def digest_with(self, values: dict[str, object]) -> int:
         """Digest of the call, of its values and of further ones."""
         key = None
         if not values or all(type(value) in _EXACT for value in values.values()):
