@@ -31,7 +31,7 @@ class PointIndexer(Plan[Request[Any]]):
 
     Every process chooses its points, which any process may own: probes, lines, planes, particles.
     The plan serves all fields of a pencil, with any type, components and halo.
-    `PencilArray.take_points` and `PencilArray.put_points` make one for a single use.
+    `PencilArray.take_points` and `PencilArray.put_points` make one where they need it.
 
     Parameters
     ----------
