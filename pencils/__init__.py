@@ -71,9 +71,17 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"{text}: {instead}" if instead else text)
     home = _HOMES[name]
     if home in _FOLDERS:
-        return _import_module(f"{home}.{name}")
-    value = globals()[name] = getattr(_import_module(home), name)
+        return _load(f"{home}.{name}")
+    value = globals()[name] = getattr(_load(home), name)
     return value
+
+
+def _load(module: str) -> object:
+    """Import a module; a profile records it, if one is on."""
+    recording = _modules.get("pencils.comm.recording")
+    if recording is None:
+        return _import_module(module)
+    return recording.timed("import", _import_module, module)
 
 
 def _explain_word(name: str) -> str:

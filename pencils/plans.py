@@ -37,6 +37,7 @@ from pencils.comm.agree import FLAGGED, PreparedAgreement, agreed
 from pencils.comm.memory import Array
 from pencils.comm.mpi import Uncopied
 from pencils.comm.pack import no_op
+from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology, attribute
 from pencils.errors import ArgumentError
@@ -314,7 +315,7 @@ def kept_plan(topology: Topology, key: object, make: Callable[[], Any]) -> Any:
     """Find the plan that verbs keep under `key`, or make it. *Collective*."""
     plans = kept_plans(topology)
     if key not in plans:
-        plans[key] = make()
+        plans[key] = timed("plan", make)
         if len(plans) > MOST_PLANS:
             plans.popitem(last=False)[1].free()
     plans.move_to_end(key)

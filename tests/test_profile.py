@@ -197,6 +197,36 @@ def test_a_trace_is_one_that_viewers_read(comm, mpi_tmp_path):
         check_nesting(mine[2:])
 
 
+def test_first_calls(comm, monkeypatch):
+    pencil = pencils.Pencil((17, 13), comm, decomp=0)
+    u, other = pencils.ones(pencil), pencil.with_(decomp=1)
+    makers = [
+        lambda: pencils.Transposition(pencil, other),
+        lambda: pencils.HaloExchange(pencils.ones(pencil, halo=1)),
+        lambda: pencils.fft.PencilFFT(pencil, backend="scipy"),
+        lambda: pencils.lines.LineSolver(pencil, 0, (1, 4, 1)),
+        lambda: pencils.indexer.PointIndexer(pencil, (0, 0)),
+        lambda: pencils.indexer.Interpolation(pencil, (0.5, 0.5)),
+        lambda: pencils.indexer.GlobalIndexer(range(comm.size + 1), [0], comm),
+    ]
+    for make in makers:
+        with pencils.profile(comm) as p, make():
+            pass
+        assert p.phases["plan"].calls.low == 1
+        assert p.phases["plan"].seconds.low > 0
+        check_sums(p)
+    plans = []
+    for _ in range(2):
+        with pencils.profile(comm) as p:
+            pencils.transpose(u, other)
+        plans.append(p.phases["plan"].calls)
+    assert plans == [(1, 1, 1), (0, 0, 0)]
+    monkeypatch.delitem(vars(pencils), "transpose")  # as if no call had imported it
+    with pencils.profile(comm) as p:
+        pencils.transpose(u, other)
+    assert p.recorder.calls["import"] == 1
+
+
 def test_events_beyond_the_limit_are_counted(comm, mpi_tmp_path):
     pencil = pencils.Pencil((8, 8), comm, decomp=0)
     u = pencils.ones(pencil)

@@ -3,6 +3,7 @@
 import re
 import shutil
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakSet
 
@@ -14,6 +15,7 @@ import pencils
 from pencils import fft
 from pencils.comm.agree import PreparedAgreement
 from pencils.comm.topology import topology_of
+from simmpi.process import PerProcess
 
 pytestmark = [
     pytest.mark.parallel([2, 3, 4, 6]),
@@ -21,34 +23,36 @@ pytestmark = [
 ]
 
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
-# A row of the table has calls, their number of collectives, and how many of them have no data.
-ROW = re.compile(r"\| (?P<calls>`[^|]*`) +\| +(?P<count>\d+) \| +(?P<bare>\d+) \|")
+# A row of the table has calls, their number of collectives on one node, how many of them have no
+# data, and the numbers on 64 nodes and on more.
+ROW = re.compile(r"\| (?P<calls>`[^|]*`) +" + r"\| +(\d+) " * 4 + r"\|")
+NODES = 64
+thorough = pytest.mark.thorough
 
 # What is noted before an agreement that carries no data.
 BARE = "without data"
 
 
 def listed():
-    """Return the calls that the page lists: numbers of collectives, and of those without data."""
+    """Return the calls that the page lists, with the numbers of their row."""
     found = {}
     for row in ROW.finditer(PAGE.read_text()):
         for call in re.findall(r"`([^`]+)`", row["calls"]):
-            found[call] = int(row["count"]), int(row["bare"])
+            found[call] = tuple(map(int, row.groups()[1:]))
     return found
 
 
 LISTED = listed()
 
 
-@pytest.fixture(scope="module")
-def counted(comm):
-    """Return a communicator, what calls name, and the list of collectives on communicators."""
-    folder = Path(comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None))
+@pytest.fixture(scope="module", autouse=True)
+def _noted():
+    """Note agreements without data among the collectives that are listed for this rank."""
     meet, carrying = PreparedAgreement._compare, WeakSet()
 
     def noted(self, mine):
         if self not in carrying:
-            calls.append(Called(BARE, self.comm))
+            list_of_rank().append(Called(BARE, self.comm))
         return meet(self, mine)
 
     def carries(method):
@@ -58,16 +62,47 @@ def counted(comm):
 
         return carried
 
-    with collectives() as calls, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PreparedAgreement, "_compare", noted)
         patch.setattr(PreparedAgreement, "values", carries(PreparedAgreement.values))
         patch.setattr(PreparedAgreement, "tell", carries(PreparedAgreement.tell))
+        yield
+
+
+list_of_rank = PerProcess(list)
+
+
+@contextmanager
+def counting(comm, folder):
+    """Yield the function that counts the collectives of a call of the page. *Collective*."""
+    with collectives() as calls:
+        list_of_rank.replace(calls)
         own = comm.Dup()
         known = names(own, folder)
-        yield topology_of(own).comm, known, calls
+
+        def count(call):
+            """Return the numbers in a call after the first: with data, and without."""
+            code = compile(call, call, "exec")
+            for _ in range(3):
+                known["step"] += 1
+                calls.clear()
+                exec(code, known)
+            found = [name for name in calls if name.comm == topology_of(own).comm]
+            bare = found.count(BARE)
+            return len(found) - bare, bare
+
+        yield count
         known["file"].close()
         known["series"].close()
         own.Free()
+
+
+@pytest.fixture(scope="module")
+def counted(comm):
+    """Return the function that counts the collectives of a call."""
+    folder = Path(comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None))
+    with counting(comm, folder) as count:
+        yield count
     if comm.rank == 0:
         shutil.rmtree(folder)
 
@@ -86,6 +121,7 @@ def names(comm, folder):
     bands = np.ones((3, 12))
     bands[1] = 4
     made = {
+        "large": pencils.random.uniform(pencil.with_(shape=(40, 40, 40)), rng=1),
         "h": pencils.zeros(pencil, halo=1),
         "v": pencils.transpose(u, other),
         "step": 0,
@@ -108,20 +144,27 @@ def test_the_page_lists_calls():
 
 
 @pytest.mark.parametrize("call", LISTED)
-def test_calls_meet_as_often_as_the_page_says(counted, call):
-    comm, known, calls = counted
-    code = compile(call, call, "exec")
-    found = []
-    for _ in range(3):  # what is kept is made at first
-        known["step"] += 1
-        calls.clear()
-        exec(code, known)
-        found = [name for name in calls if name.comm == comm]
-    bare = found.count(BARE)
-    counts = len(found) - bare, bare
+def test_calls_meet_as_often_as_the_page_says(comm, counted, call):
+    counts, most = counted(call), LISTED[call][:2]
     if ON_ONE_NODE and comm.size == 4:
-        assert counts == LISTED[call], found
+        assert counts == most
     elif ON_ONE_NODE:  # others cut other dimensions, and pull what 4 ranks send, or the reverse
-        assert all(one <= listed + 2 for one, listed in zip(counts, LISTED[call], strict=True)), (
-            found
-        )
+        assert all(one <= listed + 2 for one, listed in zip(counts, most, strict=True)), counts
+
+
+@pytest.mark.parallel([1])
+@pytest.mark.parametrize("nodes", [16, *(pytest.param(n, marks=thorough) for n in (64, 65))])
+def test_ranks_of_many_nodes_meet_as_often_as_the_page_says(tmp_path, nodes):
+    def program():
+        from mpi4py import MPI
+
+        with counting(MPI.COMM_WORLD, tmp_path) as count:
+            return {call: count(call)[0] for call in LISTED}
+
+    of_root, *others = pencils.simulate(nodes, program, nodes=nodes)
+    assert all(of_rank == of_root for of_rank in others)
+    expected = {call: row[3 if nodes > NODES else 2] for call, row in LISTED.items()}
+    if nodes < NODES:  # other dimensions are cut
+        assert all(count <= expected[call] + 1 for call, count in of_root.items()), of_root
+    else:
+        assert of_root == expected

@@ -22,4 +22,6 @@ PROVIDERS: dict[str, str] = {}
 @cache
 def provided(name: str) -> Any:
     """Return a function, or a table, that a higher layer provides for fields."""
-    return getattr(import_module(PROVIDERS[name]), name)
+    from pencils.comm.recording import timed
+
+    return getattr(timed("import", import_module, PROVIDERS[name]), name)

@@ -340,7 +340,8 @@ def prepare_whole(
     value that is returned.
     """
     convert = result.type if dtype == result else functools.partial(converted, result)
-    mine, rows = agreement.values(dtype) if agreement.gathers else (None, None)
+    carried = agreement.gathers or (ufunc is np.add and agreement.adds(dtype))
+    mine, rows = agreement.values(dtype) if carried else (None, None)
     column = None if rows is None else rows[:, 0]
     fold_values = folder(ufunc, dtype)
 

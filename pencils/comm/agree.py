@@ -1,8 +1,8 @@
 """All ranks agree before a collective starts, or all of them raise the same error.
 
 Every agreement is the same collective with rows of 64 bytes of the same form (of many ranks, with
-sums of parts of digests), so that ranks that call different verbs meet in it, too, and find that
-they differ.
+digests of them only), so that ranks that call different verbs meet in it, too, and find that they
+differ.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreemen
 
 T = TypeVar("T")
 
-# Up to this many ranks gather their rows; more add up numbers of the heads, and at most values that
-# are to be added, too, so that what each rank receives does not grow with their number.
+# Up to this many ranks gather their rows; more combine them, without values, so that what each rank
+# receives does not grow with their number.
 MOST_GATHERED = 64
 # Bytes of a row; of its head: whether this rank has failed, a digest of what must be equal, one of
 # the element type, and flags; and of the rest: a value of the rank.
 ROW, HEAD, VALUES = 64, 32, 32
 _NUMBERS = Struct("=4q")
+# Numbers that more than `MOST_GATHERED` ranks add up: whether a rank has failed, each flag, whether
+# it has an element type, four digits of each digest, and their squares. Room for values follows.
+_NUMBERS_ADDED, _VALUES_ADDED = 20, 8
+_HALF = 2**32 - 1
 _SOUND = bytes(8)  # begins a row of a rank that has not failed
 # Number and text of a value, as other ranks can compare and show it.
 _Described = tuple[int, str]
@@ -39,8 +43,6 @@ _Described = tuple[int, str]
 _Report = tuple[dict[str, _Described], _Described | None, Fault | None]
 # Flags of a row.
 FLAGGED, DEFERRED = 1, 2
-# Bits of each part of a digest. The sum of the squares of all ranks fits into a number of 64 bits.
-_PART_BITS, _PARTS = 14, 4
 # Types of values that are equal only if they are equal for `pencils.comm.canonical`, and how many
 # digests of further values a row remembers.
 _EXACT = frozenset({int, str, NoneType})
@@ -63,7 +65,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     ...     agree(root=0)
     """
 
-    __slots__ = ("_dtype", "_row", "_values", "carried", "deferred", "flagged")
+    __slots__ = ("_dtype", "_row", "_sums", "_values", "carried", "deferred", "flagged")
 
     def __init__(
         self, comm: MPI.Intracomm, call: str, row: PreparedAgreement | None = None
@@ -71,6 +73,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         self._row = row = PreparedAgreement(comm, call) if row is None else row
         self._values: dict[str, object] = {}
         self._dtype = row.dtype
+        self._sums: NDArray[Any] | None = None  # of the halves of unsigned numbers
         self.carried: NDArray[Any] | None = None
         self.flagged = False
         self.deferred = False
@@ -102,11 +105,18 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         numbers of 8 bytes are to be `added`, there is room with more ranks, for a row of sums.
         """
         row = self._row
-        if row.has_room(value.dtype, value.size, added=added):
+        if row.has_room(value.dtype, value.size):
             mine, self.carried = row.values(value.dtype, value.size)
             mine[:] = value.reshape(-1)
             if row.size == 1:
                 self.carried[0] = mine
+        elif added and not row.gathers and value.nbytes <= VALUES:
+            halves, self._sums = row.values(np.dtype(float), 2 * value.size)
+            halves[::2], halves[1::2] = value & _HALF, value >> 32  # their sums are exact
+
+    def number(self) -> int:
+        """Return a number that ranks have in common if they have recorded equal values; local."""
+        return self._row.digest_with(self._values)
 
     def prepared(self) -> PreparedAgreement:
         """Prepare the agreement on what was recorded so far; ranks in either one agree."""
@@ -126,6 +136,9 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
             else:
                 flags = row.meet(error, mine)
             self.flagged, self.deferred = bool(flags & FLAGGED), bool(flags & DEFERRED)
+            if self._sums is not None:
+                low, high = self._sums.reshape(-1, 2).T.astype(np.uint64)
+                self.carried = (low + (high << 32))[np.newaxis]
 
 
 class PreparedAgreement:
@@ -164,32 +177,36 @@ class PreparedAgreement:
         self._digests: dict[object, int] = {}
         self._heads: dict[int, bytes] = {}  # of a rank without error, by flags
         self.gathers = size <= MOST_GATHERED  # so that there is room for values
+        self._head = b""  # that is in the row of this rank
+        self._flags = 0
+        # All rows, and all heads, if all ranks have this head; rows only if values are equal, too.
+        self._same_rows = b""
+        self._same_heads: tuple[bytes, ...] | None = None  # None if this rank has failed
         if not self.gathers:
-            self._combined = np.zeros((2, 4 + 4 * _PARTS + VALUES // 8), np.uint64)
+            self._combined = np.zeros((2, _NUMBERS_ADDED + _VALUES_ADDED))
             return
         self._mine, self._rows = bytearray(ROW), bytearray(ROW * size)
         self._sent = [self._mine, ROW, MPI.BYTE]
         self._received = [self._rows, ROW, MPI.BYTE]
         self._all_heads = Struct(f"{HEAD}s{VALUES}x" * size)
-        self._head = b""  # that is in the row of this rank
-        # All rows, and all heads, if all ranks have this head; rows only if values are equal, too.
-        self._same_rows = b""
-        self._same_heads: tuple[bytes, ...] | None = None  # None if this rank has failed
-        self._flags = 0
 
-    def has_room(self, dtype: np.dtype[Any], count: int, *, added: bool = False) -> bool:
-        """Whether so many values of a type can be sent along; see `agreed.carry`."""
-        return (self.gathers or added) and count * dtype.itemsize <= VALUES
+    def has_room(self, dtype: np.dtype[Any], count: int) -> bool:
+        """Whether so many values of a type can be sent along."""
+        return self.gathers and count * dtype.itemsize <= VALUES
+
+    def adds(self, dtype: np.dtype[Any]) -> bool:
+        """Whether values of a type are added up, as there are too many ranks to gather them."""
+        return not self.gathers and dtype.char in "dD"
 
     def values(self, dtype: np.dtype[Any], count: int = 1) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return room for the values of this rank, and for those that all ranks have after it.
 
-        Their shapes are ``(count,)`` and ``(size, count)``; they have at most `VALUES` bytes. Of
-        values that are added, there is one row.
+        Their shapes are ``(count,)`` and ``(size, count)``; they have at most `VALUES` bytes. If
+        the agreement `adds` them up, there is one row, of their sums.
         """
         if not self.gathers:
-            sent = self._combined[:, -VALUES // 8 :][:, :count]
-            return sent[0], sent[1:]
+            sent, received = self._combined[:, _NUMBERS_ADDED:].view(dtype)[:, :count]
+            return sent, received[np.newaxis]
         mine = np.frombuffer(self._mine, dtype, count, HEAD)
         step = dtype.itemsize
         shape, strides = (self.size, count), (ROW, step)
@@ -236,7 +253,7 @@ class PreparedAgreement:
         """Agree on further values, and on a type. *Collective* over several ranks."""
         call = kind = 0
         try:
-            call, kind = self._digest_with(values), _digest_of(dtype)
+            call, kind = self.digest_with(values), _digest_of(dtype)
         except Exception as odd:  # noqa: BLE001 - a value that cannot be compared is an error, too
             error = error or odd
         mine = _NUMBERS.pack(error is not None, call, kind, flags)
@@ -265,7 +282,7 @@ class PreparedAgreement:
         """Return a ``with`` block for checks; it may record further values."""
         return agreed(self.comm, self.call, self)
 
-    def _digest_with(self, values: dict[str, object]) -> int:
+    def digest_with(self, values: dict[str, object]) -> int:
         """Digest of the call, of its values and of further ones."""
         key = None
         if not values or all(type(value) in _EXACT for value in values.values()):
@@ -309,14 +326,27 @@ class PreparedAgreement:
         return int(np.bitwise_or.reduce(flags))
 
     def _combine(self, mine: bytes) -> int | None:
-        sent, received = self._combined
-        failed, call, kind, flags = _NUMBERS.unpack(mine)
-        head = failed, kind != 0, flags & FLAGGED, flags & DEFERRED, *_parts(call), *_parts(kind)
-        sent[: len(head)] = head
-        timed("agree", self.comm.Allreduce, sent, received, MPI.SUM)
-        failed, kinds, flagged, deferred, *sums = received[: len(head)].tolist()
-        same = _are_equal(sums[: 2 * _PARTS], self.size) and _are_equal(sums[2 * _PARTS :], kinds)
-        return bool(flagged) * FLAGGED | bool(deferred) * DEFERRED if same and not failed else None
+        """Compare heads as `_compare` does, by sums of numbers, whose size does not depend on P."""
+        sent, received = self._combined[:, :_NUMBERS_ADDED]
+        if mine is not self._head:
+            self._head = mine
+            failed, _, kind, self._flags = _NUMBERS.unpack(mine)
+            digits = np.frombuffer(mine, np.uint16)[4:12].astype(float)  # of both digests
+            flags = self._flags & FLAGGED, self._flags & DEFERRED
+            sent[:] = failed, *flags, kind != 0, *digits, *digits**2
+            self._same_rows = b"" if failed else (self.size * sent).tobytes()
+        timed("agree", self.comm.Allreduce, *self._combined, MPI.SUM)
+        if received.tobytes() == self._same_rows:
+            return self._flags
+        failed, flagged, deferred, known, *sums = map(int, received.tolist())
+        # Numbers are equal if and only if their number times the sum of their squares is the square
+        # of their sum. All sums are exact: squares have at most 32 bits.
+        counts = (self.size,) * 4 + (known,) * 4
+        each = zip(counts, sums[:8], sums[8:], strict=True)
+        unequal = any(n * squares != total**2 for n, total, squares in each)
+        if failed or unequal:
+            return None
+        return bool(flagged) * FLAGGED + bool(deferred) * DEFERRED
 
     def _raise_together(
         self, error: Exception | None, values: dict[str, object], dtype: np.dtype[Any] | None
@@ -384,18 +414,6 @@ def token(value: object) -> int:
 
 def _digest(text: bytes) -> int:
     return int.from_bytes(blake2b(text, digest_size=7).digest())
-
-
-def _parts(digest: int) -> list[int]:
-    """Return the parts of a digest, and their squares."""
-    parts = [digest >> i * _PART_BITS & 2**_PART_BITS - 1 for i in range(_PARTS)]
-    return parts + [part * part for part in parts]
-
-
-def _are_equal(sums: list[int], count: int) -> bool:
-    """Whether so many digests are equal, by the sums of `_parts`: their parts have no variance."""
-    pairs = zip(sums[:_PARTS], sums[_PARTS:], strict=True)
-    return all(total * total == count * squares for total, squares in pairs)
 
 
 @lru_cache(maxsize=256)

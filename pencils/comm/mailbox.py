@@ -17,6 +17,7 @@ from pencils.comm import memory, progress
 from pencils.comm.failure import raise_lost, wait_all
 from pencils.comm.memory import Array, Bytes, byte_chunks
 from pencils.comm.mpi import MPI
+from pencils.comm.recording import timed
 from pencils.comm.topology import topology_of
 
 Ints = NDArray[np.int64]
@@ -161,7 +162,7 @@ def sparse_exchange(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Int
     mine = np.zeros(comm.size, np.int64)
     mine[peers] = counts
     theirs = np.empty_like(mine)
-    comm.Alltoall(mine, theirs)
+    timed("wait", comm.Alltoall, mine, theirs)
     found = np.flatnonzero(theirs)
     return found, theirs[found]
 

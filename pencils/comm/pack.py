@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pencils.comm.memory import Bytes, fence, restrided, round_up
 from pencils.comm.mpi import MPI
+from pencils.comm.recording import timed
 from pencils.errors import ArgumentError
 from pencils.layout.integers import MOST
 
@@ -145,7 +146,7 @@ def find_starts(
             # Those for one peer are consecutive.
             mine[ranks[peer], number] = min(bases[number] + start, MOST)
     theirs = np.empty_like(mine)
-    comm.Alltoall(mine, theirs)
+    timed("wait", comm.Alltoall, mine, theirs)
     found = []
     for number, plan in enumerate(recvs):
         at, starts = theirs[:, number].tolist(), []

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from functools import partial, wraps
 from threading import get_ident
 from time import perf_counter, time
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pencils.comm.mpi import keep_apart
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 # Agreements on calls; packing, and starting messages; waiting for messages and for other ranks;
-# copies of blocks that stay on a rank; writing what has come to fields; files.
-PHASES = ("agree", "pack", "wait", "copy", "unpack", "I/O")
+# copies of blocks that stay on a rank; writing what has come to fields; files; making plans, and
+# importing modules of the library, which first calls do.
+PHASES = ("agree", "pack", "wait", "copy", "unpack", "I/O", "plan", "import")
 # Numbers of an event: the phase, its start and duration in seconds, and its bytes.
 NUMBERS = 4
 
@@ -79,3 +82,13 @@ def timed(phase: str, function: Callable[..., T], *args: Any, calls: int = 1, nb
     if recorder is None:
         return function(*args)
     return recorder.run(phase, function, *args, calls=calls, nbytes=nbytes)
+
+
+def makes_plan(make: Callable[P, T]) -> Callable[P, T]:
+    """Record what a function does as making a plan."""
+
+    @wraps(make)
+    def recorded(*args: P.args, **options: P.kwargs) -> T:
+        return timed("plan", partial(make, *args, **options))
+
+    return recorded

@@ -59,7 +59,8 @@ class SharedPool:
         """
         size = max(LINE, round_up(nbytes))
         fits = np.array([window.has_gap(size) for window in self._windows], dtype=bool)
-        self._node.Allreduce(MPI.IN_PLACE, fits, op=MPI.LAND)
+        if self._windows:
+            timed("wait", self._node.Allreduce, MPI.IN_PLACE, fits, MPI.LAND)
         number = int(fits.argmax()) if fits.any() else self._add_window(size)
         if number is None:
             return None
@@ -79,7 +80,8 @@ class SharedPool:
         if own is None:
             return None
         places = np.empty((self._node.size, 3), np.int64)
-        self._node.Allgather(np.array([*(self.find(own) or ()), nbytes], np.int64), places)
+        mine = np.array([*(self.find(own) or ()), nbytes], np.int64)
+        timed("wait", self._node.Allgather, mine, places)
         return NodeBlocks(self, places.tolist(), {self._node.rank: own})
 
     def allocate_common(self, nbytes: int) -> tuple[Bytes, Bytes] | None:
@@ -147,8 +149,7 @@ class SharedPool:
         usual = min(FIRST_WINDOW, MOST_AT_FIRST // sharers) << len(self._windows)
         capacity = round_up(max(node.allreduce(size, op=MPI.MAX), usual))
         wanted = capacity * sharers
-        room = node.bcast(_attempt(lambda: _has_room(wanted)) if node.rank == 0 else None)
-        memory = _map_together(node, capacity) if room else None
+        memory = _map_together(node, capacity, wanted)
         if memory is None:
             if node.rank == 0:
                 msg = f"no room for {wanted} bytes in {_folder()}; using private memory instead"
@@ -240,19 +241,24 @@ def _has_room(nbytes: int) -> bool:
     return nbytes <= room.f_bavail * room.f_frsize
 
 
-def _map_together(node: MPI.Intracomm, capacity: int) -> mmap | None:
+def _map_together(node: MPI.Intracomm, capacity: int, wanted: int) -> mmap | None:
     """Map a segment of `capacity` bytes for each rank. *Collective*.
 
-    None on every rank if one of them cannot. The file has no name when it begins to use memory: a
-    job that is killed leaves none.
+    None on every rank if one of them cannot, or if there is no room for the `wanted` bytes. The
+    file has no name when it begins to use memory: a job that is killed leaves none.
     """
     step = _whole_pages(capacity)
-    path = node.bcast(_attempt(lambda: _make_file(step * node.size)) if node.rank == 0 else None)
-    file = None if path is None else _attempt(lambda: os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    path = None
+    if node.rank == 0:
+        path = _attempt(lambda: _make_file(step * node.size) if _has_room(wanted) else None)
+    path = node.bcast(path)
+    if path is None:
+        return None
+    file = _attempt(lambda: os.open(path, os.O_RDWR | os.O_CLOEXEC))
     try:
         opened = node.allreduce(file is not None, op=MPI.LAND)
     finally:
-        if path is not None and node.rank == 0:
+        if node.rank == 0:
             with suppress(OSError):  # the other ranks go on
                 Path(path).unlink()
     memory = None

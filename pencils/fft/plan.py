@@ -12,6 +12,7 @@ from pencils.array.base import checks
 from pencils.array.operands import check_out, check_source, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.comm.recording import makes_plan
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError
 from pencils.errors.missing import PLANS, explain_words
@@ -93,6 +94,7 @@ class PencilFFT(Plan[PreparedSteps]):
     True
     """
 
+    @makes_plan
     def __init__(
         self,
         pencil: Pencil,

@@ -179,14 +179,15 @@ def _width(name: str, a: Field, method: str, inside: Any, count: int, extent: An
     elif method in {"fd", "auto"}:
         ends = np.array([0.75, 0.25])
         asked = Question(name, partial(np.quantile, q=ends), skips=False, q=ends)
-        with agreed(a.pencil.topology.comm, name):
-            room = room_for(a.size, asked.positions)
+        comm = a.pencil.topology.comm
+        with agreed(comm, name):
             values = own_values(a, a.local)
             if inside is not True:
                 values = values[own_values(a, inside.local)]
             values = values.astype(native(a.dtype), copy=False)
-        comm = a.pencil.topology.comm
-        middle_half = np.subtract(*of_all_values(asked, comm, a.dtype, values, count, 0, room))
+            room = room_for(a.size, asked.positions, values.dtype, comm.size)
+        quartiles = of_all_values(asked, comm, a.dtype, values, count, room, missing=False)
+        middle_half = np.subtract(*quartiles)
         width = 2.0 * middle_half * count ** (-1.0 / 3.0)
         if method == "auto":
             width = min(max(width, by_root / 2), by_count)

@@ -32,11 +32,14 @@ from pencils.functions.arguments import (
     warn,
     weights_part,
 )
-from pencils.functions.selection import Room, places, room_for, select, word_sizes
-
-# So many values are collected on all ranks, which takes less time than to count digits; NumPy does
-# the rest.
-_FEW = 2**15
+from pencils.functions.selection import (
+    MOST_COLLECTED,
+    Room,
+    places,
+    room_for,
+    select,
+    word_sizes,
+)
 
 
 class Question(NamedTuple):
@@ -209,7 +212,7 @@ def _answer(
         else:
             complete = _prepare_all(asked, agree, a)
     if plain and agreement is None:
-        begin = _collector(a) if a.size <= _FEW else None
+        begin = _collector(a) if a.size <= MOST_COLLECTED else None
         a.pencil.kept[name].add(a.kind, (agree.prepared(), begin))
     if len(task.axes) == a.ndim:
         result = complete()
@@ -228,18 +231,19 @@ def _prepare_all(asked: Question, agree: agreed, a: Field) -> Callable[[], Any]:
 
     Returns what finds the answer after it. *Collective*
     """
-    if a.size <= _FEW:
+    if a.size <= MOST_COLLECTED:
         collect = _collector(a)(a)
         return lambda: asked.of(collect())
     comm = a.pencil.topology.comm
     values, missing = _known(a)
-    room = room_for(a.size, asked.positions)
-    numbers = np.array([values.size, missing])
-    agree.carry(numbers)
+    room = room_for(a.size, asked.positions, values.dtype, comm.size)
+    size = np.array([values.size])
+    agree.carry(size)
+    agree.flag(up=missing > 0)
 
     def complete() -> Any:
-        count, missing = carried_total(comm, agree, numbers, np.add).tolist()
-        return of_all_values(asked, comm, a.dtype, values, count, missing, room)
+        count = int(carried_total(comm, agree, size, np.add)[0]) if agree.flagged else a.size
+        return of_all_values(asked, comm, a.dtype, values, count, room, missing=agree.flagged)
 
     return complete
 
@@ -330,12 +334,13 @@ def of_all_values(
     dtype: np.dtype[Any],
     values: Array,
     count: int,
-    missing: int,
     room: Room,
+    *,
+    missing: bool,
 ) -> Any:
     """Find the answer about the values of ranks, for a field of some type. *Collective*.
 
-    The ranks have agreed on the numbers of values, and of those that are missing.
+    The ranks have agreed on the number of values, and on whether some are `missing`.
 
     Where it depends on few values, NumPy makes it of these.
     """

@@ -2,7 +2,7 @@
 
 Values are read as unsigned integers of the same order, digit by digit. In each round the ranks add
 up how often each digit occurs, which gives the digit of the wanted value; only values with this
-digit go to the next round. Values stay where they are, but for those that are found.
+digit go to the next round. Once few are left, all ranks get all of these.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pencils.array.allocation import Array
 from pencils.comm.mpi import MPI
+from pencils.comm.recording import timed
 from pencils.comm.reduce import reduce_together
 
 # Two constants of the continuous methods.
@@ -78,30 +79,36 @@ def places(method: str, n: int, q: Array) -> tuple[Array, Array, Array | None]:
 _BYTE = 8  # bits
 _WIDE, _MANY = 16, 1 << 20  # bits of a digit if there are many values
 _FEW = 16  # positions
+# So many values are collected on all ranks, which takes less time than to count digits.
+MOST_COLLECTED = 2**15
 _CHUNK = 1 << 17  # values whose digits are found at once
 # Extended precision: bits of the mantissa, and of the word with sign and exponent.
 _LONG = {63: 16, 112: 64}
 
 
-Room = tuple[NDArray[np.int64], NDArray[np.int64]]  # counts of digits, and their running sums
+# Counts of digits, or of values of each rank; running sums of counts; values that are collected.
+Room = tuple[NDArray[np.int64], NDArray[np.int64], Array]
 
 
-def room_for(size: int, most: int) -> Room:
+def room_for(size: int, most: int, dtype: np.dtype[Any], ranks: int) -> Room:
     """Allocate memory for `select` in a field of some size, for at most so many positions."""
     wide = min(most, _FEW) << _WIDE if size >= _MANY else 0
-    counts = np.empty(1 + max(most << _BYTE, wide), np.int64)
-    return counts, np.empty(1 << (_WIDE if wide else _BYTE), np.int64)
+    counts = np.empty(1 + max(most << _BYTE, wide, ranks), np.int64)
+    sums = np.empty(1 << (_WIDE if wide else _BYTE), np.int64)
+    return counts, sums, np.empty(min(size, MOST_COLLECTED), dtype)
 
 
 class _Group(NamedTuple):
     """Own values whose first digits are those of a wanted value, and positions among all such.
 
-    They are the values of the `parent` that have a digit; `whole`: all of them have.
+    They are the values of the `parent` that have a digit; `whole`: all of them have. `total`: so
+    many all ranks have.
     """
 
     parent: int
     digit: int
     whole: bool
+    total: int
     positions: NDArray[np.int64]
 
 
@@ -119,7 +126,7 @@ def select(
     all values. Own values are 1-D, of native byte order, without NaN. `room` is what `room_for` has
     made for their field and for these positions.
     """
-    groups = [_Group(0, 0, True, positions)]  # the same on all ranks
+    groups = [_Group(0, 0, True, count, positions)]  # the same on all ranks
     known: list[Array] = [values]  # own values of each group, or of each parent, and their digits
     digits: list[Array] = [np.empty(0, np.uint16)]
 
@@ -135,12 +142,12 @@ def select(
 
     wide = count >= _MANY and positions.size <= _FEW
     for digit in _digits_of(values.dtype, _WIDE if wide else _BYTE):
+        if sum(group.total for group in groups) <= MOST_COLLECTED:
+            return _collected(comm, call, groups, split, room)
         width = 1 << digit[2]
         numbers = room[0][: 1 + len(groups) * width]
         counts = reduce_together(comm, call, numbers, MPI.SUM, partial(tally, digit))
         groups = _narrowed(groups, counts.reshape(-1, width), room[1][:width])
-        if all(counts[group.parent * width + group.digit] == 1 for group in groups):
-            break
 
     def write(raw: NDArray[Any]) -> None:
         for row, mine in zip(raw.reshape(len(groups), -1), split(), strict=True):
@@ -150,6 +157,32 @@ def select(
     raw = np.empty(1 + len(groups) * values.itemsize, np.uint8)
     found = reduce_together(comm, call, raw, MPI.MAX, write).copy().view(values.dtype)
     return np.repeat(found, [group.positions.size for group in groups])
+
+
+def _collected(
+    comm: MPI.Intracomm,
+    call: str,
+    groups: Sequence[_Group],
+    split: Callable[[], Sequence[Array]],
+    room: Room,
+) -> Array:
+    """Find the values at the positions of groups among those that are left. *Collective*."""
+    own: list[Array] = []
+
+    def number(sizes: NDArray[Any]) -> None:
+        own.append(np.concatenate(split()))
+        sizes[comm.rank] = own[0].size
+
+    sizes = reduce_together(comm, call, room[0][: 1 + comm.size], MPI.SUM, number)
+    ahead = np.cumsum([0, *(group.total for group in groups)])
+    every, mine = room[2][: ahead[-1]], own[0].view(np.uint8)
+    received = [every.view(np.uint8), sizes * every.itemsize, MPI.BYTE]
+    timed("wait", comm.Allgatherv, [mine, MPI.BYTE], received)
+    places = [n + group.positions for n, group in zip(ahead[:-1], groups, strict=True)]
+    chosen = np.concatenate(places)
+    every.partition(chosen)
+    found: Array = every[chosen]
+    return found
 
 
 def _count(digits: NDArray[np.uint16], counts: NDArray[Any]) -> None:
@@ -168,7 +201,8 @@ def _narrowed(
         chosen = np.searchsorted(sums, group.positions, "right")
         for digit in np.unique(chosen).tolist():
             positions = group.positions[chosen == digit] - (sums[digit] - row[digit])
-            made.append(_Group(parent, digit, bool(row[digit] == sums[-1]), positions))
+            total = int(row[digit])
+            made.append(_Group(parent, digit, bool(total == sums[-1]), total, positions))
     return made
 
 

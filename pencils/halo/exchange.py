@@ -21,6 +21,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle
 from pencils.comm.methods import METHODS
+from pencils.comm.recording import makes_plan
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology, time_in_turn
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -102,6 +103,7 @@ class HaloExchange(Plan[PreparedHalo]):
     3.0
     """
 
+    @makes_plan
     def __init__(
         self,
         fields: PencilArray | Sequence[PencilArray],

@@ -186,7 +186,7 @@ class GatherScatter:
         self.rows = rows
         self._rank = topology.rank
         # Numbers of the own requests in the order in which they travel: by owner.
-        self.order, self._sent, offsets = requests
+        self.order, self._sent, offsets = self.requests = requests
         self._is_sorted = len(self._sent.peers) <= 1  # `order` is that of the requests
         peers, counts = sparse_exchange(topology.comm, self._sent.peers, self._sent.counts)
         self._received = Segments(peers, bounds_of(counts))

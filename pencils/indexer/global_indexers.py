@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pencils.array.allocation import Array
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Handle
+from pencils.comm.recording import makes_plan
 from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Points, locate, mover
 from pencils.comm.topology import as_comm, topology_of
@@ -105,6 +106,7 @@ class GlobalIndexer(Plan[Request[Any]]):
 
     most_remembered = MOST_HELD
 
+    @makes_plan
     def __init__(
         self,
         distri: Sequence[int] | NDArray[np.integer[Any]],

@@ -13,6 +13,7 @@ from pencils.array.allocation import Array, as_singletons, plain_array
 from pencils.array.operands import check_type, check_writeable, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.comm.recording import makes_plan
 from pencils.comm.reduce import ReduceOp, native
 from pencils.comm.rows import Ints, locate
 from pencils.errors import ArgumentError
@@ -138,6 +139,7 @@ class Interpolation(Plan[Any]):
     array([ 1.5, 26. ])
     """
 
+    @makes_plan
     def __init__(
         self,
         pencil: Pencil,
@@ -159,7 +161,8 @@ class Interpolation(Plan[Any]):
             requests = requests_of(partial(locate, corners), layout.size)
         self.pencil, self.shape = pencil, self._cells.shape
         super().__init__(pencil.topology, check=check)
-        self._indexer = PointIndexer.of(pencil, singletons, coords, requests)
+        self._indexer = PointIndexer.of(pencil, singletons, coords)
+        self._indexer.plan_take(requests)
         self._sums: Array = np.empty(0)
 
     def __call__(self, u: PencilArray, out: Array | None = None) -> Array:

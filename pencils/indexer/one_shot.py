@@ -10,6 +10,9 @@ owner: they fit into the cache, and an owner that reads one chunk after the othe
 in the order of the call. A small request lies in one of two *slots* in turn: when a rank writes to
 a slot again, the agreement on the call between has shown that no rank still reads it. A call in
 which other ranks read larger ones ends with a barrier.
+
+If ranks are on several nodes, they make a plan. It is kept for the next call with the same points,
+in which the ranks only agree and exchange values.
 """
 
 from __future__ import annotations
@@ -34,13 +37,15 @@ from pencils.comm.rows import Ints, Points, fetch, locate, move, sort_to
 from pencils.comm.shared_memory import synchronize
 from pencils.comm.topology import Topology, attribute
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
+from pencils.indexer.gather_scatter import GatherScatter, Requests, requests_of
 from pencils.indexer.points import PointIndexer, check_components
-from pencils.indexer.requests import PointColumns, points_on
+from pencils.indexer.requests import PointColumns, locate_replicas, points_on
 from pencils.plans import Agreement, LocalVerb, PlanKey
 
 T = TypeVar("T")
 # Records values on which ranks must agree.
 Record = Callable[..., None]
+_MOST_KEPT = 2**18  # points of a plan, own ones and those that other ranks request
 _FEW = 64  # points that cost less to move than to find out whether they are sorted
 CHUNK = 8192  # points
 WORD = 8  # bytes
@@ -66,16 +71,18 @@ class Once(LocalVerb["Form", Callable[[], T]]):
     A rank that reads shared blocks directly sets the flag for setup, one with a request that others
     must wait for the other flag, and one that lacks memory for its request both. If both are set,
     by whatever ranks, they make room together, and agree again. If there is none, or ranks are on
-    several nodes, they make a plan for this call.
+    several nodes, they make a plan.
     """
 
-    plan_for: Callable[[PointIndexer], object]  # makes what the call needs of it; *Collective*
+    # Returns what the call needs of a plan; *Collective* at first.
+    plan_for: Callable[[PointIndexer, Requests | None], GatherScatter]
 
     def __init__(self, name: str, u: PencilArray, key: PlanKey | None) -> None:
         super().__init__(name, u.pencil.topology, u.pencil, key)
         self._u = u
         self._coords: list[Ints] = []
         self._indexer: PointIndexer | None = None
+        self._requests: Requests | None = None
 
     def signature(self, agree: Agreement) -> PlanKey:
         """Record what ranks must agree on about the field."""
@@ -105,20 +112,43 @@ class Once(LocalVerb["Form", Callable[[], T]]):
         self._staging.turn()
         return not (self.agree.flagged and self.agree.deferred)
 
-    def set_up(self, plan: Form) -> None:  # noqa: ARG002 - the same for all kinds of fields
+    @abstractmethod
+    def locate(self) -> tuple[Ints, Ints]:
+        """Find the owners of the points, and their numbers there."""
+
+    def set_up(self, plan: Form) -> None:
         """Make room for requests; if there is none, a plan. *Collective*."""
-        if not (self._staging.usable and self._staging.grow(self.topology)):
-            self._indexer = PointIndexer.of(self._u.pencil, self._u.singletons, self._coords)
-            self.plan_for(self._indexer)
         self.agree.flag(up=False)
+        if self._staging.usable:
+            if self._staging.grow(self.topology) or not self._staging.usable:
+                return
+        elif plan.indexer is not None:
+            plan.indexer.free()
+            plan.indexer = None
+        self._indexer = PointIndexer.of(self._u.pencil, self._u.singletons, self._coords)
+        moves = self.plan_for(self._indexer, self._requests)
+        if self._requests is not None and len(moves.order) + len(moves.requested) <= _MOST_KEPT:
+            plan.indexer = self._indexer
 
     def run(self) -> T:
         """Agree on the call, and complete it. *Collective*."""
         try:
             return self.prepare()()
         finally:
-            if self._indexer is not None:
+            if self._indexer is not None and self._indexer is not self._form.indexer:
                 self._indexer.free()
+
+    def _planned(self) -> PointIndexer | None:
+        """Find the plan for the points; None if all ranks have to make it, or need none."""
+        if self._indexer is None and not self._staging.usable:
+            kept = self._form.indexer
+            if kept is not None and kept.is_for(self._coords):
+                self._indexer = kept
+                self._requests = self.plan_for(kept, None).requests
+            else:
+                self._coords = [each.copy() for each in self._coords]
+                self._requests = requests_of(self.locate, self._form.ranks)
+        return self._indexer
 
     def _read(self, coords: object) -> tuple[int, ...]:
         """Check the coordinates; return the shape of the values."""
@@ -177,14 +207,19 @@ class TakeOnce(Once[Array]):
         self._given = read, out
         self._direct = compiled() is not None and self.topology.is_shared(u.padded)
 
+    def locate(self) -> tuple[Ints, Ints]:
+        """Find the nearest replicas of the points."""
+        return locate(self._points(self._form.nearest.first))
+
     def begin(self) -> Callable[[], Array]:
         """Request the points, or tell where the own block is."""
         read, out = self._given
         u, staging, rank = self._u, self._staging, self.topology.rank
         shape = self._read(read(self.agree))
         found = as_results(out, shape, u.dtype)
-        if self._indexer is not None:
-            return self._indexer.bind_take(u, found, starts=False).run
+        indexer = self._planned()
+        if indexer is not None:
+            return indexer.bind_take(u, found, starts=False).run
         points = self._points(self._form.nearest.first)
         # What is under way may change the block until this rank completes it.
         if self._direct and staging.ready and not self.topology.under_way:
@@ -260,6 +295,10 @@ class PutOnce(Once[None]):
         agree(reduce=op)
         return *super().signature(agree), op
 
+    def locate(self) -> tuple[Ints, Ints]:
+        """Find all replicas of the points."""
+        return locate_replicas(self._u.extent.layout, self._coords)
+
     def begin(self) -> Callable[[], None]:
         """Request the points, with the values."""
         u, rank, (coords, given, reduce) = self._u, self.topology.rank, self._given
@@ -269,8 +308,9 @@ class PutOnce(Once[None]):
         check_writeable(u)
         if op is not None:
             op.result(u.dtype)  # if there is any
-        if self._indexer is not None:
-            return self._indexer.bind_put(u, values, op, starts=False).run
+        indexer = self._planned()
+        if indexer is not None:
+            return indexer.bind_put(u, values, op, starts=False).run
         # All replicas of a point read the request to the first one.
         points = self._points(0)
         columns = values.reshape(self._form.columns, points.number)
@@ -316,6 +356,7 @@ class Form:
         none = [np.empty(0, np.int64)] * layout.ndim
         # Of the nearest replicas; without coordinates, which would stay in memory.
         self.nearest = points_on(layout, none, layout.parts(u.pencil.rank))
+        self.indexer: PointIndexer | None = None  # of the last call between nodes
 
     def words(self, points: int) -> int:
         """Words of a request for so many points."""

@@ -15,6 +15,7 @@ from pencils.array.operands import check_place, check_type, check_writeable, top
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Handle
+from pencils.comm.recording import makes_plan
 from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints, locate, mover
 from pencils.errors import ArgumentError
@@ -30,7 +31,7 @@ class PointIndexer(Plan[Request[Any]]):
 
     Every process chooses its points, which any process may own: probes, lines, planes, particles.
     The plan serves all fields of a pencil, with any type, components and halo.
-    `PencilArray.take_points` and `PencilArray.put_points` make one for a single use.
+    `PencilArray.take_points` and `PencilArray.put_points` make one where they need it.
 
     Parameters
     ----------
@@ -70,6 +71,7 @@ class PointIndexer(Plan[Request[Any]]):
 
     most_remembered = MOST_HELD
 
+    @makes_plan
     def __init__(
         self,
         pencil: Pencil,
@@ -87,20 +89,11 @@ class PointIndexer(Plan[Request[Any]]):
         super().__init__(topology, check=check)
 
     @classmethod
-    def of(
-        cls,
-        pencil: Pencil,
-        singletons: frozenset[int],
-        coords: Sequence[Ints],
-        requests: Requests | None = None,
-    ) -> PointIndexer:
-        """Make a plan that does not check, after an agreement. *Collective* with `requests`."""
+    def of(cls, pencil: Pencil, singletons: frozenset[int], coords: Sequence[Ints]) -> PointIndexer:
+        """Make a plan that does not check, after an agreement; all ranks make it."""
         plan = object.__new__(cls)
         plan._read(pencil, singletons, coords, copy=False)
         super(PointIndexer, plan).__init__(pencil.topology, check=False)
-        if requests is not None:
-            rows = plan._layout.box(pencil.rank).volume
-            plan._nearest = GatherScatter(pencil.topology, requests, rows)
         return plan
 
     def _read(self, pencil: Pencil, singletons: frozenset[int], coords: Any, *, copy: bool) -> None:
@@ -222,23 +215,36 @@ class PointIndexer(Plan[Request[Any]]):
         """Whether the plan to write points was made."""
         return (self._replicas if self._layout.replicated_axes else self._nearest) is not None
 
-    def plan_take(self) -> GatherScatter:
-        """Return the plan to read points, on the nearest replica. *Collective* at first."""
+    def plan_take(self, requests: Requests | None = None) -> GatherScatter:
+        """Return the plan to read points, on the nearest replica. *Collective* at first.
+
+        All ranks give their `requests`, if these are known, after they have agreed.
+        """
         if self._nearest is None:
-            self._nearest = self._make(partial(locate, self._points))
+            self._nearest = self._make(partial(locate, self._points), requests)
         return self._nearest
 
-    def plan_put(self) -> GatherScatter:
+    def plan_put(self, requests: Requests | None = None) -> GatherScatter:
         """Return the plan to write points, on all their replicas. *Collective* at first."""
         if not self._layout.replicated_axes:
-            return self.plan_take()
+            return self.plan_take(requests)
         if self._replicas is None:
-            self._replicas = self._make(partial(locate_replicas, self._layout, self._coords))
+            replicas = partial(locate_replicas, self._layout, self._coords)
+            self._replicas = self._make(replicas, requests)
         return self._replicas
 
-    def _make(self, locate: Callable[[], tuple[Ints, Ints]]) -> GatherScatter:
+    def _make(
+        self, locate: Callable[[], tuple[Ints, Ints]], requests: Requests | None
+    ) -> GatherScatter:
         topology = self.pencil.topology
-        return GatherScatter.locating(topology, locate, self._layout.box(topology.rank).volume)
+        rows = self._layout.box(topology.rank).volume
+        if requests is None:
+            return GatherScatter.locating(topology, locate, rows)
+        return GatherScatter(topology, requests, rows)
+
+    def is_for(self, coords: Sequence[Ints]) -> bool:
+        """Whether this rank has made the plan for these points."""
+        return all(map(np.array_equal, self._coords, coords))
 
     def take_request(self, call: str, u: PencilArray, out: Any) -> Request[Array]:
         """Prepare a `take`. *Collective*, if ranks agree or the plan is to be made."""

@@ -22,6 +22,7 @@ from pencils.comm.exchange import AUTO, Handle
 from pencils.comm.memory import same_view
 from pencils.comm.pack import no_op
 from pencils.comm.progress import poll, under_way
+from pencils.comm.recording import makes_plan
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim
 from pencils.lines.methods import (
@@ -131,6 +132,7 @@ class LinePlan(Plan[Bound]):
     where fields are not in shared memory.
     """
 
+    @makes_plan
     def __init__(
         self,
         lines: Lines,

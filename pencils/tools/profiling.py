@@ -55,7 +55,7 @@ class Profile(AbstractContextManager["Profile"]):
     ----------
     phases : dict of str to Phase
         By name, on every rank, after the block: "agree", "pack", "wait", "copy", "unpack", "I/O",
-        "own code" and "whole". Empty if the block was left by an exception.
+        "plan", "import", "own code" and "whole". Empty if the block was left by an exception.
     recorder : pencils.comm.recording.Recorder
         The record of this rank.
     """
@@ -170,9 +170,10 @@ def profile(comm: MPI.Intracomm | None = None, *, events: int = 100_000) -> Prof
     messages, and its bytes are those that leave for other ranks, packed or in place; the bytes of
     "unpack" come from other ranks, those of "copy" stay on the rank. Small exchanges on one node
     copy both in one step: their time is in "unpack". "wait" contains barriers, messages and
-    reductions. "own code" is the rest: the program, NumPy, and what the library computes, making
-    plans included. Other threads, such as saves in the background, are not recorded. "I/O" is
-    reading and writing in files, and waiting for the disk.
+    reductions. "I/O" is reading and writing in files, and waiting for the disk. "plan" is making
+    plans, and "import" is importing modules: first calls do both. "own code" is the rest: the
+    program, NumPy, and what the library computes. Other threads, such as saves in the background,
+    are not recorded.
 
     Parameters
     ----------

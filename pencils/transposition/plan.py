@@ -33,6 +33,7 @@ from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange, chec
 from pencils.comm.memory import borrowed, place
 from pencils.comm.methods.pull import MOST_STAGED, PreparedPull, Pull
 from pencils.comm.pack import MessageSpec, no_op
+from pencils.comm.recording import makes_plan
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
@@ -40,7 +41,7 @@ from pencils.layout import Layout, Traffic
 from pencils.layout.integers import as_int
 from pencils.pencil import Bounded, Pencil
 from pencils.plans import Agreement, Plan, fastest_methods
-from pencils.transposition.sides import Side, check_sides, find_sides, message_blocks
+from pencils.transposition.sides import Side, agree_on_sides, message_blocks
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -123,6 +124,7 @@ class Transposition(Plan[Move]):
     np.float64(48.0)
     """
 
+    @makes_plan
     def __init__(
         self,
         source: Pencil | None,
@@ -136,15 +138,18 @@ class Transposition(Plan[Move]):
         check: bool = True,
         comm: MPI.Intracomm | None = None,
     ) -> None:
-        topology, sides = find_sides(comm, source, target)
-        with agreed(topology.comm, "Transposition") as agree:
-            check_sides(agree, *sides)
-            singletons = as_singletons(sides[0].layout.ndim, dims)
+
+        def read(agree: agreed, ndim: int) -> tuple[FieldSpec, PlanOptions]:
+            singletons = as_singletons(ndim, dims)
             spec = FieldSpec(as_dtype(dtype), as_components(components), singletons)
-            if max_buffer_bytes is not None:
-                max_buffer_bytes = as_int("max_buffer_bytes", max_buffer_bytes, least=1)
-            options = PlanOptions(check_method(method), max_buffer_bytes, check, synchronizes=check)
+            most = max_buffer_bytes
+            if most is not None:
+                most = as_int("max_buffer_bytes", most, least=1)
+            options = PlanOptions(check_method(method), most, check, synchronizes=check)
             agree(**spec.signature, **options._asdict())
+            return spec, options
+
+        topology, sides, (spec, options) = agree_on_sides(comm, source, target, read)
         self._set(sides, spec, options, topology, Buffers())
 
     @classmethod

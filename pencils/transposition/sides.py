@@ -6,8 +6,11 @@ the boxes that it sends and receives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
 
 from pencils.array.operands import pencils_among
 from pencils.comm.agree import agreed
@@ -27,6 +30,8 @@ from pencils.plans import Agreement
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+
+T = TypeVar("T")
 
 
 class Side(NamedTuple):
@@ -63,15 +68,16 @@ class Side(NamedTuple):
         return self._replace(layout=self.layout.with_singletons(dims)) if dims else self
 
 
-def find_sides(
-    comm: MPI.Intracomm | None, source: object, target: object
-) -> tuple[Topology, tuple[Side, Side]]:
-    """Return the communicator of a plan, and both sides, also where None was passed. *Collective*.
+def agree_on_sides(
+    comm: MPI.Intracomm | None, source: object, target: object, read: Callable[[agreed, int], T]
+) -> tuple[Topology, tuple[Side, Side], T]:
+    """Agree on both sides, also where None was passed, and on what `read` returns. *Collective*.
 
-    It raises on every rank if one passed None for a pencil that includes it, or if a pencil does
-    not fit the communicator. Ranks have not agreed yet that their pencils are equal.
+    Returns the communicator of the plan, too. `read` checks other arguments, and records them. All
+    is known after one agreement if all ranks have both pencils and equal arguments.
     """
     topology = _plan_communicator(comm, source, target)
+    number, found = -1, None
     with agreed(topology.comm, "Transposition") as agree:
         here, there = (
             _as_side(name, pencil, topology)
@@ -79,14 +85,27 @@ def find_sides(
         )
         agree.flag(up=here is None)
         agree.defer(up=there is None)
+        if here is not None and there is not None:
+            values = agreed(topology.comm, "Transposition")
+            with suppress(Exception):  # which is raised below, on all ranks
+                _check_sides(values, here, there)
+                found = read(values, here.layout.ndim)
+                number = values.number()
+        agree.carry(np.array([number]))
+    same = agree.carried is not None and bool((agree.carried == number).all())
+    if same and found is not None and here is not None and there is not None:
+        return topology, (here, there), found
     if here is None or agree.flagged:
         here = _share_side("source", here, topology)
     if there is None or agree.deferred:
         there = _share_side("target", there, topology)
-    return topology, (here, there)
+    with agreed(topology.comm, "Transposition") as agree:
+        _check_sides(agree, here, there)
+        found = read(agree, here.layout.ndim)
+    return topology, (here, there), found
 
 
-def check_sides(agree: Agreement, here: Side, there: Side) -> None:
+def _check_sides(agree: Agreement, here: Side, there: Side) -> None:
     """Check that both sides have the same shape, and have all ranks agree on them."""
     agree(source=str(here), target=str(there))
     if here.layout.shape != there.layout.shape:

@@ -517,6 +517,27 @@ def test_a_reduction_is_one_collective(comm):
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
+@pytest.mark.mpiexec("counts calls of the MPI library")
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_many_ranks_add_up_while_they_agree(comm, monkeypatch, dtype):
+    monkeypatch.setattr(agree, "MOST_GATHERED", 1)
+    with collectives() as calls:
+        private = comm.Dup()
+        u, data = both(pencils.Pencil((5, 3), private), draw((5, 3), np.dtype(dtype)))
+        for verb, value in (
+            (u.sum, data.sum()),
+            (u.mean, data.mean()),
+            (u.norm, np.linalg.norm(data)),
+        ):
+            for _ in range(3):
+                del calls[:]
+                found = verb()
+            assert everywhere(comm, calls == ["Allreduce"]), (verb, calls)
+            assert_agrees(found, value, rtol=tolerance(np.dtype(dtype)))
+    private.Free()
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_many_ranks_reduce_after_they_agree(comm, monkeypatch):
     monkeypatch.setattr(agree, "MOST_GATHERED", 1)
     pencil = pencils.Pencil((5, 3), comm.Dup())

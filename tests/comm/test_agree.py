@@ -346,7 +346,7 @@ def test_errors_and_flags_of_rows(comm):
         assert everywhere(comm, row.meet() == 0)
 
 
-def test_a_value_of_each_rank_rides_in_the_row(comm):
+def test_values_of_each_rank_or_their_sums_travel_with_the_row(comm):
     row = PreparedAgreement(comm, "check", root=0)
     assert row.gathers == (comm.size <= agree.MOST_GATHERED)
     for dtype, count in (("i8", 4), ("f4", 3), ("c16", 2)) if row.gathers else ():
@@ -355,6 +355,16 @@ def test_a_value_of_each_rank_rides_in_the_row(comm):
         row.meet()
         expected = np.add.outer(range(comm.size), range(count))
         assert everywhere(comm, np.array_equal(rows, expected) or comm.size == 1)
+    assert not row.adds(np.dtype("i8"))
+    for dtype, count in (("f8", 4), ("c16", 2)) if row.adds(np.dtype("f8")) else ():
+        mine, rows = row.values(np.dtype(dtype), count)
+        mine[:] = np.arange(count) - comm.rank
+        row.meet()
+        expected = np.add.reduce(np.subtract.outer(range(count), range(comm.size)), axis=1)
+        assert everywhere(comm, rows.shape == (1, count) and np.array_equal(rows[0], expected))
+        mine[0] = np.nan if comm.rank == 0 else np.inf  # spoils nothing else
+        assert everywhere(comm, row.meet(flags=FLAGGED) == FLAGGED)
+        assert everywhere(comm, np.isnan(rows[0, 0]) and np.array_equal(rows[0, 1:], expected[1:]))
 
 
 def test_a_text_of_each_rank_rides_in_the_row(comm):
@@ -389,21 +399,29 @@ def test_sums_ride_along_for_any_number_of_ranks(comm):
     assert same.carried is None  # no room
 
 
-def test_sums_of_parts_tell_every_difference():
-    """Also of the largest digests, of two million ranks, that differ on one of them by one bit."""
-    ranks, most = 2**21, 2**56 - 1
-    for digest in (0, 1, 0x123456789ABCDE, most):
-        equal = [ranks * part for part in agree._parts(digest)]
-        assert max(equal) < 2**64
-        assert agree._are_equal(equal, ranks)
-        for bit in range(56):
-            other = agree._parts(digest ^ 1 << bit)
-            sums = [
-                total - old + new
-                for total, old, new in zip(equal, agree._parts(digest), other, strict=True)
-            ]
-            assert not agree._are_equal(sums, ranks)
-    assert agree._are_equal([0] * 8, 0)  # no rank has passed a type
+class _Many:
+    """A communicator of two million ranks, of which the last one sends other numbers."""
+
+    size = 2**21
+    last = 0.0
+
+    def Allreduce(self, sent, received, op):
+        assert op == MPI.SUM
+        received[:] = (self.size - 1) * sent + self.last
+
+
+def test_sums_of_digits_tell_every_difference():
+    """Also of the largest digests, which differ on one of two million ranks by one bit."""
+    comm = _Many()
+    row = PreparedAgreement(comm, "check")
+    for digest in (0, 1, 0x123456789ABCDE, 2**56 - 1):
+        for bits in (0, *(1 << bit for bit in range(56))):
+            for other in ((digest ^ bits, 1), (digest, 1 + bits)):
+                row._combine(agree._NUMBERS.pack(0, *other, 0))
+                comm.last = row._combined[0].copy()
+                found = row._combine(agree._NUMBERS.pack(0, digest, 1, 0))
+                assert found == (None if bits else 0)
+                comm.last = 0.0
 
 
 def test_errors_keep_their_types_on_other_ranks():

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mpi4py import MPI
+from mpi_helpers import collectives, everywhere
 from tiers import up_to
 
 import pencils
 from pencils.comm import shared_memory
 from pencils.comm.shared_memory import SharedPool
+from pencils.comm.topology import private_class
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -147,6 +149,20 @@ def test_gaps_merge_when_blocks_return_in_any_order(pool):
         blocks[number] = None
     gc.collect()
     assert all(window.idle for window in pool._windows)
+
+
+@pytest.mark.mpiexec("counts calls of the MPI library")
+def test_the_first_memory_takes_four_collectives(comm):
+    with collectives() as calls:
+        pool = SharedPool(private_class()(comm))
+        kept = []
+        for expected in (["allreduce", "bcast", "allreduce", "allreduce"], ["Allreduce"]):
+            del calls[:]
+            kept.append(pool.allocate(10))
+            assert everywhere(comm, calls == expected), calls
+    del kept
+    gc.collect()
+    pool.free()
 
 
 def test_no_room_falls_back_to_private_memory(pool, monkeypatch, comm):

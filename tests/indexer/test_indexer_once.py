@@ -16,6 +16,7 @@ from mpi_helpers import (
     holds,
     numbered,
     one_node,
+    pretend_nodes,
     random_field,
     ranks_at_fault,
     same,
@@ -27,6 +28,7 @@ from tiers import examples
 import pencils
 from pencils import Pencil
 from pencils.comm.shared_memory import SharedPool
+from pencils.comm.topology import topology_of
 from pencils.errors import RankDisagreementError
 from pencils.indexer import ReduceOp, one_shot
 from pencils.indexer.gather_scatter import GatherScatter
@@ -154,6 +156,34 @@ def test_what_a_call_costs(comm, shared):
     fresh.Free()
 
 
+@pytest.mark.mpiexec("counts the collectives of one process")
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_a_plan_between_nodes_is_kept_for_the_same_points(comm, monkeypatch):
+    agreed, made = ["Allgather"], ["Allgather", "Alltoall", "Allgather", "Allgather"]
+    with collectives() as calls:
+        fresh = comm.Dup()
+        pretend_nodes(fresh, fresh.rank)
+        data = numbered(SHAPE)
+        u = spread(Pencil(SHAPE, fresh), data)
+        own = topology_of(fresh).comm
+        at = np.array([[0, 4], [3, 0], [5, 1]])
+        all_ranks, none, one = range(fresh.size), range(0), range(1)
+        cases = (none, None), (none, agreed), (one, made), (none, agreed), (all_ranks, made)
+        for change, expected in (*cases, (one, made), (none, made)):
+            if (change, expected) == (all_ranks, made):
+                monkeypatch.setattr(one_shot, "_MOST_KEPT", 2)
+            if fresh.rank in change:
+                at[1] = 3 - at[1]
+            for call in (partial(u.take_points, at), partial(u.put_points, at, data[tuple(at)])):
+                del calls[:]
+                found = call()
+                counted = [name for name in calls if name.comm == own]
+                assert everywhere(comm, expected in (None, counted)), (change, calls)
+                assert everywhere(comm, found is None or same(found, data[tuple(at)]))
+        assert everywhere(comm, holds(u, data))
+    fresh.Free()
+
+
 def test_coordinates_do_not_stay_in_memory(fresh):
     u = pencils.zeros(Pencil(SHAPE, fresh))
     along = [np.arange(4) for _ in SHAPE]
@@ -213,11 +243,13 @@ def test_without_memory_a_plan_is_made(fresh, monkeypatch, lacks):
     u = pencils.zeros(Pencil(SHAPE, fresh))
     count = CHUNK + 1 if fresh.rank == fresh.size - 1 else 3
     many = [np.arange(count) % n for n in SHAPE]
-    for _ in range(2):
+    for turn in range(2):
         del made[:]
         u.put_points(many, 1)
         assert everywhere(fresh, (u.take_points(many) == 1).all())
-        assert everywhere(fresh, len(made) == (2 if lacks == "size" or fresh.size > 1 else 0))
+        kept = lacks == "room" and turn > 0
+        few = kept or (lacks == "room" and fresh.size == 1)
+        assert everywhere(fresh, len(made) == (0 if few else 2))
     del made[:]
     u.put_points((0, 0, 0), 2)
     assert everywhere(fresh, u.take_points((0, 0, 0)) == 2)

@@ -96,7 +96,7 @@ class SharedMemoryGroup:
         counted = (min(number, MOST) for number in numbers)
         mine = np.array([members[0], token(members), *counted], np.int64)
         table = np.empty((node.size, len(mine)), np.int64)
-        node.Allgather(mine, table)
+        timed("wait", node.Allgather, mine, table)
         first, key = table[:, 0], table[:, 0].tobytes()
         divided = _is_divided(table, on_node)
         if divided and key not in topology.groups and len(topology.groups) < MOST_GROUPS:
