@@ -379,7 +379,7 @@ def _parts(digest: int) -> list[int]:
 
 
 def _are_equal(sums: list[int], count: int) -> bool:
-    """Whether so many digests are equal, by the sums of `_parts`: their parts have no variance."""
+    """Whether `count` digests are equal, by the sums of `_parts`: their parts have no variance."""
     pairs = zip(sums[:_PARTS], sums[_PARTS:], strict=True)
     return all(total * total == count * squares for total, squares in pairs)
 
