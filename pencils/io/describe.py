@@ -1,7 +1,7 @@
 """Describe a file on rank 0: by its manifest where that has all of it, else by h5py.
 
-A manifest that fits the file tells the same as HDF5: all bytes of HDF5 are as `save` left them.
-Whoever changes them afterwards by other means loses the manifest, or it does not fit.
+A manifest that fits the file has the same contents as HDF5: all bytes of HDF5 are as `save` left
+them. Another program that changes them removes the manifest, or the manifest no longer fits.
 """
 
 from __future__ import annotations
