@@ -14,14 +14,12 @@ from mpi_helpers import (
     everywhere,
     holds,
     numbered,
-    one_node,
     ranks_at_fault,
     spread,
 )
 
 import pencils
 from pencils import Pencil, PencilArray, Transposition, empty, transpose
-from pencils.comm.memory import LINE
 from pencils.comm.methods import pull
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 
@@ -249,16 +247,6 @@ def test_more_fields_than_the_staging_blocks_hold(comm, pair, monkeypatch):
     assert everywhere(comm, len(moved) == len(given))
     assert all(v is out for v, out in zip(moved, outs, strict=True))
     assert everywhere(comm, all(holds(v, n * data) for n, v in enumerate(moved)))
-
-
-@one_node
-@pytest.mark.parallel([2, 3, 4, 6])
-def test_slabs_are_pulled_if_they_fit_into_a_staging_block(comm):
-    fits = pull.MOST_STAGED // (comm.size - 1) // LINE * LINE  # bytes for each other rank
-    for nbytes in (fits, fits + LINE):
-        rows = Pencil((comm.size, comm.size * nbytes), comm, decomp=0)
-        with Transposition(rows, rows.with_(decomp=1), "u1") as move:
-            assert everywhere(comm, (move.method == "pull") == (nbytes == fits))
 
 
 def test_a_pencil_of_a_communicator_that_was_freed_is_no_target(comm):

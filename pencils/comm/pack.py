@@ -413,6 +413,6 @@ def _parts(shape: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
 
 
 if _kernels:
-    _kernels.stream_from(_cache_share() // 2)  # measured; the source needs cache, too
+    _kernels.stream_from(_cache_share() * 3 // 8)  # measured; the source needs cache, too
 _choose(os.environ.get(VARIABLE) or available()[0])
 _blocks[None] = kernels()

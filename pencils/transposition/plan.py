@@ -92,8 +92,8 @@ class Transposition(Plan[Move]):
         checks uses the other method, because it waits for nobody.
     max_buffer_bytes : int, optional
         Most bytes that each rank packs at once; data are then moved in several chunks. Default: all
-        data that the rank sends, and for messages also all that it receives; but at most a tenth
-        of more than 8 MiB that go through shared memory, unless both fields share memory.
+        data that the rank sends, and for messages also all that it receives. More than 24 MiB
+        that go through shared memory travel in ten turns, unless both fields share memory.
     check : bool, optional
         Whether all ranks compare the arguments of every call, and all raise if one is wrong.
         Without it, a call communicates nothing but the data.
@@ -213,9 +213,8 @@ class Transposition(Plan[Move]):
             return None
         layout = self._sides[0].layout.with_singletons(self.spec.singletons)
         nbytes = prod((*layout.shape, *self.components)) * self.dtype.itemsize
-        size = topology.comm.size
-        if nbytes * (size - 1) > MOST_STAGED * size**2:
-            return None  # some rank sends too much, unless more of it stays than between slabs
+        if nbytes > MOST_STAGED * (topology.comm.size + 1):
+            return None  # longer ones are faster through a staging block
         pull = Pull.find(topology, [self._messages(1)])
         return pull if pull is not None and pull.sends_any else None
 

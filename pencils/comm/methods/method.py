@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from numpy.typing import NDArray
 
 from pencils.comm.mpi import MPI
-from pencils.comm.pack import MessageBlock, PackPlan, Unpacker, one_each
+from pencils.comm.pack import (
+    MessageBlock,
+    PackPlan,
+    Unpacker,
+    one_each,
+    prepare_copies,
+    prepare_ordered_copies,
+)
 from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
@@ -53,12 +61,15 @@ class ChunkPlan(NamedTuple):
         return self._replace(sends=some(self.sends, sends), recvs=some(self.recvs, recvs or sends))
 
     def cut(self, part: Callable[[MessageBlock], MessageBlock]) -> ChunkPlan:
-        """Plan of a part of every block."""
+        """Plan of a part of every block; targets are large and written past the cache."""
         sends, recvs = (
             [plan.with_blocks(map(part, plan.blocks)) for plan in plans]
             for plans in (self.sends, self.recvs)
         )
-        return self._replace(sends=sends, recvs=recvs)
+        unpack = self.unpack
+        if unpack is prepare_copies:
+            unpack = partial(prepare_ordered_copies, read_elsewhere=True)
+        return self._replace(sends=sends, recvs=recvs, unpack=unpack)
 
 
 class Started(NamedTuple):

@@ -42,9 +42,10 @@ from pencils.layout.integers import MOST
 MOST_GROUPS = 16
 
 # Bytes that a rank stages at once: more travel in turns, so that the staging block is a small part
-# of the arrays. The ranks wait for each other twice in each turn.
-MOST_AT_ONCE = 2**23
+# of the arrays. The ranks wait for each other twice in each turn, which takes time for fewer bytes.
+MOST_AT_ONCE = 3 << 23
 TURNS = 10
+_ALIGNED = 8  # points between cuts: other ones divide lines of the cache
 
 # State of a source: it needs a staging block, and one for all blocks at once because it shares
 # memory with a target; can be read in place; or was packed in a staging block.
@@ -361,14 +362,25 @@ def _run_all(parts: Sequence[PreparedMethod]) -> None:
 
 
 def _part(block: MessageBlock, turn: int) -> MessageBlock:
-    """Cut what is moved in a turn from a block, along the first axis that has enough points."""
+    """Cut the part that is moved in a turn from a block.
+
+    An axis in the middle is cut, if it has enough points: the first one or the last one is often
+    the fastest axis of the source or of the target, of which short pieces would be copied.
+    """
     extents = [s.stop - s.start for s in block.key]
-    axis = max(range(len(extents)), key=lambda axis: min(extents[axis], TURNS))
-    low, high = (extents[axis] * end // TURNS for end in (turn, turn + 1))
+    inner = range(1, len(extents) - 1)
+    axis = max(range(len(extents)), key=lambda axis: (min(extents[axis], TURNS), axis in inner))
+    low, high = (_cut(extents[axis], end) for end in (turn, turn + 1))
     key, start = list(block.key), list(block.start)
     start[axis] += low
     key[axis] = slice(key[axis].start + low, key[axis].start + high)
     return block._replace(key=tuple(key), start=tuple(start))
+
+
+def _cut(extent: int, turn: int) -> int:
+    """Find where the part of a turn begins."""
+    at = extent * turn // TURNS
+    return at if turn == TURNS or extent < TURNS * _ALIGNED else at - at % _ALIGNED
 
 
 class Shared(Method):
