@@ -4,8 +4,9 @@
     mpiexec -n 2 python -m mpi4py benchmarks/plain.py --only halo --seconds 1
 
 Both sides of a line are timed in turn, in one run, and a sample is the time of the slowest rank.
-The table shows medians, the median ratio of pairs of samples (above 1: pencils is faster), and the
-goal. Only ratios are comparable between machines; with more ranks than free cores they scatter.
+The table shows medians, the median ratio of pairs of samples (above 1: pencils is faster), that of
+minima, and the goal. Only ratios are comparable between machines; with more ranks than free cores
+they scatter.
 
 Each file of ``benchmarks/plain_lines`` has the lines of one verb; `LINES` there.
 """

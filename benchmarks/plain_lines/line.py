@@ -38,11 +38,12 @@ class Line(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Medians in seconds, and the median of the ratios of samples taken one after the other."""
+    """Medians in seconds, the median ratio of samples taken in turn, and the ratio of minima."""
 
     ours: float
     peer: float | None
     ratio: float | None
+    least: float | None
 
 
 def measure(comm: MPI.Intracomm, calls: Calls, seconds: float, least: int) -> Times:
@@ -63,10 +64,10 @@ def measure(comm: MPI.Intracomm, calls: Calls, seconds: float, least: int) -> Ti
         for call, count, found in turn if len(samples[0]) % 2 else reversed(turn):
             found.append(slowest(comm, call, count) / count)
     if calls.peer is None:
-        return Times(median(samples[0]), None, None)
+        return Times(median(samples[0]), None, None, None)
     peer, ours = samples
     ratio = median(theirs / mine for theirs, mine in zip(peer, ours, strict=True))
-    return Times(median(ours), median(peer), ratio)
+    return Times(median(ours), median(peer), ratio, min(peer) / min(ours))
 
 
 def slowest(comm: MPI.Intracomm, call: Call, count: int) -> float:
@@ -92,16 +93,17 @@ def row(line: Line, times: Times) -> str:
     else:
         limit = line.limit or 0
         goal, good = f"<= {_shown(limit)}", times.ours <= limit
-    ratio = "-" if times.ratio is None else f"{times.ratio:.2f}"
-    mark = "" if good else "  below"
-    return (
-        f"{line.name:44}{_shown(times.ours):>11}{peer:>11}{ratio:>8}{goal:>13}{mark:8} {line.peer}"
+    ratio, least = (
+        "-" if value is None else f"{value:.2f}" for value in (times.ratio, times.least)
     )
+    mark = "" if good else "  below"
+    first = f"{line.name:44}{_shown(times.ours):>11}{peer:>11}{ratio:>8}{least:>8}"
+    return f"{first}{goal:>13}{mark:8} {line.peer}"
 
 
 def heading() -> str:
     """Return the line above the table."""
-    return f"{'line':44}{'pencils':>11}{'peer':>11}{'ratio':>8}{'goal':>13}{'':8} peer"
+    return f"{'line':44}{'pencils':>11}{'peer':>11}{'ratio':>8}{'minima':>8}{'goal':>13}{'':8} peer"
 
 
 def _shown(seconds: float) -> str:
