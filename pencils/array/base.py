@@ -204,7 +204,8 @@ class Field:
     @property
     def size(self) -> int:
         """Global number of elements, each replica counted once."""
-        return self.kind.size
+        kind = self._kind  # which traced fields do not have
+        return prod(self.shape) if kind is None else kind.size
 
     @property
     def dtype(self) -> np.dtype[Any]:

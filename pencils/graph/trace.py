@@ -34,6 +34,7 @@ from pencils.array.operands import (
 )
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.memory import same_view
+from pencils.comm.recording import makes_plan
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.graph import rules
@@ -709,6 +710,8 @@ def _copy_to(
 def explained(error: BaseException) -> BaseException:
     """Return a clear error for one of a library function that does not take traced fields."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    # Functions that are timed are called by others.
+    frames = [one for one in frames if one.f_globals.get("__name__") != makes_plan.__module__]
     modules = [str(frame.f_globals.get("__name__")) for frame in frames]
     ours = [name.partition(".")[0] in _LIBRARIES for name in modules]
     # By the lines of the function, or of one that it calls; the standard library may be in between.
