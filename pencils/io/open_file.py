@@ -292,10 +292,11 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         self._shared = SharedFile(file.path, write=writable)
         weakref.finalize(self, self._shared.close)
         with agreed(self.comm, "open"):
+            if topology.rank == 0:  # before others find a file of another size in its place
+                self._shared.raise_error()
+                file.identity.check_in_place(file.path)
             check_seen(topology, file.path, file.identity.size)
             self._shared.raise_error()
-            if topology.rank == 0:
-                file.identity.check_in_place(file.path)
         self._fields = {one.name: StoredField(one, self) for one in file.datasets}
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fft_cases import close, draw
 from mpi4py import MPI
-from mpi_helpers import everywhere
+from mpi_helpers import everywhere, one_node
 
 import pencils
 from pencils.comm.methods import shared
@@ -191,6 +191,7 @@ def test_a_call_with_a_field_to_fill_allocates_only_pieces(comm, backend, monkey
 
 
 @pytest.mark.mpiexec("measures the memory of one process")
+@one_node
 @pytest.mark.parametrize(
     ("call", "most"),
     [
