@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import all_raise, everywhere, holds, numbered, reaching, spread, ways
+from mpi_helpers import all_raise, everywhere, holds, numbered, one_node, reaching, spread, ways
 from tiers import up_to
 
 import pencils
@@ -130,6 +130,7 @@ def test_at_most_one_block_of_what_leaves_a_rank(comm, method):
         assert method != "shared" or plan._buffers.nbytes == 0
 
 
+@one_node
 @pytest.mark.parallel([2, 3, 4, 6])
 @pytest.mark.parametrize("method", reaching(["shared", "hybrid"]))
 def test_much_is_staged_in_turns(comm, method, monkeypatch):
