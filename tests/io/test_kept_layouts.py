@@ -140,3 +140,20 @@ def test_settings_of_h5py_count(lab, path):
         h5py.get_config().complex_names = before
     names = lab.look(path, lambda file: file["z"].id.get_type().get_member_name(0))
     assert names == b"real"
+
+
+def test_attributes_that_hdf5_tracks(lab, path):
+    """HDF5 keeps checksums of their numbers, such as the step and the sums of fields."""
+    config = h5py.get_config()
+    before, config.track_order = config.track_order, True
+    try:
+        for step in range(3):
+            u = pencils.ones(pencils.Pencil((6, 5), lab.comm))
+            pencils.save(path, {"u": u}, step=step, attrs={"b": 1, "a": 2})
+            assert pencils.verify(path, lab.comm) == ["u"]
+            assert lab.on_root(lambda: len(h5py.File(path)["u"].attrs) > 0)
+            found = lab.on_root(lambda: [name for name in h5py.File(path).attrs if name in "ab"])
+            assert found == ["b", "a"]
+            assert pencils.load(path, u.pencil).step == step
+    finally:
+        config.track_order = before
