@@ -21,10 +21,10 @@ Array = NDArray[Any]
 
 # Bytes of a buffer, so that it stays in the second-level cache; and the fewest and most lines that
 # are treated at once. They are those of the compiled programs, too.
-BUFFER_BYTES = 3 * 2**16
-FEWEST_LINES, MOST_LINES = 8, 96
+BUFFER_BYTES = 2**17
+FEWEST_LINES, MOST_LINES = 8, 64
 
-LONGEST = 128  # points of a piece: with 96 lines of them, a buffer has 96 KiB
+LONGEST = 128  # points of a piece: with 64 lines of them, a buffer has 64 KiB
 
 
 class Term(NamedTuple):
