@@ -76,10 +76,9 @@ def gather(
     array([10, 12, 14])
     """
     plain = key is Ellipsis and dims is None and type(root) in _ROOTS and type(u) is PencilArray
-    kind = (root, u.kind) if plain else None
-    kept = u.pencil.kept["gather"].get(kind) if plain else None
+    kept = u.pencil.kept["gather"].get((root, u.kind)) if plain else None
     if kept is None:
-        return _Gather(u, root, key, dims, kind).prepare()()
+        return _Gather(u, root, key, dims).prepare()()
     plan, agreement = kept
     collect, _ = agreement.attempt(partial(plan.bind, u))
     found: Array | None = collect()
@@ -126,10 +125,10 @@ class _GatherPlan(NamedTuple):
 class _Gather(LocalVerb[_GatherPlan, Callable[[], Array | None]]):
     """A call of `gather`."""
 
-    def __init__(self, u: Any, root: Any, key: Any, dims: Any, kind: PlanKey | None) -> None:
+    def __init__(self, u: Any, root: Any, key: Any, dims: Any) -> None:
         self._given = u, root, key, dims
         pencil = u.pencil if type(u) is PencilArray else None  # isinstance() may raise
-        super().__init__("gather", topology_among(u), pencil, kind)
+        super().__init__("gather", topology_among(u), pencil)
 
     def signature(self, agree: Agreement) -> PlanKey:
         """Check the arguments."""

@@ -124,6 +124,10 @@ class Direction:
             if large and step is steps[-1] and isinstance(step.function, BlockTransform):
                 other = PRIVATE if step.function.shrinks else other
             self._slots.insert(0, after if same else other)
+        pairs = list(zip(steps, self._slots, strict=True))
+        self._private_bytes = max(
+            (step.space.nbytes for step, slot in pairs if slot == PRIVATE), default=0
+        )
         self.private = np.empty(0, np.uint8)  # for fields to fill
         self._fields: list[PencilArray | None] = []
         self._fixed: dict[int, PreparedStep] = {}  # steps between two fields in work memory
@@ -156,20 +160,15 @@ class Direction:
         Without `out`, make it, with room for the field before the last step.
         """
         room = self.private
-        private = [
-            step.space.nbytes
-            for step, slot in zip(self._steps, self._slots, strict=True)
-            if slot == PRIVATE
-        ]
         if out is None:
             end = self._steps[-1].space
-            if private:
-                room = empty_bytes(max(*private, end.nbytes))
+            if self._private_bytes:
+                room = empty_bytes(max(self._private_bytes, end.nbytes))
                 out = end.view(room)
             else:
                 out = PencilArray.allocated(end.pencil, *end.spec)
-        elif private:
-            room = self.private = self._memory.find_private(max(private))
+        elif self._private_bytes:
+            room = self.private = self._memory.find_private(self._private_bytes)
         prepared: PreparedSteps = []
         here = u
         for number, (field, slot) in enumerate(zip(self._fields, self._slots, strict=True)):

@@ -29,7 +29,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from errno import EACCES, EAGAIN, EBADF, ENOLCK, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS, ESTALE
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from itertools import chain, count
 from pathlib import Path
@@ -417,6 +417,11 @@ def check_folder(topology: Topology, given: str) -> None:
             discard(probe)
 
 
+def seen_alike(topology: Topology, file: FileInfo) -> contextlib.AbstractContextManager[None]:
+    """Return the block with `check_seen` of a file: errors name the hosts that see another one."""
+    return naming_hosts(partial(_check_same, topology, file.path, file.identity.size))
+
+
 def describe_seen(topology: Topology, given: str, describe: Callable[[str], FileInfo]) -> FileInfo:
     """Describe a file by its real path on rank 0, for all ranks. *Collective*.
 
@@ -426,11 +431,11 @@ def describe_seen(topology: Topology, given: str, describe: Callable[[str], File
     try:
         return from_root(topology.comm, lambda: describe(os.path.realpath(given)))
     except FileNotFoundError:
-        check_same(topology, from_root(topology.comm, lambda: os.path.realpath(given)))
+        _check_same(topology, from_root(topology.comm, lambda: os.path.realpath(given)))
         raise
 
 
-def check_same(topology: Topology, path: str, size: int | None = None) -> None:
+def _check_same(topology: Topology, path: str, size: int | None = None) -> None:
     """Raise an error that names hosts without a file, or with one of another size. *Collective*."""
     hosts = _find_hosts(topology, Path(path), size)
     if hosts is None or not hosts[_SEEN]:

@@ -6,7 +6,7 @@ them. Another program that changes them removes the manifest, or the manifest no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,10 +39,10 @@ def describe(
     identity, record, known = _look(path, access)
     found = None if record is None else _select(known, names, among)
     if record is None or found is None:
-        from pencils.io import hdf5  # most files need no h5py
-
-        with hdf5.open_checked(path, access, record) as file:
-            return hdf5.describe(file, identity, names, among, verify=access.verify)
+        return _by_hdf5(
+            (path, access, record),
+            lambda hdf5, file: hdf5.describe(file, identity, names, among, verify=access.verify),
+        )
     return _info(path, identity, record, found)
 
 
@@ -50,10 +50,9 @@ def describe_fields(path: str, access: Access) -> FileInfo:
     """Describe all fields and values that pencils can read."""
     identity, record, known = _look(path, access)
     if record is None or not known:
-        from pencils.io import hdf5  # most files need no h5py
-
-        with hdf5.open_checked(path, access, record) as file:
-            return hdf5.describe_fields(file, identity)
+        return _by_hdf5(
+            (path, access, record), lambda hdf5, file: hdf5.describe_fields(file, identity)
+        )
     found = [one for one in known.values() if one.kind != COORDINATE]
     return _info(path, identity, record, found)
 
@@ -62,14 +61,23 @@ def describe_summed(path: str, access: Access) -> FileInfo:
     """Describe all datasets that have a checksum; read no values."""
     identity, record, known = _look(path, access)
     if not known:
-        from pencils.io import hdf5  # most files need no h5py
-
-        with hdf5.open_checked(path, access, record) as file:
-            return hdf5.describe_summed(file, identity)
+        return _by_hdf5(
+            (path, access, record), lambda hdf5, file: hdf5.describe_summed(file, identity)
+        )
     summed = [one for one in known.values() if one.checksum is not None]
     summed.sort(key=lambda one: one.name.encode().split(b"/"))  # as HDF5 lists them
     is_covered = bool(summed) or all(one.kind for one in known.values())
     return FileInfo(path, identity, summed, {}, {}, None, None, is_covered)
+
+
+def _by_hdf5(
+    place: tuple[str, Access, Record | None], describe: Callable[[Any, Any], FileInfo]
+) -> FileInfo:
+    """Describe by a function of the module `hdf5` and of the file."""
+    from pencils.io import hdf5  # most files need no h5py
+
+    with hdf5.open_checked(*place) as file:
+        return describe(hdf5, file)
 
 
 def tell(

@@ -22,7 +22,7 @@ from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, topology_of
 from pencils.distribute.partition import ArrayLike
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.commit import check_same, check_seen, describe_seen, naming_hosts
+from pencils.io.commit import check_seen, describe_seen, seen_alike
 from pencils.io.describe import describe, describe_summed
 from pencils.io.direct import checksum, checksum_box
 from pencils.io.file_access import on_root, open_regular
@@ -201,7 +201,7 @@ def load(
     file = describe_seen(topology, given, lambda real: describe(real, wanted, among, access))
     if targets is None:
         targets = default_targets(file, halo, comm)
-    with naming_hosts(partial(check_same, topology, file.path, file.identity.size)):
+    with seen_alike(topology, file):
         contents = read_contents(topology, file, targets, new_dtype)
     return Checkpoint(given, contents, file.attrs, step=file.step, time=file.time)
 
@@ -274,7 +274,7 @@ def find_matches(
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, edited=access.edited, external=access.external)
     file = describe_seen(topology, given, lambda real: describe_summed(real, access))
-    with naming_hosts(partial(check_same, topology, file.path, file.identity.size)):
+    with seen_alike(topology, file):
         share = partial(_sum_shares, topology, file)
         sums = sum_together(topology.comm, "verify", file, share)
         compare(topology.comm, "verify", file, sums)

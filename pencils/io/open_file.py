@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,10 +22,9 @@ from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.commit import (
     WriterLock,
-    check_same,
     check_seen,
     describe_seen,
-    naming_hosts,
+    seen_alike,
 )
 from pencils.io.describe import describe_fields
 from pencils.io.direct import add_up, checksum, longest_runs
@@ -109,7 +107,7 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
 
     try:
         file = describe_seen(topology, given, look)
-        with naming_hosts(partial(check_same, topology, file.path, file.identity.size)):
+        with seen_alike(topology, file):
             return OpenFile(file, topology, lock, writable=mode == "r+")
     except BaseException:
         lock.release()

@@ -435,7 +435,7 @@ class Shared(Method):
         if self.parts is None:
             parts = [self.plan.cut(partial(_part, turn=turn)) for turn in range(TURNS)]
             most = np.array([[sends.packed for sends in part.sends] for part in parts], np.int64)
-            self.group.comm.Allreduce(MPI.IN_PLACE, most, op=MPI.MAX)
+            timed("wait", self.group.comm.Allreduce, MPI.IN_PLACE, most, MPI.MAX)
             each = zip(parts, most.tolist(), strict=True)
             self.parts = [Shared(part, self.group, sizes) for part, sizes in each]
             for turn in self.parts:
