@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 # `__init__.pyi` has the same ones, for type checkers.
 _LAZY = {
     "pencils": "dap debug errors fft functions graph halo indexer interop io layout lines logs "
-    "random",
+    "random solvers",
     "pencils.array.creation": (
         "empty empty_like from_function full full_like ones ones_like zeros zeros_like"
     ),

@@ -14,6 +14,7 @@ from pencils import layout as layout
 from pencils import lines as lines
 from pencils import logs as logs
 from pencils import random as random
+from pencils import solvers as solvers
 from pencils.array.creation import empty as empty
 from pencils.array.creation import empty_like as empty_like
 from pencils.array.creation import from_function as from_function

@@ -32,6 +32,7 @@ HEIGHT = {
     "io": 60,
     "lines": 60,
     "fft": 60,
+    "solvers": 65,
     "interop": 65,
     "__init__": 70,  # `from pencils import Pencil`: the public names
     "tools": 80,

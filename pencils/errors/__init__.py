@@ -53,6 +53,10 @@ class ReplicaError(PencilsError, RuntimeError):
     """Copies of a singleton dimension, which must be equal, have diverged."""
 
 
+class ConvergenceError(PencilsError, ArithmeticError):
+    """A solver diverged, or the equations have no solution; the text names the reason."""
+
+
 class RanksLostError(PencilsError, RuntimeError):
     """Processes of a communicator have died, or too many of them to go on."""
 
