@@ -70,5 +70,6 @@ def test_a_transform_needs_one_agreement_and_a_barrier_for_each_transpose(counte
     assert np.allclose(again, u)
     assert np.array_equal(again.local, back.local)
     ranked = [name for name in there if name != "Ibarrier"]
-    assert len(ranked) <= 3
+    transposes = sum(processes > 1 for processes in pencil.grid)
+    assert len(ranked) <= 2 + transposes  # the last barrier is before the next call, or of this one
     assert made.count("Barrier") <= 4
