@@ -200,7 +200,8 @@ class StoredField:
             On every rank, if an argument is not allowed or differs between ranks, or the stored
             field is chunked or compressed.
         OSError
-            On every rank, if the file cannot be written.
+            On every rank, if the file cannot be written. Then nothing more can be written to it
+            before it is opened again, and `verify` names the field.
         TypeError
             On every rank, if `u` is not a PencilArray, or has another element type.
         """
@@ -213,11 +214,15 @@ class StoredField:
         with closing(moves):
             slab = moves.of(u)
             self.written = True
-            with agreed(self._file.comm, "write"):  # one rank may have no memory for it
-                if slab.local.size and slab.extent.layout.is_first_replica(slab.pencil.rank):
-                    self._write_box(writer, selection, slab)
-                writer.sync()  # so that later reads and writes by any rank find it
-                writer.raise_error()
+            try:
+                with agreed(self._file.comm, "write"):  # one rank may have no memory for it
+                    if slab.local.size and slab.extent.layout.is_first_replica(slab.pencil.rank):
+                        self._write_box(writer, selection, slab)
+                    writer.sync()  # so that later reads and writes by any rank find it
+                    writer.raise_error()
+            except Exception:  # the checksum in the file stays, and does not match
+                self.dataset = replace(self.dataset, checksum=None)
+                raise
 
     def _check(self, u: PencilArray, key: object) -> Selection:
         check_type("u", u, PencilArray)
@@ -320,6 +325,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
     def close(self) -> None:
         """Update the checksums of written fields, and close. *Collective*.
 
+        The checksum of a field of which a `write` has failed is left: `verify` names the field.
         After an error the file is still open, and `close` can be called again.
 
         Raises
@@ -349,11 +355,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         old = {one.dataset.name: one.dataset.checksum for one in written}
         known = {name: total for name, total in old.items() if total is not None}
 
-        def end_writing(_: object) -> dict[str, int]:
-            self._shared.raise_error()
-            return {name: self[name].change for name in known}
-
-        changes = add_up(self.comm, "close", end_writing)
+        changes = add_up(self.comm, "close", lambda _: {name: self[name].change for name in known})
         with agreed(self.comm, "close"):
             if known and self.comm.rank == 0:
                 self.info.identity.check_in_place(self.path)

@@ -167,8 +167,9 @@ def open_and_change(w):
     opened = []
 
     def call():
-        while opened:  # after an error, the file is still open
+        if opened:  # after an error the file is still open, and the field is damaged
             opened.pop().close()
+            pencils.save(path, {"u": w.field()})
         opened.append(pencils.open(path, "r+", comm=w.comm))
         with opened[0] as file:
             file["u"].write(v, key=np.s_[1:4])

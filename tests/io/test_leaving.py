@@ -2,10 +2,12 @@
 
 import contextlib
 import gc
+from functools import partial
 
 import pytest
 
 import pencils
+from pencils.comm.file import SharedFile
 from pencils.errors import CheckpointError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -175,6 +177,30 @@ def test_a_file_can_still_be_closed(lab, mpi_tmp_path):
         stumble(ValueError("no") if comm.rank == 0 else None)
     file.close()
     assert pencils.verify(path, comm) == ["u"]
+
+
+def test_a_file_is_closed_after_a_write_has_failed(lab, mpi_tmp_path, monkeypatch):
+    """It is unlocked, and its field is known to be damaged."""
+    comm, path = lab.comm, mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((6, 5), comm))
+    pencils.save(path, {"u": 0 * u, "v": 0 * u})
+    file = pencils.open(path, "r+", comm)
+    file["v"].write(u)
+    with monkeypatch.context() as patch:
+        if comm.rank == comm.size - 1:
+            fail = partial(stumble, OSError("no"))
+            patch.setattr(SharedFile, "sync", lambda shared: shared.attempt(fail))
+        with pytest.raises(OSError, match="no"):
+            file["u"].write(u)
+    with pytest.raises(OSError, match="no"):
+        file["v"].write(u)
+    file.close()
+    with pytest.raises(CheckpointError, match="u"):
+        pencils.verify(path, comm)
+    pencils.save(path, {"u": u})
+    with pencils.open(path, "r+", comm) as again:
+        again["u"].write(2 * u)
+    assert pencils.load(path, u.pencil)["u"].min() == 2
 
 
 PROGRAM = """
