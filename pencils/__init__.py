@@ -43,6 +43,7 @@ _PROVIDERS |= {
     "exchange_halo": "pencils.halo.kept",
     "prepare_kept": "pencils.halo.kept",
     "fill_boundary": "pencils.halo.boundary",
+    "assign": "pencils.transposition.transpose",
     "whole": "pencils.transposition.transpose",
     "take_once": "pencils.indexer.one_shot",
     "put_once": "pencils.indexer.one_shot",

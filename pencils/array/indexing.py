@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import numpy as np
 
+from pencils.array import provided
 from pencils.array.allocation import Array, BlockLayout, Key, frame_of, plain_array
 from pencils.array.base import Field
 from pencils.array.operands import (
@@ -19,6 +20,7 @@ from pencils.array.operands import (
     does_not_broadcast,
     fields_among,
     local_part,
+    mixes,
     signature,
 )
 from pencils.array.signatures import Indices, Mask, Operand
@@ -144,12 +146,26 @@ def is_mask(key: object) -> bool:
 def set_section(u: Field, key: Indices | Mask, value: Operand) -> None:
     """Assign to ``u[key]`` on each rank where it owns part of it.
 
+    *Collective* if `value` is a field whose points lie on other ranks than those of ``u[key]``, or
+    are other points of the whole, as in ``u[1:] = u[:-1]``: then they are moved by a transpose that
+    is kept. Whether they are follows from the pencils, never from the number of ranks. All other
+    values, and fields that mix with ``u[key]``, are assigned without communication. `u` and `value`
+    may share memory, as in NumPy.
+
     Mistakes raise on every rank alike, also where nothing is owned.
+
+    Parameters
+    ----------
+    key : int, slice, Ellipsis, tuple of these, or mask
+        Global indices, or a boolean field or array.
+    value : PencilArray or array_like
+        A number, global data that all ranks have, or a field; it is converted to the type of `u`.
+        A field has the extents of ``u[key]``, or is a singleton.
 
     Raises
     ------
     PencilMismatchError
-        If `value` is a field that does not mix with ``u[key]``.
+        If `value` is a field with other extents than ``u[key]``, or on other processes.
     ArgumentError
         If `value` does not broadcast to the global shape of the selection, or `u` is read-only.
     IndexError, TypeError, ValueError
@@ -163,6 +179,9 @@ def set_section(u: Field, key: Indices | Mask, value: Operand) -> None:
         0 < len(keys) <= u.ndim and all(type(one) is slice and one == _WHOLE for one in keys)
     )
     section: Field = u if whole else get_section(u, cast("Indices", key))
+    if isinstance(value, Field) and not mixes(section, value):
+        provided("assign")(section, value)
+        return
     target = section.local
     part = part_of_value(u, key, section, value)
     if isinstance(value, Field) and not whole and target.size and same_view(part, target):
@@ -170,12 +189,13 @@ def set_section(u: Field, key: Indices | Mask, value: Operand) -> None:
     try:
         target[...] = part
     except ValueError:
-        _check_writeable(u)
+        check_target(u)
         raise
     section.mark_written()
 
 
-def _check_writeable(u: Field) -> None:
+def check_target(u: Field) -> None:
+    """Check that a field that is assigned to may be written."""
     if not u.local.flags.writeable:
         raise ArgumentError(
             "the field is read-only, like the data it views; pass copy=True, as in "
@@ -201,14 +221,29 @@ def _field_part(value: Field, section: Field) -> Array:
     else:
         pencil = common_pencil([section, value], assigned=True)
         check_fits(value.singletons, section, pencil)
-    given, selected = value.components, section.components
+    _check_components(value.components, section.components)
+    return part
+
+
+def _check_components(given: tuple[int, ...], selected: tuple[int, ...]) -> None:
+    """Check that the components of a field fit those of a section that it is assigned to."""
     surplus = len(given) - len(selected)
     pairs = zip(given[max(0, surplus) :], selected[max(0, -surplus) :], strict=True)
     if surplus > 0 or any(n not in (1, full) for n, full in pairs):
         raise ArgumentError(
             f"components {given} do not broadcast to the selected components {selected}"
         )
-    return part
+
+
+def check_moved(section: Field, value: Field) -> None:
+    """Check that a field whose points are moved can be assigned to a section; local."""
+    fixed, here, there = value.singletons, section.pencil, value.pencil
+    same = here.ndim == there.ndim and here.same_ranks(there)
+    if not same or here.extent(fixed).shape != there.extent(fixed).shape:
+        common_pencil([section, value], assigned=True)  # raises, and names what to write
+    check_fits(fixed, section, here)
+    _check_components(value.components, section.components)
+    check_target(section)
 
 
 def _values_part(u: Field, key: object, section: Field, array: Array) -> Array:
@@ -247,7 +282,7 @@ def converted(value: object, dtype: np.dtype[Any]) -> Array:
 
 def _set_where(u: Field, mask: Any, value: object) -> None:
     """Assign a number or a field where a mask is true."""
-    _check_writeable(u)
+    check_target(u)
     if not isinstance(value, Field):
         value = converted(value, u.dtype)
         if value.ndim:

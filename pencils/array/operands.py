@@ -181,6 +181,16 @@ def common_pencil(fields: Sequence[Field], *, assigned: bool = False) -> Pencil:
     return pencil
 
 
+def mixes(u: Field, v: Field) -> bool:
+    """Whether two fields have the same points on every rank, along dimensions where both vary."""
+    if u.frame.bare is v.frame.bare:
+        return True
+    pencil, other = u.pencil, v.pencil
+    if other is pencil or other.same_blocks(pencil):
+        return True
+    return _joined()(pencil, u.singletons, other, v.singletons) is not None
+
+
 def _join(
     pencil: Pencil, fixed: frozenset[int], other: Pencil, also: frozenset[int]
 ) -> Pencil | None:

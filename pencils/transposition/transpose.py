@@ -1,4 +1,4 @@
-"""The functions `transpose`, which keeps its plans, `whole` and `alias`.
+"""The functions `transpose`, which keeps its plans, `whole` and `alias`, and assignments.
 
 1. Fields and pencils like those of a call before find their `_TransposeCall`, without comparing.
 2. Others agree on all arguments, and find their plan, or make it together with all ranks: see
@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from pencils.array.allocation import (
     as_singletons,
     padded_shape,
 )
+from pencils.array.indexing import check_moved
 from pencils.array.operands import FieldSpec, as_pencils, check_out, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, PreparedAgreement, agreed
@@ -40,6 +41,8 @@ from pencils.plans import (
     plan_buffers,
 )
 from pencils.transposition.plan import Move, Transposition, unset_ghosts
+
+_ASSIGN = "assignment"  # the verb of `assign`
 
 
 def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
@@ -83,17 +86,38 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
         move, target = verb.prepare()
         verb.keep()
     else:
-        move, target = call.prepare(u, out)
+        move, target = call.prepare(u, out, lambda: _Transpose(u, pencil, out))
     unset_ghosts([target])
     move.run_agreed()
     return target
 
 
+def assign(section: PencilArray, value: PencilArray) -> None:
+    """Copy a field to a section whose points lie on other ranks. *Collective*.
+
+    A field of another type, or one that broadcasts, is moved first and copied then.
+    """
+    kinds = section.kind, value.kind
+    out = section if FieldSpec.of(section) == FieldSpec.of(value) else None
+    call: _TransposeCall | None = value.pencil.kept[_ASSIGN].get(kinds)
+    if call is None or not call.fits(out) or not section.local.flags.writeable:
+        verb = _Assign(section, value, out)
+        move, target = verb.prepare()
+        verb.keep()
+    else:
+        move, target = call.prepare(value, out, lambda: _Assign(section, value, out))
+    unset_ghosts([target])
+    move.run_agreed()
+    if out is None:
+        section.local[...] = target.local
+        section.mark_written()
+
+
 class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
     """A call of `transpose`, whose plan may have to be made first."""
 
-    def __init__(self, u: Any, pencil: Any, out: Any) -> None:
-        super().__init__("transpose", topology_among(u, pencil, out))
+    def __init__(self, u: Any, pencil: Any, out: Any, name: str = "transpose") -> None:
+        super().__init__(name, topology_among(u, pencil, out))
         self._given = u, pencil, out
 
     def signature(self, agree: Agreement) -> PlanKey:
@@ -135,9 +159,35 @@ class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
     def keep(self) -> None:
         """Keep the plan for other fields of this kind."""
         u, pencil, _ = self._given
+        self._keep("transpose", (pencil, u.kind))
+
+    def _keep(self, name: str, key: object) -> None:
+        u, pencil, _ = self._given
         if u.pencil.topology is self.topology and self.key is not None:
             call = _TransposeCall(self.topology, pencil, self.key, self.agree.prepared())
-            u.pencil.kept["transpose"].add((pencil, u.kind), call)
+            u.pencil.kept[name].add(key, call)
+
+
+class _Assign(_Transpose):
+    """An assignment whose plan may have to be made first: that of a transpose."""
+
+    def __init__(self, section: PencilArray, value: PencilArray, out: PencilArray | None) -> None:
+        super().__init__(value, section.pencil, out, _ASSIGN)
+        self._section = section
+
+    def signature(self, agree: Agreement) -> PlanKey:
+        """Check the section and the field."""
+        value, pencil, _ = self._given
+        check_type("value", value, PencilArray)
+        spec, target = FieldSpec.of(value), FieldSpec.of(self._section)
+        agree(source=value.pencil, target=pencil, **spec.signature)
+        agree(assigned=target.signature)
+        check_moved(self._section, value)
+        return value.pencil, pencil, spec
+
+    def keep(self) -> None:
+        """Keep the plan for other fields and sections of these kinds."""
+        self._keep(_ASSIGN, (self._section.kind, self._given[0].kind))
 
 
 class _TransposeCall(KeptCall[Transposition]):
@@ -148,7 +198,6 @@ class _TransposeCall(KeptCall[Transposition]):
     ) -> None:
         plan: Transposition = kept_plans(topology)[key]
         super().__init__(topology, key, agreement, waits=plan.pull is not None)
-        self._target = target
         # That of another communicator if the target was made on a congruent one.
         self._other = target.topology
         self._new = PencilArray.maker(target, *plan.spec)
@@ -159,11 +208,13 @@ class _TransposeCall(KeptCall[Transposition]):
             return False
         return out is None or (type(out) is PencilArray and out.pencil.topology is self._other)
 
-    def prepare(self, u: PencilArray, out: PencilArray | None) -> tuple[Move, PencilArray]:
-        """Agree and prepare. *Collective*."""
+    def prepare(
+        self, u: PencilArray, out: PencilArray | None, verb: Callable[[], _Transpose]
+    ) -> tuple[Move, PencilArray]:
+        """Agree and prepare; as the verb does, if ranks lack a plan. *Collective*."""
         found = self.plan.agree_on(self.agreement, u, out, self._new)
         if found is None:  # other ranks need setup
-            return _Transpose(u, self._target, out).prepare(DEFERRED)
+            return verb().prepare(DEFERRED)
         self.touch()
         return cast("tuple[Move, PencilArray]", found)
 
