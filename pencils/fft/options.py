@@ -67,6 +67,12 @@ class AxisTransform(NamedTuple):
         last = self.resolution - first if self.transform == "c2c" else self.waves - 1
         return slice(first, max(first, last + 1)) if self.dealias == TWO_THIRDS else slice(0, 0)
 
+    @property
+    def nyquist(self) -> slice:
+        """The wave that stands for two of opposite sign, if there is one."""
+        n = self.resolution
+        return slice(n // 2, n // 2 + (self.transform in FOURIER and n % 2 == 0))
+
     def scales(self, norm: str) -> tuple[np.longdouble, np.longdouble]:
         """Factors of both directions, so that waves do not depend on padding.
 

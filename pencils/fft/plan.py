@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -87,7 +87,7 @@ class PencilFFT(Plan[PreparedSteps]):
     >>> pen = pencils.Pencil((8, 8, 8))
     >>> x, y, z = pencils.localgrid(pen, [np.arange(8) * np.pi / 4] * 3)
     >>> with PencilFFT(pen, float) as plan:
-    ...     kx, ky, kz = plan.wavenumbers()
+    ...     kx, ky, kz = plan.wavenumbers(nyquist="zero")  # for odd derivatives
     ...     u_hat = plan.forward(np.sin(x) * np.cos(z) + 0 * y)
     ...     du_dx = plan.backward(1j * kx * u_hat)
     >>> np.allclose(du_dx, np.cos(x) * np.cos(z))
@@ -213,9 +213,21 @@ class PencilFFT(Plan[PreparedSteps]):
         return self._transform("backward", (self._spectral, self._physical), u_hat, out)
 
     def wavenumbers(
-        self, lengths: float | Sequence[float] | None = None, *, pencil: Pencil | None = None
+        self,
+        lengths: float | Sequence[float] | None = None,
+        *,
+        pencil: Pencil | None = None,
+        nyquist: Literal["keep", "zero"] = "keep",
     ) -> LocalGrid:
         """Return the wave numbers, each a field along one dimension.
+
+        Along Fourier axes with an even number of points n, the wave n/2, named after Nyquist, is
+        n/2 and -n/2 in one: at the points they are equal. Even derivatives of both are equal, too;
+        odd ones cancel, and are zero at all points. Therefore **odd powers of wave numbers need**
+        ``nyquist="zero"``, **even powers the default**: ``1j * kx`` and ``-(kx**2 + ky**2)``.
+        Derivatives are then those of the trigonometric polynomial through all values [1]_. With the
+        other choice those of noise are as wrong as they are large; fields without this wave (n odd,
+        or ``dealias="2/3"``) need no choice.
 
         Parameters
         ----------
@@ -225,6 +237,9 @@ class PencilFFT(Plan[PreparedSteps]):
         pencil : Pencil, optional
             The pencil of these fields, of the shape of `output_pencil`: that on which waves are
             transposed or solved for. Default: `output_pencil`.
+        nyquist : {"keep", "zero"}, optional
+            Wave number of the wave n/2 along Fourier axes, n even: n/2 in units of ``2 pi /
+            length`` (-n/2 along axes of complex transforms, as `numpy.fft.fftfreq` has it), or 0.
 
         Returns
         -------
@@ -235,8 +250,26 @@ class PencilFFT(Plan[PreparedSteps]):
         ------
         ArgumentError, TypeError
             If there is not one positive length for all dimensions or for each, or the pencil has
-            another shape than waves.
+            another shape than waves, or `nyquist` is another word.
+
+        References
+        ----------
+        .. [1] L. N. Trefethen, Spectral Methods in MATLAB, SIAM, 2000, chapter 3.
+
+        Examples
+        --------
+        >>> import pencils
+        >>> from pencils.fft import PencilFFT
+        >>> with PencilFFT(pencils.Pencil(8)) as plan:
+        ...     (even,), (odd,) = plan.wavenumbers(), plan.wavenumbers(nyquist="zero")
+        >>> even.local, odd.local
+        (array([0., 1., 2., 3., 4.]), array([0., 1., 2., 3., 0.]))
         """
+        if nyquist not in ("keep", "zero"):
+            raise ArgumentError(
+                f"nyquist={nyquist!r} must be 'keep', for even powers of wave numbers, or 'zero', "
+                "for odd ones"
+            )
         place = self.output_pencil if pencil is None else pencil
         check_type("pencil", place, Pencil)
         shape = self.output_pencil.shape
@@ -262,6 +295,8 @@ class PencilFFT(Plan[PreparedSteps]):
         axes = [np.zeros(n, real) for n in shape]
         for line in self._wanted.lines:
             axes[line.axis] = line.wavenumbers(read[line.axis]).astype(real)
+            if nyquist == "zero":
+                axes[line.axis][line.nyquist] = 0
         letters = "xyzw" if len(shape) <= len("xyzw") else map(str, range(len(shape)))
         names = [f"k{letter}" for letter, _ in zip(letters, shape, strict=False)]
         return localgrid(place, axes, names=names)

@@ -114,3 +114,41 @@ def test_types_and_names(comm):
     pen = pencils.Pencil((2,) * 5, comm)
     with PencilFFT(pen) as plan:
         assert plan.wavenumbers().names == ("k0", "k1", "k2", "k3", "k4")
+
+
+def derivatives(n):
+    """Matrices of the first two derivatives of trigonometric interpolation at n points."""
+    j = np.arange(n)[:, None] - np.arange(n) + n * np.eye(n)  # the diagonal is set below
+    half, sign = np.pi * j / n, (-1.0) ** j
+    if n % 2:
+        first = sign / np.sin(half) / 2
+        second = -sign / np.tan(half) / np.sin(half) / 2
+    else:
+        first = sign / np.tan(half) / 2
+        second = -sign / np.sin(half) ** 2 / 2
+    np.fill_diagonal(first, 0)
+    np.fill_diagonal(second, -(n**2 + 2 - 3 * (n % 2)) / 12)
+    return first, second
+
+
+@pytest.mark.parametrize("dealias", [None, "3/2"])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("shape", [(16, 12), (7, 8), (2, 9)])
+def test_derivatives_of_noise(comm, shape, dtype, dealias):
+    """Those of the polynomial through all values: odd powers without the wave n/2, even with it."""
+    pen, rng = pencils.Pencil(shape, comm), np.random.default_rng(4)
+    noise = rng.normal(size=shape).astype(dtype)
+    if dtype == "c16":
+        noise += 1j * rng.normal(size=shape)
+    with PencilFFT(pen, dtype) as plan, PencilFFT(pen, dtype, dealias=dealias) as other:
+        waves = plan.forward(pencils.partition(pen, noise))
+        odd, even = other.wavenumbers(nyquist="zero"), other.wavenumbers()
+        for axis, n in enumerate(shape):
+            for number, k in zip(derivatives(n), (1j * odd[axis], -(even[axis] ** 2)), strict=True):
+                expected = np.moveaxis(np.tensordot(number, noise, (1, axis)), 0, axis)
+                found = plan.backward(k * waves)
+                assert np.abs(found - expected).max() < 1e-11
+                fine = other.forward(other.backward(k * waves))  # the wave n/2 stays zero
+                assert np.abs(fine - k * waves).max() < 1e-10
+        with pytest.raises(ArgumentError, match="'keep', for even powers"):
+            plan.wavenumbers(nyquist="half")
