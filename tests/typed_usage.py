@@ -185,7 +185,6 @@ def mistakes(u: Field, pen: pencils.Pencil) -> list[Callable[[], object]]:
         lambda: u @ u,  # type: ignore[operator]
         lambda: u["x"],  # type: ignore[arg-type]
         lambda: u[None],  # type: ignore[arg-type]
-        lambda: u[[0, 1]],  # type: ignore[arg-type]
         lambda: u[u > 0],  # type: ignore[arg-type]
         lambda: float(u),  # type: ignore[arg-type]
         lambda: list(u),  # type: ignore[call-overload]

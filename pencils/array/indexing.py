@@ -23,6 +23,7 @@ from pencils.array.operands import (
     mixes,
     signature,
 )
+from pencils.array.picks import Picks, find_picks
 from pencils.array.signatures import Indices, Mask, Operand
 from pencils.comm.agree import agreed
 from pencils.comm.failure import shown
@@ -39,6 +40,7 @@ F = TypeVar("F", bound=Field)
 
 _WHOLE = slice(None)
 _REAL = {int, float}  # numbers that any float can take, or that raise
+_ARRAYS = {list, np.ndarray}
 _BOUNDS = {int, type(None)}
 _MASKED = (
     "reading by a mask would collect values of all ranks. Write u.sum(where=mask) to reduce, "
@@ -60,14 +62,16 @@ class Section(NamedTuple):
 def get_section(u: F, key: Indices) -> F:
     """Return ``u[key]``: a field of some points or components of `u`, a view.
 
-    The dimensions of space that are cut have no halo, and are not periodic.
+    The dimensions of space that are cut have no halo, and are not periodic. Component axes take
+    lists, arrays and masks, too, as in NumPy: ``V[[0, 2]]`` is a copy of two components.
 
     Raises
     ------
     IndexError
         If an index is out of the global range, or leaves nothing of a singleton dimension.
     TypeError
-        If the key has anything else than integers, slices and one Ellipsis.
+        If the key has anything else than integers, slices and one Ellipsis, and lists for
+        component axes.
     ArgumentError
         If a step along a decomposed dimension is negative.
     """
@@ -75,6 +79,9 @@ def get_section(u: F, key: Indices) -> F:
     name = plain, u.components
     found: Section | None = None if plain is None else kept.get(name)
     if found is None:
+        picks = find_picks(u, key) if plain is None else None
+        if picks is not None:
+            return picks.load(get_section(u, (Ellipsis, *picks.space)))
         found = _find(u, key)
         if plain is not None:
             kept.add(name, found)
@@ -157,7 +164,7 @@ def set_section(u: Field, key: Indices | Mask, value: Operand) -> None:
     Parameters
     ----------
     key : int, slice, Ellipsis, tuple of these, or mask
-        Global indices, or a boolean field or array.
+        Global indices, or a boolean field or array; lists for component axes.
     value : PencilArray or array_like
         A number, global data that all ranks have, or a field; it is converted to the type of `u`.
         A field has the extents of ``u[key]``, or is a singleton.
@@ -171,10 +178,14 @@ def set_section(u: Field, key: Indices | Mask, value: Operand) -> None:
     IndexError, TypeError, ValueError
         If the index is out of the global range, or not basic; if `value` cannot be converted.
     """
+    keys = key if type(key) is tuple else (key,)
+    picks = None if _ARRAYS.isdisjoint(map(type, keys)) else find_picks(u, key)
+    if picks is not None:
+        _set_picks(u, picks, value)
+        return
     if is_mask(key):
         _set_where(u, key, value)
         return
-    keys = key if type(key) is tuple else (key,)
     whole = key is Ellipsis or (
         0 < len(keys) <= u.ndim and all(type(one) is slice and one == _WHOLE for one in keys)
     )
@@ -192,6 +203,17 @@ def set_section(u: Field, key: Indices | Mask, value: Operand) -> None:
         check_target(u)
         raise
     section.mark_written()
+
+
+def _set_picks(u: Field, picks: Picks, value: Operand) -> None:
+    """Assign to some components of a section."""
+    section = get_section(u, (Ellipsis, *picks.space))
+    new = picks.blank(section)
+    # Integers select dimensions that the shape of NumPy values lacks.
+    key = (_WHOLE if isinstance(one, slice) else 0 for one in picks.space)
+    set_section(new, (Ellipsis, *key), value)
+    check_target(u)
+    picks.store(section, new)
 
 
 def check_target(u: Field) -> None:

@@ -37,7 +37,7 @@ A_contra = TypeVar("A_contra", contravariant=True)
 Operand = Field | ArrayLike
 Scalar = complex | np.generic
 Axes = SupportsIndex | Sequence[SupportsIndex]
-Index = SupportsIndex | slice | EllipsisType
+Index = SupportsIndex | slice | EllipsisType | list[Any] | np.ndarray[Any, Any]
 Indices = Index | tuple[Index, ...]
 Mask = Field | np.ndarray[Any, np.dtype[np.bool]] | Sequence[Any]
 

@@ -32,7 +32,7 @@ __all__ = ["FUNCTIONS", "along", "own_points"]
 
 # What replaces functions of the same names; some are there since NumPy 2.1.
 _NAMES: dict[ModuleType, str] = {
-    components: "stack concatenate unstack cross vecdot einsum tensordot matmul",
+    components: "stack concatenate unstack take cross vecdot einsum tensordot matmul",
     differences: "diff trapezoid gradient",
     elementwise: "searchsorted digitize isin select piecewise polyval fix astype",
     histograms: "bincount unique unique_values unique_counts histogram histogram_bin_edges "

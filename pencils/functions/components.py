@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from string import ascii_letters
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from pencils.array.allocation import Array, frame_of, plain_array
 from pencils.array.base import Field
 from pencils.array.elementwise import as_field, elementwise
 from pencils.array.operands import common_pencil, fields_among, local_parts, signature
+from pencils.array.picks import Picks, all_components
 from pencils.comm.agree import agreed
 from pencils.comm.progress import poll, under_way
 from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
+from pencils.functions.arguments import check_given
 from pencils.functions.refused import MATRICES
 from pencils.layout.integers import as_dim, as_dims, as_int, as_ints
 from pencils.pencil import Pencil
@@ -108,6 +110,44 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Field, ...]:
     number = component_axis("unstack", x, axis)
     lead = (slice(None),) * number
     return tuple(x.map_block(itemgetter((*lead, i))) for i in range(x.shape[number]))
+
+
+def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Field:
+    """Copy some components, as `numpy.take`; never communicates.
+
+    Parameters
+    ----------
+    a : PencilArray
+        The field.
+    indices : array_like of int
+        Positions along the axis.
+    axis : int
+        A component axis.
+    out : PencilArray, optional
+        Field to fill.
+    mode : {"raise", "wrap", "clip"}, optional
+        What happens to positions that do not exist, as in NumPy.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> velocity = pencils.ones(pencils.Pencil((4, 6)), components=3)
+    >>> np.take(velocity, [0, 2], axis=0).shape
+    (2, 4, 6)
+    """
+    check_given("numpy.take", a, out)
+    number = a.ndim if axis is None else as_dim("axis", axis, a.ndim)
+    if number >= len(a.components):
+        raise TypeError(
+            "numpy.take of fields takes components, by axis=0 or another axis of components; write "
+            "u.take_points(index) for points of any rank, u[1:-1] for ranges"
+        )
+    chosen = np.take(all_components(a), indices, number, mode=mode)
+    found: Field = Picks(chosen, ()).load(a)
+    if out is None:
+        return found
+    out[...] = found
+    return cast("Field", out)
 
 
 def _aligned(

@@ -40,7 +40,7 @@ _INSTEAD: Mapping[str, str] = {
     "split array_split hsplit vsplit dsplit": "write sections, u[:n] and u[n:], or u.unstack() "
     "for components",
     "pad": "make the field with halo=, and fill it by u.exchange_halo() and u.fill_boundary(mode)",
-    "take take_along_axis": "write u.take_points(index) for points of any rank, u[1:-1] for ranges",
+    "take_along_axis": "write u.take_points(index) for points of any rank, u[1:-1] for ranges",
     "put put_along_axis": "write u.put_points(index, values) for points of any rank, u[1:-1] = "
     "values for ranges",
     "place putmask fill_diagonal": "write u[mask] = value, or numpy.copyto(u, values, where=mask)",

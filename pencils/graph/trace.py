@@ -33,6 +33,7 @@ from pencils.array.operands import (
     local_parts,
 )
 from pencils.array.pencil_array import PencilArray
+from pencils.array.picks import find_picks
 from pencils.comm.memory import same_view
 from pencils.comm.recording import makes_plan
 from pencils.comm.topology import Topology
@@ -521,6 +522,11 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
     def __getitem__(self, key: Any) -> Traced:
         if indexing.is_mask(key):
             return super().__getitem__(key)
+        if find_picks(self, key) is not None:
+            raise TypeError(
+                "a fused function takes components one by one: write numpy.stack([u[0], u[2]]), "
+                "and assign to one component after the other"
+            )
         section = indexing.get_section(self, key)
         if hasattr(section, "base"):
             del section.base

@@ -217,7 +217,7 @@ def test_fields_mix_where_they_vary(comm):
 
 
 def test_masks(pencil):
-    a, b = draw((2, *pencil.shape)), draw(pencil.shape, seed=1)
+    a, b = draw((3, *pencil.shape)), draw(pencil.shape, seed=1)
     u, v = spread(pencil, a, halo=1), spread(pencil, b)
     u[v > 0] = 7
     a[:, b > 0] = 7
