@@ -111,6 +111,30 @@ def test_deposition_is_the_adjoint_and_keeps_the_sum(seed):
         pencils.debug.verify_replicas(here)
 
 
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("mode", ["grid-wrap", "reflect", "mirror"])
+def test_shapes_of_particles(comm, mode, order):
+    """The weights are those of B-splines, mirrored in the walls of cells, or in the last points."""
+    shape, cells, periodic = (5, 2, 6), mode == "reflect", mode == "grid-wrap"
+    pen = Pencil(shape, comm, periodic=periodic)
+    low, high = (0.5, 0.5) if cells else (20.0, 20.0) if periodic else (0.0, 0.0)
+    rng = np.random.default_rng(comm.rank)
+    last = np.array([[n - 1.0] for n in shape])
+    points = rng.uniform(-low, last + high, (3, 40))
+    points[:, :1], points[:, 1:2], points[:, 2:3] = -low, last + high, np.round(last / 2)
+    data = np.random.default_rng(7).normal(size=shape)
+    u = spread(pen, data)
+    found = interpolate(u, points, order=order, cells=cells)
+    expected = map_coordinates(data, points, order=order, mode=mode, prefilter=False)
+    assert everywhere(comm, near(found, expected))
+    weights, here = rng.normal(size=40), pencils.zeros(pen)
+    with Interpolation(pen, points, order=order, cells=cells) as plan:
+        assert everywhere(comm, near(plan(u), expected))
+        plan.deposit(here, weights)
+    assert np.isclose(here.sum(), comm.allreduce(weights.sum()))
+    assert np.isclose(np.vdot(u, here), comm.allreduce(np.vdot(expected, weights)))
+
+
 @pytest.mark.parametrize("count", [3, 500])  # far fewer points than the grid has, and far more
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_particles_of_a_periodic_box(comm, ndim, count):
@@ -218,6 +242,8 @@ ZERO = (0, 0, 0)
 BAD = [
     (lambda u: interpolate(u, (0, [[0, 3.5]], 0)), IndexError, "point (0, 1) is at 3.5 along dim"),
     (lambda u: interpolate(u, (-0.5, 0, 0)), IndexError, "dimension 0, which is not in [0, 4]"),
+    (lambda u: interpolate(u, (-0.6, 0, 0), cells=True), IndexError, "not in [-0.5, 4.5]"),
+    (lambda u: interpolate(u, ZERO, order=4), ArgumentError, "order=4 must be 1"),
     (lambda u: interpolate(u, (np.nan, 0, 0)), IndexError, "pass fill_value"),
     (lambda u: interpolate(u, (0, 0, np.inf)), IndexError, "not finite"),
     (lambda u: interpolate(u, (0, 0)), ArgumentError, "an entry for each of 3 dimensions"),

@@ -1,4 +1,4 @@
-"""Multilinear interpolation of fields at any positions, and its adjoint, the deposition."""
+"""Interpolation of fields at any positions by B-splines, and its adjoint, the deposition."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from pencils.indexer.one_shot import Record, TakeOnce
 from pencils.indexer.points import PointIndexer
 from pencils.indexer.requests import points_on
 from pencils.layout import Layout
+from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
 
@@ -37,8 +38,10 @@ def interpolate(
     *,
     out: Array | None = None,
     fill_value: complex | None = None,
+    order: int = 1,
+    cells: bool = False,
 ) -> Array:
-    """Interpolate a field multilinearly between its points, on any rank. *Collective*.
+    """Interpolate a field between its points, on any rank. *Collective*.
 
     To use the same positions many times, make an `Interpolation`.
 
@@ -56,6 +59,15 @@ def interpolate(
         Contiguous array to fill, of shape ``u.components`` + that of the positions.
     fill_value : number, optional
         Value outside the field. Default: positions outside raise IndexError.
+    order : {1, 2, 3}, optional
+        1: multilinear. 2 and 3: sums of the values at three and four points along each dimension,
+        with the weights of quadratic (TSC, triangular-shaped clouds) and cubic B-splines [1]_,
+        which have one and two continuous derivatives. They are the shapes of particles: at a point
+        the result is an average of values around it.
+    cells : bool, optional
+        Whether points are centres of cells: where a dimension is not periodic, it ends half a cell
+        beyond them, and positions from -0.5 to ``n - 0.5`` are allowed. Default: it ends at the
+        first and last points. Values beyond the end are those mirrored in it.
 
     Returns
     -------
@@ -68,6 +80,10 @@ def interpolate(
         On every rank, if a position is outside on any, and there is no `fill_value`.
     ArgumentError, TypeError, RankDisagreementError
         On every rank, if another argument does not fit on any.
+
+    References
+    ----------
+    .. [1] R. W. Hockney and J. W. Eastwood, Computer Simulation Using Particles, 1988, chapter 5.
 
     Examples
     --------
@@ -87,15 +103,16 @@ def interpolate(
     if not isinstance(field, PencilArray):
         with agreed(topology_among(u).comm, "interpolate"):
             check_type("u", u, PencilArray)
-    cells: Cells | None = None
+    read_cells: Cells | None = None
     add_up: Callable[[Array], Array]
 
     def read(agree: Record) -> list[Ints]:  # twice where a plan has to be made
-        nonlocal cells, add_up
-        if cells is None:
-            cells = Cells.read(agree, points, u.extent.layout, u.singletons, fill_value)
-            add_up = cells.adder(u.dtype, u.components, out)
-        return cells.coords
+        nonlocal read_cells, add_up
+        if read_cells is None:
+            form = Shape.read(agree, order, cells, fill_value)
+            read_cells = Cells.read(points, u.extent.layout, u.singletons, form)
+            add_up = read_cells.adder(u.dtype, u.components, out)
+        return read_cells.coords
 
     corners = TakeOnce("interpolate", u, read, None).run()
     return add_up(corners)
@@ -119,6 +136,8 @@ class Interpolation(Plan[Any]):
         Value outside the fields. Default: positions outside raise IndexError.
     check : bool, optional
         Whether all ranks compare the arguments of every call, and all raise if one is wrong.
+    order, cells : optional
+        Shape of the weights, and where the domain ends, as for `interpolate`.
 
     Attributes
     ----------
@@ -148,6 +167,8 @@ class Interpolation(Plan[Any]):
         dims: Sequence[int] | int | None = None,
         fill_value: complex | None = None,
         check: bool = True,
+        order: int = 1,
+        cells: bool = False,
     ) -> None:
         with agreed(topology_among(pencil).comm, "Interpolation") as agree:
             check_type("pencil", pencil, Pencil)
@@ -155,7 +176,8 @@ class Interpolation(Plan[Any]):
             agree(pencil=pencil, dims=sorted(singletons), check=bool(check))
             layout = pencil.extent(singletons).layout
             # All memory of later calls is allocated while all ranks can still raise.
-            self._cells = Cells.read(agree, points, layout, singletons, fill_value)
+            form = Shape.read(agree, order, cells, fill_value)
+            self._cells = Cells.read(points, layout, singletons, form)
             coords = self._cells.coords
             corners = points_on(layout, coords, layout.parts(pencil.rank))
             requests = requests_of(partial(locate, corners), layout.size)
@@ -198,8 +220,9 @@ class Interpolation(Plan[Any]):
         """Add values at the positions to the points around them. *Collective*.
 
         The weights are those of interpolation, as in the deposition of particles by *cloud in
-        cell*: this is the adjoint of interpolation, and the sum over a field grows by that of the
-        values. Values outside the field are ignored.
+        cell* (order 1), *triangular-shaped clouds* (2) and cubic splines (3): this is the adjoint
+        of interpolation, and the sum over a field grows by that of the values. Values outside the
+        field are ignored.
 
         Parameters
         ----------
@@ -260,6 +283,32 @@ class Interpolation(Plan[Any]):
         self._indexer.free()
 
 
+class Shape(NamedTuple):
+    """How to interpolate: arguments that all ranks agree on."""
+
+    order: int  # of the weights
+    cells: bool  # whether dimensions end half a cell beyond their points
+    fill: Any  # the value outside, or None
+
+    @classmethod
+    def read(cls, agree: Record, order: Any, cells: object, fill_value: object) -> Shape:
+        """Check the arguments."""
+        fill = None if fill_value is None else np.asarray(fill_value)
+        if fill is not None and (fill.ndim or fill.dtype.kind not in "biufc"):
+            raise TypeError(f"fill_value={fill_value!r} must be a number, or None")
+        order = as_int("order", order)
+        if not 1 <= order <= 3:  # noqa: PLR2004
+            raise ArgumentError(
+                f"order={order!r} must be 1 (linear), 2 (quadratic) or 3 (cubic weights)"
+            )
+        agree(fill_value=None if fill is None else complex(fill), order=order, cells=bool(cells))
+        return cls(order, bool(cells), fill)
+
+    def ends(self, extent: int) -> tuple[float, float]:
+        """First and last position along a dimension that is not periodic."""
+        return (-0.5, extent - 0.5) if self.cells else (0, extent - 1)
+
+
 class Cells(NamedTuple):
     """Positions, and the corners of the cells around them."""
 
@@ -273,21 +322,17 @@ class Cells(NamedTuple):
     @classmethod
     def read(
         cls,
-        agree: Record,
         points: Any,
         layout: Layout,
         singletons: frozenset[int],
-        fill_value: object,
+        form: Shape,
     ) -> Cells:
-        """Check positions, which are ignored along singletons, and the value outside."""
-        fill = None if fill_value is None else np.asarray(fill_value)
-        if fill is not None and (fill.ndim or fill.dtype.kind not in "biufc"):
-            raise TypeError(f"fill_value={fill_value!r} must be a number, or None")
-        agree(fill_value=None if fill is None else complex(fill))
+        """Check positions, which are ignored along singletons."""
+        fill = form.fill
         shape, positions = _as_positions(points, len(layout.shape), singletons)
-        inside = _are_inside(positions, layout, shape, strict=fill is None)
+        inside = _are_inside(positions, layout, shape, form, strict=fill is None)
         dims = zip(positions, layout.shape, layout.periodic, strict=True)
-        along = [_neighbours(at[inside], extent, wraps=wraps) for at, extent, wraps in dims]
+        along = [_neighbours(at[inside], extent, form, wraps=wraps) for at, extent, wraps in dims]
         return cls(shape, inside, None if fill is None else fill[()], *_corners(along))
 
     def adder(
@@ -351,42 +396,67 @@ def _as_positions(
 
 
 def _are_inside(
-    positions: Sequence[Array], layout: Layout, shape: tuple[int, ...], *, strict: bool
+    positions: Sequence[Array],
+    layout: Layout,
+    shape: tuple[int, ...],
+    form: Shape,
+    *,
+    strict: bool,
 ) -> Ints | slice:
     """Select the points where fields can be interpolated; raise if `strict` and some cannot."""
     good = np.ones(prod(shape), bool)
     for dim, (at, extent) in enumerate(zip(positions, layout.shape, strict=True)):
         wraps = layout.periodic[dim] and extent > 0
-        here = np.isfinite(at) if wraps else (at >= 0) & (at <= extent - 1)
+        first, last = form.ends(extent)
+        here = np.isfinite(at) if wraps else (at >= first) & (at <= last)
         if strict and not here.all():
-            first = int(np.argmin(here))
-            point = tuple(map(int, np.unravel_index(first, shape)))
+            worst = int(np.argmin(here))
+            point = tuple(map(int, np.unravel_index(worst, shape)))
             raise IndexError(
-                f"point {point} is at {at[first]} along dimension {dim}, which is not "
-                f"{'finite' if wraps else f'in [0, {extent - 1}]'}; pass fill_value to allow this"
+                f"point {point} is at {at[worst]} along dimension {dim}, which is not "
+                f"{'finite' if wraps else f'in [{first}, {last}]'}; pass fill_value to allow this"
             )
         good &= here
     return slice(None) if good.all() else np.flatnonzero(good)
 
 
-def _neighbours(at: Array, extent: int, *, wraps: bool) -> tuple[Ints, Array]:
-    """Find the points on both sides of positions along a dimension, and their weights.
+def _neighbours(at: Array, extent: int, form: Shape, *, wraps: bool) -> tuple[Ints, Array]:
+    """Find the points around positions along a dimension, and their weights.
 
     Examples
     --------
-    >>> _neighbours(np.array([0.25, -0.5]), 4, wraps=True)
+    >>> _neighbours(np.array([0.25, -0.5]), 4, Shape(1, False, None), wraps=True)
     (array([[0, 3],
            [1, 0]]), array([[0.75, 0.5 ],
            [0.25, 0.5 ]]))
     """
     if extent == 1:
         return np.zeros((1, len(at)), np.int64), np.ones((1, len(at)))
+    order, cells, _ = form
     here = np.mod(at, extent) if wraps else at
-    below = np.floor(here)
-    pair = np.stack([below, below + 1]).astype(np.int64)
-    # The last point has no neighbour above, and a position just below 0 may be rounded to `extent`.
-    pair = pair % extent if wraps else np.minimum(pair, extent - 1)
-    return pair, np.stack([1 - (here - below), here - below])
+    nearest = np.floor(here + 0.5 if order == 2 else here)  # noqa: PLR2004
+    first = nearest.astype(np.int64) - order // 2
+    points = np.stack([first + number for number in range(order + 1)])
+    # A position just below 0 may be rounded to `extent`.
+    if wraps:
+        points %= extent
+    elif order == 1 and not cells:
+        np.minimum(points, extent - 1, out=points)  # the last point has no neighbour above
+    else:
+        period = 2 * extent if cells else 2 * extent - 2
+        points %= period
+        points = np.where(points < extent, points, period - cells - points)
+    return points, np.stack(_weights(here - nearest, order))
+
+
+def _weights(f: Array, order: int) -> list[Array]:
+    """Weights of B-splines; `f` is the distance from the point below, for order 2 the nearest."""
+    if order == 1:
+        return [1 - f, f]
+    if order == 2:  # noqa: PLR2004
+        return [(0.5 - f) ** 2 / 2, 0.75 - f**2, (0.5 + f) ** 2 / 2]
+    g = 1 - f
+    return [g**3 / 6, 2 / 3 - f**2 + f**3 / 2, 2 / 3 - g**2 + g**3 / 2, f**3 / 6]
 
 
 def _corners(along: Sequence[tuple[Ints, Array]]) -> tuple[list[Ints], Ints, Array]:
