@@ -177,12 +177,22 @@ def set_section(u: Field, key: Indices | Mask, value: Operand) -> None:
         If `value` does not broadcast to the global shape of the selection, or `u` is read-only.
     IndexError, TypeError, ValueError
         If the index is out of the global range, or not basic; if `value` cannot be converted.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil(4), lambda i: i)
+    >>> u[1:] = u[:-1]  # collective: points move
+    >>> u[0] = 7  # local
+    >>> u.local
+    array([7, 0, 1, 2])
     """
     keys = key if type(key) is tuple else (key,)
-    picks = None if _ARRAYS.isdisjoint(map(type, keys)) else find_picks(u, key)
-    if picks is not None:
-        _set_picks(u, picks, value)
-        return
+    if not _ARRAYS.isdisjoint(map(type, keys)):
+        picks = find_picks(u, key)
+        if picks is not None:
+            _set_picks(u, picks, value)
+            return
     if is_mask(key):
         _set_where(u, key, value)
         return
