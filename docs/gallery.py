@@ -37,6 +37,7 @@ TITLES = {
     "burgers": ("Burgers' equation", ""),
     "heat_equation": ("Heat in a plate", "--n 16"),
     "adi_heat": ("Implicit heat equation", ""),
+    "potential_flow": ("Flow around a cylinder", "--n 160"),
     "channel_poisson": ("Pressure in a channel", ""),
     "hello_pencils": ("First steps", None),
     "scatter_gather": ("Scatter and gather", None),

@@ -1,3 +1,6 @@
 """Elliptic equations on pencils: grid levels, direct, multigrid and Krylov solvers."""
 
-__all__: list[str] = []
+from pencils.solvers.krylov import bicgstab, cg, minres
+from pencils.solvers.result import SolverResult
+
+__all__ = ["SolverResult", "bicgstab", "cg", "minres"]
