@@ -38,6 +38,7 @@ TITLES = {
     "heat_equation": ("Heat in a plate", "--n 16"),
     "adi_heat": ("Implicit heat equation", ""),
     "channel_poisson": ("Pressure in a channel", ""),
+    "channel_projection": ("Projection step in a channel", ""),
     "hello_pencils": ("First steps", None),
     "scatter_gather": ("Scatter and gather", None),
     "transpose": ("Transposes", None),
