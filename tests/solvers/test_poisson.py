@@ -1,7 +1,7 @@
 """Poisson between walls: against sparse matrices of the whole grid, and exact solutions."""
 
 from functools import reduce
-from itertools import product
+from itertools import cycle, product
 
 import numpy as np
 import pytest
@@ -122,7 +122,8 @@ def test_all_walls_of_planes(comm, first):
         pencil = Pencil((5, 4 + number % 2), comm, decomp=number % 2)
         dtype = [float, complex][number % 2]
         check(pencil, (first, second), (0.5, 1.5), dtype=dtype)
-        check(pencil, (first, second), [(None, 0.7), (0.7, None)][number % 2], dtype=dtype)
+        if number % 3 == 0:
+            check(pencil, (first, second), [(None, 0.7), (0.7, None)][number % 2], dtype=dtype)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -130,15 +131,20 @@ def test_all_layouts(comm, name):
     """From one to four dimensions; all dimensions cut in the last one, too."""
     pencil = lay(comm, name)
     rng = np.random.default_rng(pencil.ndim)
-    for stretched in (None, *range(pencil.ndim)):
+    ways = cycle(
+        [
+            {"shift": -2.0, "components": (2,), "halo": 1, "dtype": np.float32},
+            {"shift": -1 + 2j, "dtype": np.complex128},
+            {},
+        ]
+    )
+    for stretched in (None, *range(pencil.ndim), None):
         kinds = [KINDS[k] for k in rng.integers(len(KINDS), size=pencil.ndim)]
         kinds = [
             ("cell", w) if n == 1 else (p, w) for n, (p, w) in zip(pencil.shape, kinds, strict=True)
         ]
         spacings = [None if dim == stretched else 0.5 + dim for dim in range(pencil.ndim)]
-        check(pencil, kinds, spacings)
-        check(pencil, kinds, spacings, shift=-2.0, components=(2,), halo=1, dtype=np.float32)
-        check(pencil, kinds, spacings, shift=-1 + 2j, dtype=np.complex128)
+        check(pencil, kinds, spacings, **next(ways))
 
 
 def test_every_place_of_unequal_distances_in_space(comm):
