@@ -39,6 +39,7 @@ TITLES = {
     "adi_heat": ("Implicit heat equation", ""),
     "potential_flow": ("Flow around a cylinder", "--n 160"),
     "channel_poisson": ("Pressure in a channel", ""),
+    "channel_projection": ("Projection step in a channel", ""),
     "hello_pencils": ("First steps", None),
     "scatter_gather": ("Scatter and gather", None),
     "transpose": ("Transposes", None),

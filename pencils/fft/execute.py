@@ -333,16 +333,17 @@ def plan_route(wanted: Wanted) -> list[SerialTransform]:
         wanted.waves,
         pencil.decomp,
         pencil.grid,
-        tuple(lines),
+        (*lines, *([] if wanted.whole is None else [wanted.whole])),
         first=wanted.first,
         free=[axis for axis, line in lines.items() if line.keeps_type],
+        last=wanted.whole,
     )
     serials: list[SerialTransform] = []
     here = Space(pencil, wanted.dtype, wanted.components)
     for number, stage in enumerate(stages):
         if number:  # without communication: all ranks make the same pencil
             here = here._replace(pencil=here.pencil.sibling(staged(here.pencil.layout, stage)))
-        for together in _groups([lines[axis] for axis in stage.axes], here.dtype):
+        for together in _groups([lines[axis] for axis in stage.axes if axis in lines], here.dtype):
             serials.append(_serial_transform(here, together))
             here = serials[-1].end
     return serials

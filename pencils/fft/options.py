@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from pencils.array.allocation import as_components, as_dtype
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.layout.integers import as_dims, as_int, to_int
+from pencils.layout.integers import as_dim, as_dims, as_int, to_int
 from pencils.pencil import Pencil
 
 COSINES = ("dct1", "dct2", "dct3", "dct4")
@@ -122,6 +122,7 @@ class Wanted(NamedTuple):
     output: Pencil | None
     check: bool
     workers: int
+    whole: int | None
 
     @property
     def first(self) -> int | None:
@@ -168,6 +169,7 @@ def as_wanted(  # noqa: PLR0917 - the arguments of `PencilFFT`
     output: Pencil | None,
     check: object,
     workers: object,
+    whole: object,
 ) -> Wanted:
     """Check all arguments of `PencilFFT`; local."""
     check_type("pencil", pencil, Pencil)
@@ -195,7 +197,14 @@ def as_wanted(  # noqa: PLR0917 - the arguments of `PencilFFT`
         raise ArgumentError(f"normalize={normalize!r} must be one of {', '.join(NORMS)}")
     lead = as_components(components)
     threads = as_int("workers", workers, least=1)
-    wanted = Wanted(pencil, element, lines, lead, normalize, backend, output, bool(check), threads)
+    last = None if whole is None else as_dim("whole", whole, pencil.ndim)
+    if last is not None and (output is not None or any(line.axis == last for line in lines)):
+        raise ArgumentError(
+            f"whole={whole!r} must be a dimension that is not among axes={dims}, without output="
+        )
+    wanted = Wanted(
+        pencil, element, lines, lead, normalize, backend, output, bool(check), threads, last
+    )
     if output is None:
         return wanted
     check_type("output", output, Pencil)

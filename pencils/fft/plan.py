@@ -60,6 +60,9 @@ class PencilFFT(Plan[PreparedSteps]):
         built without, to SciPy; ``repr(plan)`` tells.
     output : Pencil, optional
         Pencil of the waves; default: the pencil of the last serial transform.
+    whole : int, optional
+        A dimension that is not transformed, along which lines of `output_pencil` are whole: see
+        `Pencil.whole`. Transforms come in an order that needs the fewest transposes to get there.
     check : bool, optional
         Whether all ranks compare the arguments of every call, and all raise if one is wrong.
         Without it, a call communicates nothing but the data.
@@ -107,6 +110,7 @@ class PencilFFT(Plan[PreparedSteps]):
         dealias: Choice = None,
         backend: str = AUTO,
         output: Pencil | None = None,
+        whole: int | None = None,
         check: bool = True,
         workers: int = 1,
     ) -> None:
@@ -125,6 +129,7 @@ class PencilFFT(Plan[PreparedSteps]):
                 output,
                 check,
                 workers,
+                whole,
             )
             agree(**wanted.signature)
         self._wanted = wanted

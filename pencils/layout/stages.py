@@ -37,6 +37,7 @@ def plan_stages(
     *,
     first: int | None = None,
     free: Sequence[int] = (),
+    last: int | None = None,
 ) -> list[Stage]:
     """Plan transforms along axes, each of which must lie whole on every process at its time.
 
@@ -45,7 +46,7 @@ def plan_stages(
     nearest to the order of `axes`, then the one with the smallest blocks.
 
     The first stage decomposes the dimensions `decomp` over `grid`, and may have nothing to do. The
-    axis `first` must come before all others but those in `free`.
+    axis `first` must come before all others but those in `free`, and `last` after all others.
 
     Examples
     --------
@@ -67,7 +68,7 @@ def plan_stages(
         if state in seen:
             continue
         seen.add(state)
-        done = _possible(state, first, free)
+        done = _possible(state, first, free, last)
         path = (*path, Stage(state.decomp, state.grid, done))
         remaining = tuple(axis for axis in state.axes if axis not in done)
         if not remaining:
@@ -80,10 +81,10 @@ def plan_stages(
             largest = prod(-(-n // parts.get(dim, 1)) for dim, n in enumerate(shape))
             price = cost[0] + 1, cost[1] + moved, cost[2] + empty, order, cost[4] + largest
             after = Stage(new_decomp, new_grid, remaining)
-            if after not in seen and _possible(after, first, free):
+            if after not in seen and _possible(after, first, free, last):
                 heappush(heap, (price, next(ties), after, path))
     # A 1-D grid: all points are collected on one process.
-    done = _possible(start._replace(grid=(1,)), first, free)
+    done = _possible(start._replace(grid=(1,)), first, free, last)
     return [start._replace(axes=()), start._replace(axes=done)]
 
 
@@ -91,9 +92,15 @@ def _whole(state: Stage, dim: int) -> bool:
     return all(d != dim or p == 1 for d, p in zip(state.decomp, state.grid, strict=True))
 
 
-def _possible(state: Stage, first: int | None, free: Sequence[int]) -> tuple[int, ...]:
+def _possible(
+    state: Stage, first: int | None, free: Sequence[int], last: int | None
+) -> tuple[int, ...]:
     """Axes that can be transformed now, `first` before those that have to wait for it."""
     here = [axis for axis in state.axes if _whole(state, axis)]
+    if last in here:
+        here.remove(last)
+        if len(here) == len(state.axes) - 1:
+            here.append(last)
     if first in state.axes:
         if first not in here:
             return tuple(axis for axis in here if axis in free)

@@ -5,9 +5,10 @@ from math import prod
 import numpy as np
 import pytest
 from fft_cases import close, draw, forward, random_names, random_shape
-from mpi_helpers import random_pencil
+from mpi_helpers import all_raise, random_pencil
 
 import pencils
+from pencils.errors import ArgumentError
 from pencils.fft import PencilFFT, directions, execute
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -148,6 +149,17 @@ def test_waves_go_where_they_are_wanted(comm, decomp):
     with PencilFFT(pen, output=output) as plan:
         assert plan.output_pencil is output
         check_plan(plan, a, np.fft.rfftn(a))
+
+
+def test_lines_of_waves_are_whole_along_an_axis(comm):
+    a = draw((4, 5, 6), float)
+    pen = pencils.Pencil(a.shape, comm)
+    for dim in range(3):
+        axes = [d for d in range(3) if d != dim]
+        with PencilFFT(pen, axes=axes, whole=dim) as plan:
+            assert plan.output_pencil.process_shape[dim] == 1
+            check_plan(plan, a, np.fft.rfftn(a, axes=axes))
+    all_raise(comm, ArgumentError, "whole=1 must be", PencilFFT, pen, whole=1)
 
 
 def test_fields_with_halos_and_other_memory_orders(comm, backend):

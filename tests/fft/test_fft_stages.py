@@ -61,10 +61,26 @@ def test_there_are_no_more_transposes_than_needed(task):
         assert len(stages) == 1
 
 
+@given(tasks())
+def test_an_axis_that_comes_last_is_whole_at_the_end(task):
+    shape, decomp, grid, axes, first, free = task
+    last = next((dim for dim in range(len(shape)) if dim not in axes), None)
+    if last is not None and len(shape) > 1:
+        stages = plan_stages(shape, decomp, grid, (last, *axes), first=first, free=free, last=last)
+        done = [axis for stage in stages for axis in stage.axes]
+        assert sorted(done[:-1]) == sorted(axes)
+        assert done[-1] == last
+        assert is_whole(stages[-1], last)
+
+
 def test_slabs_take_one_transpose_and_pencils_two():
     assert plan_stages((8, 8, 8), (0,), (4,), (2, 1, 0), first=2) == [
         Stage((0,), (4,), (2, 1)),
         Stage((1,), (4,), (0,)),
+    ]
+    assert plan_stages((8, 8, 8), (0,), (4,), (2, 0, 1), first=2, last=1) == [
+        Stage((0,), (4,), (2,)),
+        Stage((2,), (4,), (0, 1)),
     ]
     assert plan_stages((8, 8, 8), (0, 1), (2, 2), (2, 1, 0), first=2) == [
         Stage((0, 1), (2, 2), (2,)),
