@@ -54,14 +54,14 @@ def divided(fft, kinds, h):
 
 def periodic(n):
     h = 2 * np.pi / n
-    fft = PFFT(COMM, (n, n, n), dtype=float)
+    fft = PFFT(COMM, (n, n, n), dtype=float, slab=True)
     return fft, divided(fft, ("c2c", "c2c", "r2c"), h), h, "periodic"
 
 
 def walls(n):
     transforms = partial(fftw.dctn, type=2), partial(fftw.idctn, type=2)
-    axes = ((0,), (1,), (2,))
-    fft = PFFT(COMM, (n, n, n), axes, float, transforms=dict.fromkeys(axes, transforms))
+    axes = ((0,), (1, 2))
+    fft = PFFT(COMM, (n, n, n), axes, float, transforms=dict.fromkeys(axes, transforms), slab=True)
     return fft, divided(fft, ("dct", "dct", "dct"), 1 / n), 1 / n, "neumann"
 
 
@@ -97,7 +97,7 @@ def channel(n):
     return fft, solve, (h, h, faces), ("periodic", "periodic", "neumann")
 
 
-def compare(name, case, n, repeat):
+def compare(name, case, n, repeat, *, best):
     """Print one row. *Collective*."""
     fft, solve, spacing, boundary = case(n)
     f = newDistArray(fft, forward_output=False)
@@ -113,8 +113,12 @@ def compare(name, case, n, repeat):
         found = timing.in_turn(calls, repeat)
         apart = abs(plan(right).local - np.asarray(solve(f))).max() / abs(u).max()
     apart = COMM.allreduce(apart, op=MPI.MAX)
-    ours, other = (1e3 * median(found[key]) for key in ("pencils", "peer"))
-    ratio = median(b / a for a, b in zip(found["pencils"], found["peer"], strict=True))
+    ours, other = (1e3 * (min if best else median)(found[key]) for key in ("pencils", "peer"))
+    ratio = (
+        other / ours
+        if best
+        else median(b / a for a, b in zip(found["pencils"], found["peer"], strict=True))
+    )
     miss = "" if ratio >= GOAL else "  miss"
     timing.print_on_root(
         f"  {name:28}{ours:9.2f}{other:9.2f}{ratio:8.2f}  >= {GOAL}{miss:6}   {apart:.1e}"
@@ -125,6 +129,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--points", type=int, default=128, help="points along each axis")
     parser.add_argument("--repeat", type=int, default=9, help="samples")
+    parser.add_argument("--best", action="store_true", help="compare the best, on a busy machine")
     options = parser.parse_args()
     n = options.points
     timing.print_on_root(
@@ -136,7 +141,7 @@ def main():
         ("box between walls", walls),
         ("channel, stretched grid", channel),
     ):
-        compare(name, case, n, options.repeat)
+        compare(name, case, n, options.repeat, best=options.best)
 
 
 if __name__ == "__main__":
