@@ -254,7 +254,7 @@ def _flat(name: str, given: Any, b: PencilArray) -> _Bound:
 def _switched_off(mask: Any, b: PencilArray) -> Array | None:
     """Check a mask; return where the own block is switched off, None if nowhere."""
     part = own_part(mask, b)
-    if part.dtype.kind not in "biuf" or not np.isin(part, (0, 1)).all():
+    if part.dtype.kind not in "biuf" or not ((part == 0) | (part == 1)).all():
         raise ArgumentError(
             "mask must be 0 where points are switched off, and 1 elsewhere; other values or types "
             f"were given, of dtype {part.dtype}"
