@@ -72,7 +72,7 @@ def _resize(
     def plan(agree: Agreement) -> Steps:
         indices = read(agree)
         shape = [len(indices.get(axis, range(n))) for axis, n in enumerate(u.shape)]
-        agree(shape=shape)
+        agree(result=shape)
         make, lines = _place(u, shape, u.singletons, u.dtype)
         direct = all(np.all(np.diff(index[index >= 0]) > 0) for index in indices.values())
         moves = _moves(u, lines, indices, direct=direct)
@@ -161,10 +161,11 @@ def pad(array: Field, pad_width: Any, mode: Any = "constant", **options: Any) ->
             raise ArgumentError(
                 f"mode={mode!r}: numpy.pad of a PencilArray takes {', '.join(_MODES)}"
             )
-        if options.pop("reflect_type", "even") != "even" or set(options) - {key}:
+        known = {key, "reflect_type" if mode in {"reflect", "symmetric"} else ""}
+        if options.get("reflect_type", "even") != "even" or set(options) - known:
             raise ArgumentError(
                 f"numpy.pad of a PencilArray with mode={mode!r} does not take "
-                f"{', '.join(options) or 'this reflect_type'}; it takes {key or 'nothing else'}"
+                f"{options}; it takes {key or 'nothing else'}"
             )
         widths, ends = _widths(array, pad_width), _pairs(array, value)
         np.empty(ends.shape, array.dtype)[...] = ends

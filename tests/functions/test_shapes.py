@@ -162,18 +162,18 @@ def test_one_rank_is_wrong(comm):
     across = pencils.transpose(u, u.pencil.with_(decomp=2))
     all_raise(comm, PencilMismatchError, "transpose", lambda: np.concatenate([u, across], 0))
     calls = {
-        "pad": (lambda x: np.pad(u, x), 1, 2, -1),
-        "tile": (lambda x: np.tile(u, x), 2, 3, -1),
-        "repeat": (lambda x: np.repeat(u, x, 0), 2, 3, -1),
-        "join": (lambda x: np.concatenate([u, u], x), 0, 1, 9),
-        "diff": (lambda x: np.diff(u, axis=0, prepend=x), 0, 1, [1]),
-        "values": (lambda x: np.pad(u, 1, constant_values=x), 0, 1, "a"),
+        "pad": (lambda x: np.pad(u, x), 1, 2, ArgumentError, -1),
+        "tile": (lambda x: np.tile(u, x), 2, 3, ArgumentError, -1),
+        "repeat": (lambda x: np.repeat(u, x, 0), 2, 3, ValueError, -1),
+        "join": (lambda x: np.concatenate([u, u], x), 0, 1, ArgumentError, 9),
+        "diff": (lambda x: np.diff(u, axis=0, prepend=x), 0, 1, ArgumentError, [1]),
+        "values": (lambda x: np.pad(u, 1, constant_values=x), 0, 1, ValueError, "a"),
     }
-    for call, good, other, bad in calls.values():
+    for call, good, other, error, bad in calls.values():
         for _ in range(2):  # the second time, plans are kept
             for wrong in ranks_at_fault(comm):
                 here = comm.rank == wrong
                 given = other if here else good
                 all_raise(comm, RankDisagreementError, "", call, given)
-                all_raise(comm, ValueError, "", call, bad if here else good)
+                all_raise(comm, error, "", call, bad if here else good)
             call(good)
