@@ -130,7 +130,7 @@ def pad(array: Field, pad_width: Any, mode: Any = "constant", **options: Any) ->
         Points before and after each axis, as in `numpy.pad`. One number is for all axes,
         components included.
     mode : {"constant", "edge", "linear_ramp", "reflect", "symmetric", "wrap", "empty"}, optional
-        Values of the new points.
+        Values of the new points; ramps may differ from those of NumPy in the last bit.
     constant_values, end_values : scalar or sequence, optional
         As in `numpy.pad`, for the modes "constant" and "linear_ramp".
 

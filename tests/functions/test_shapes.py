@@ -16,14 +16,16 @@ MODES = ["constant", "edge", "linear_ramp", "reflect", "symmetric", "wrap"]
 @pytest.mark.parametrize("mode", MODES)
 def test_pad(pencil, mode):
     u, a = both(pencil, draw((2, *pencil.shape)), halo=1)
+    rtol = 1e-13 if mode == "linear_ramp" else 0
     for widths in (0, 2, (1, 0), [(1, 9)] * a.ndim, [(0, 0)] * (a.ndim - 1) + [(7, 2)]):
         found = np.pad(u, widths, mode)
-        assert_holds(found, np.pad(a, widths, mode))
+        assert_holds(found, np.pad(a, widths, mode), rtol=rtol)
         assert in_memory_order(found)
         assert found.pencil == pencil.with_(shape=found.shape[1:])
     name = {"constant": "constant_values", "linear_ramp": "end_values"}.get(mode)
     for value in (4, (3, -7.5), [[1, 2]] * a.ndim) if name else ():
-        assert_holds(np.pad(u, 3, mode, **{name: value}), np.pad(a, 3, mode, **{name: value}))
+        options = {name: value}
+        assert_holds(np.pad(u, 3, mode, **options), np.pad(a, 3, mode, **options), rtol=rtol)
 
 
 def test_widths_by_axis(pencil):
