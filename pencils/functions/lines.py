@@ -74,8 +74,15 @@ def along(
 
 
 def _along(
-    name: str, f: LineFunction, u: PencilArray, axis: Any, out: PencilArray | None = None
+    name: str,
+    f: LineFunction,
+    u: PencilArray,
+    axis: Any,
+    out: PencilArray | None = None,
+    *,
+    always: bool = False,
 ) -> PencilArray:
+    """Do what `along` does; `always`: ranks without points call the function, too."""
     topology = topology_among(u, out)
     with agreed(topology.comm, name) as agree:
         check_type("u", u, PencilArray)
@@ -91,7 +98,7 @@ def _along(
     dtype = None if out is None else out.dtype
     block = None
     with agreed(topology.comm, name) as agree:
-        if lines.local.size or not lines.size:
+        if always or lines.local.size or not lines.size:
             block = _result(f, lines, number, dtype)
         agree.dtype(None if block is None else block.dtype)
         agree.flag(up=block is None)
@@ -240,7 +247,7 @@ def _of_lines(name: str, function: LineFunction, a: Field, axis: Any) -> Field:
         dim = number - len(a.components)
         if number not in decomposed_axes(a) or is_whole(a.pencil.layout, dim):
             return as_field(function(a.local, number), None, a.pencil, a.singletons, a)
-    return _along(f"numpy.{name}", function, cast("PencilArray", a), axis)
+    return _along(f"numpy.{name}", function, cast("PencilArray", a), axis, always=True)
 
 
 # Element type and components along the axis of what a function of a line returns.
