@@ -90,9 +90,10 @@ def _copy(own: Indices, _: Array, fetched: Sequence[Array], outs: Sequence[Array
 
     def copy() -> None:
         (found,) = fetched
-        for axis, places in own.items():
+        *others, (last, at) = own.items()
+        for axis, places in others:
             found = found.take(places, axis)
-        outs[0][...] = found
+        found.take(at, last, out=outs[0], mode="clip")  # in other modes it makes a copy first
 
     return [copy], False
 
