@@ -208,6 +208,66 @@ class Pencil:
             agree(**layout.signature)
         return self.sibling(layout)
 
+    def resized(self, shape: tuple[int, ...]) -> Pencil:
+        """Return the pencil on which functions of fields put results of another shape.
+
+        It is ``with_(shape=shape)``: same decomposed dimensions, process grid, memory order,
+        periodicity and split rules; explicit bounds and those of sections give way to the default
+        rule. Nothing is communicated.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Global shape, the same on all ranks.
+
+        Returns
+        -------
+        Pencil
+            The pencil: this one if it has the shape, else the same object at every call.
+
+        Raises
+        ------
+        ArgumentError, TypeError
+            As the constructor.
+
+        Examples
+        --------
+        >>> pen = Pencil((8, 6), periodic=True)
+        >>> pen.resized((10, 6)) == pen.with_(shape=(10, 6)), pen.resized((8, 6)) is pen
+        (True, True)
+        """
+        if shape == self.shape:
+            return self
+        make = partial(change_layout, self._layout, shape=shape)
+        return self._kept_sibling("resized", shape, make)
+
+    def inserted(self, axis: int, points: int) -> Pencil:
+        """Return the pencil with a further dimension, which is not decomposed.
+
+        In memory its place is before that of the dimension whose number it takes. Nothing is
+        communicated.
+
+        Parameters
+        ----------
+        axis : int
+            Number of the new dimension, in ``[0, ndim]``.
+        points : int
+            Its extent.
+
+        Returns
+        -------
+        Pencil
+            The pencil: the same object at every call.
+
+        Examples
+        --------
+        >>> pen = Pencil((8, 6)).inserted(0, 3)
+        >>> pen.shape, pen.decomp
+        ((3, 8, 6), (1,))
+        """
+        key = axis, points
+        return self._kept_sibling("inserted", key, partial(self._layout.inserted, *key))
+
     def staggered(self, axis: Sequence[int] | int) -> Pencil:
         """Return the pencil of the faces between the points along one axis or several.
 

@@ -193,12 +193,14 @@ class PencilArray(Operators, Generic[Element]):
         *,
         stable: bool | None = None,
     ) -> None:
-        """Sort in place along an axis that is whole on each rank; never communicates.
+        """Sort in place along an axis. *Collective* along decomposed dimensions.
+
+        Along these by two transposes, as `numpy.sort`; else nothing is communicated.
 
         Parameters
         ----------
         axis : int, optional
-            A component axis, or a dimension of space that is not decomposed.
+            Axis of the global shape, default the last one.
         kind, order, stable
             As in `numpy.sort`.
 
@@ -221,7 +223,7 @@ class PencilArray(Operators, Generic[Element]):
         *,
         stable: bool | None = None,
     ) -> Self:
-        """Return positions that sort along an axis whole on each rank, as `numpy.argsort`."""
+        """Return positions that sort along an axis, as `numpy.argsort`. *Collective* as `sort`."""
         return cast("Self", _np.argsort(self, axis, kind, order, stable=stable))
 
     def cumsum(

@@ -23,6 +23,7 @@ from pencils.functions import (
     moves,
     order_statistics,
     scans,
+    shapes,
     statistics,
 )
 from pencils.functions.elementwise import own_points
@@ -32,15 +33,16 @@ __all__ = ["FUNCTIONS", "along", "own_points"]
 
 # What replaces functions of the same names; some are there since NumPy 2.1.
 _NAMES: dict[ModuleType, str] = {
-    components: "stack concatenate unstack take cross vecdot einsum tensordot matmul",
+    components: "stack unstack take cross vecdot einsum tensordot matmul",
     differences: "diff trapezoid gradient",
     elementwise: "searchsorted digitize isin select piecewise polyval fix astype",
     histograms: "bincount unique unique_values unique_counts histogram histogram_bin_edges "
     "histogram2d histogramdd",
-    lines: "sort argsort apply_along_axis",
+    lines: "sort argsort unwrap apply_along_axis",
     moves: "roll flip fliplr flipud",
     order_statistics: "median nanmedian quantile nanquantile percentile nanpercentile",
     scans: "cumsum cumprod nancumsum nancumprod cumulative_sum cumulative_prod",
+    shapes: "concatenate pad tile repeat",
     statistics: "average nansum nanprod nanmin nanmax nanargmin nanargmax nanmean nanvar nanstd",
 }
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {

@@ -14,6 +14,7 @@ from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim
+from pencils.layout.layout import Layout
 from pencils.layout.split import Split
 
 if TYPE_CHECKING:
@@ -32,12 +33,21 @@ class Line(NamedTuple):
         """Return an axis of a field; local."""
         dim = axis - len(u.components)
         if dim < 0:
-            return cls(Split(u.components[axis], 1), 0, 0)
-        layout = u.extent.layout
+            return cls.whole(u.components[axis])
+        return cls.along(u.extent.layout, u.pencil.rank, dim)
+
+    @classmethod
+    def along(cls, layout: Layout, rank: int, dim: int) -> Line:
+        """Return a dimension of a layout."""
         split = layout.splits[dim]
         if split.parts == 1 or split.replicated:
-            return cls(Split(split.points, 1), 0, 0)
-        return cls(split, layout.parts(u.pencil.rank)[dim], layout.strides[dim])
+            return cls.whole(split.points)
+        return cls(split, layout.parts(rank)[dim], layout.strides[dim])
+
+    @classmethod
+    def whole(cls, points: int) -> Line:
+        """Return an axis that is not cut."""
+        return cls(Split(points, 1), 0, 0)
 
     @property
     def is_cut(self) -> bool:

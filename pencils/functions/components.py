@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import itemgetter
 from string import ascii_letters
@@ -29,14 +29,17 @@ _CACHED = 2**18  # bytes of a component, so that nine of them stay in the second
 
 
 def stack(arrays: Sequence[Any], axis: int = 0, out: None = None, **options: Any) -> Field:
-    """Join fields along a new component axis, as `numpy.stack`; never communicates.
+    """Join fields along a new axis, as `numpy.stack`; never communicates.
+
+    Among the axes of space, the new one is a dimension that is not decomposed: the result lies on a
+    pencil with one dimension more, see `Pencil.inserted`.
 
     Parameters
     ----------
     arrays : sequence of PencilArray or array_like
         Fields with the same components, and replicated NumPy arrays.
     axis : int, optional
-        Number of the new axis among the component axes.
+        Number of the new axis: a component axis up to the first axis of space.
     out : None
         Not supported.
     dtype, casting
@@ -50,40 +53,21 @@ def stack(arrays: Sequence[Any], axis: int = 0, out: None = None, **options: Any
     (2, 4, 6)
     """
     pencil, blocks, make = _aligned("stack", arrays, out)
+    singletons: frozenset[int] = make.keywords["singletons"]
     blocks = list(np.broadcast_arrays(*blocks))
     lead = blocks[0].ndim - pencil.ndim
     number = 0 if axis == 0 else as_dim("axis", axis, blocks[0].ndim + 1)
-    if number > lead:
-        raise ArgumentError(
-            f"numpy.stack along axis {axis}: new axes are components and come first, 0..{lead}"
-        )
-    return make(np.stack(blocks, number, **options))
+    block = np.stack(blocks, number, **options)
+    if number <= lead:
+        return make(block)
+    new = number - lead
+    singletons = frozenset(dim + (dim >= new) for dim in singletons)
+    return make(block, pencil=pencil.inserted(new, len(blocks)), singletons=singletons)
 
 
-def concatenate(
-    arrays: Sequence[Any], axis: int | None = 0, out: None = None, **options: Any
-) -> Field:
-    """Join fields along a component axis, as `numpy.concatenate`; never communicates.
-
-    Parameters
-    ----------
-    arrays : sequence of PencilArray or array_like
-        Fields with as many component axes, and replicated NumPy arrays.
-    axis : int, optional
-        The component axis.
-    out : None
-        Not supported.
-    dtype, casting
-        As in `numpy.concatenate`.
-
-    Examples
-    --------
-    >>> import pencils
-    >>> velocity = pencils.ones(pencils.Pencil((4, 6)), components=2)
-    >>> np.concatenate([velocity, velocity[:1]]).shape
-    (3, 4, 6)
-    """
-    pencil, blocks, make = _aligned("concatenate", arrays, out)
+def concatenate(arrays: Sequence[Any], axis: int, out: None = None, **options: Any) -> Field:
+    """Join fields along a component axis; never communicates."""
+    _, blocks, make = _aligned("concatenate", arrays, out)
     ndim = blocks[0].ndim
     if any(block.ndim != ndim for block in blocks):
         shapes = ", ".join(str(np.shape(array)) for array in arrays)
@@ -91,18 +75,10 @@ def concatenate(
             f"numpy.concatenate of shapes {shapes}: all must have as many axes; "
             "numpy.stack makes a component axis"
         )
-    if axis is None:
-        raise TypeError("numpy.concatenate with axis=None flattens; give a component axis")
-    number = as_dim("axis", axis, ndim)
-    if number >= ndim - pencil.ndim:
-        raise TypeError(
-            f"numpy.concatenate joins component axes, not axis {axis} of space. Assign to "
-            "sections of a larger field, w[:n] = pencils.transpose(u, w[:n].pencil); numpy.stack "
-            "adds a component axis"
-        )
-    space = np.broadcast_shapes(*(block.shape[-pencil.ndim :] for block in blocks))
-    whole = [np.broadcast_to(x, (*x.shape[: x.ndim - pencil.ndim], *space)) for x in blocks]
-    return make(np.concatenate(whole, number, **options))
+    lead = len(fields_among(*arrays)[0].components)
+    space = np.broadcast_shapes(*(block.shape[lead:] for block in blocks))
+    whole = [np.broadcast_to(x, (*x.shape[:lead], *space)) for x in blocks]
+    return make(np.concatenate(whole, as_dim("axis", axis, ndim), **options))
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Field, ...]:
@@ -152,7 +128,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = "r
 
 def _aligned(
     name: str, arrays: Sequence[Any], out: object
-) -> tuple[Pencil, list[Array], Callable[[Array], Field]]:
+) -> tuple[Pencil, list[Array], partial[Field]]:
     """Return the pencil and the local parts of operands, and what makes a field of a block."""
     if out is not None:
         raise TypeError(f"numpy.{name} of a PencilArray takes no out=; use the result")

@@ -17,10 +17,10 @@ from pencils.comm.line_program import LineProgram, Rows, Step, Term, pieces, pla
 from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, one_axis
+from pencils.functions.mapping import Mapping
 from pencils.functions.moves import (
     Computation,
     Formula,
-    Mapping,
     PlaneAxis,
     Planes,
     Run,
@@ -28,12 +28,13 @@ from pencils.functions.moves import (
     fetch_boxes,
     suits,
 )
+from pencils.functions.shapes import diff_with_ends
 from pencils.layout.integers import as_dims, as_int
 from pencils.plans import Agreement
 
 
 def diff(
-    a: Field, n: int = 1, axis: int = -1, prepend: None = NO_VALUE, append: None = NO_VALUE
+    a: Field, n: int = 1, axis: int = -1, prepend: Any = NO_VALUE, append: Any = NO_VALUE
 ) -> Field:
     """Subtract neighbours along an axis, as `numpy.diff`. *Collective*.
 
@@ -47,15 +48,17 @@ def diff(
         How often differences are taken.
     axis : int, optional
         Axis of the global shape, default the last one.
-    prepend, append
-        Not supported.
+    prepend, append : scalar or array_like, optional
+        Points before and after the axis, the same on all ranks: one number, or a NumPy array.
 
     Returns
     -------
     PencilArray
         A new field without halo, with `n` points less along the axis: along a dimension of space it
         lies on ``u[:-n].pencil``, for the first dimension. Point ``i`` of the first differences is
-        ``u[i + 1] - u[i]``, on the rank that owns point ``i`` of the field.
+        ``u[i + 1] - u[i]``, on the rank that owns point ``i`` of the field. With `prepend` or
+        `append` it lies on ``u.pencil.resized(shape)``, which is ``u.pencil`` if there are as many
+        points; then all points are fetched, by one exchange.
 
     Raises
     ------
@@ -71,15 +74,13 @@ def diff(
     ((3, 3), array([1, 3, 5]))
     >>> d.pencil == u[:-1].pencil
     True
+    >>> np.diff(u, axis=0, prepend=0).local[:, 0]
+    array([0, 1, 3, 5])
     """
+    if n and not (prepend is append is NO_VALUE):
+        return diff_with_ends(a, n, axis, prepend, append)
 
     def plan(agree: Agreement) -> Steps:
-        if prepend is not NO_VALUE or append is not NO_VALUE:
-            raise TypeError(
-                "numpy.diff of a PencilArray takes neither prepend= nor append=, whose points no "
-                "rank would own; set the ends of a field, as in d = np.zeros_like(u); "
-                "d[:-1] = np.diff(u, axis=0)"
-            )
         position = one_axis("diff", a, axis)
         times = as_int("n", n, least=0)
         agree(axis=position, n=times)
@@ -87,8 +88,7 @@ def diff(
         prepare = partial(_prepare_differences, PlaneAxis.of(a, position, window), times)
         return Steps([{position: window}], [_shorter(a, position, times)], prepare)
 
-    given = (n, axis) if prepend is append is NO_VALUE else None
-    (result,) = fetch_boxes("diff", a, given, plan)
+    (result,) = fetch_boxes("diff", a, (n, axis), plan)
     return result
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -69,8 +70,21 @@ def along(
            [ 0,  1],
            [10, 11]])
     """
+    return _along("along", f, u, axis, out)
+
+
+def _along(
+    name: str,
+    f: LineFunction,
+    u: PencilArray,
+    axis: Any,
+    out: PencilArray | None = None,
+    *,
+    always: bool = False,
+) -> PencilArray:
+    """Do what `along` does; `always`: ranks without points call the function, too."""
     topology = topology_among(u, out)
-    with agreed(topology.comm, "along") as agree:
+    with agreed(topology.comm, name) as agree:
         check_type("u", u, PencilArray)
         agree(**signature(u))
         if not callable(f):
@@ -80,14 +94,11 @@ def along(
         if out is not None:
             check_type("out", out, PencilArray)
             check_out(out, u.pencil, FieldSpec(out.dtype, u.components, u.singletons))
-        dim = number - len(u.components)
-        cut = dim >= 0 and dim not in u.singletons and u.pencil.process_shape[dim] > 1
-        pencil = u.pencil.whole(dim) if cut else u.pencil
-    lines = u if pencil is u.pencil else transpose(u, pencil)
+    lines = whole_axis(u, number)
     dtype = None if out is None else out.dtype
     block = None
-    with agreed(topology.comm, "along") as agree:
-        if lines.local.size or not lines.size:
+    with agreed(topology.comm, name) as agree:
+        if always or lines.local.size or not lines.size:
             block = _result(f, lines, number, dtype)
         agree.dtype(None if block is None else block.dtype)
         agree.flag(up=block is None)
@@ -99,8 +110,7 @@ def along(
     if lines is u and out is not None:
         out.local = block
         return out
-    frame = frame_of(pencil, lines.singletons)
-    found = lines.in_frame(pencil, frame, block)
+    found = lines.in_frame(lines.pencil, frame_of(lines.pencil, lines.singletons), block)
     return found if lines is u else transpose(found, u.pencil, out)
 
 
@@ -118,8 +128,7 @@ def _result(f: LineFunction, lines: PencilArray, axis: int, dtype: np.dtype[Any]
     if block.shape != given.shape:
         raise ArgumentError(
             f"f returned shape {block.shape} for a block of shape {given.shape}; it must return "
-            "the same shape: numpy.apply_along_axis(f, axis, u.whole(axis)) takes functions that "
-            "reduce a line"
+            "the same shape: numpy.apply_along_axis(f, axis, u) takes functions that reduce a line"
         )
     if block.dtype.hasobject:
         raise TypeError("f must return numbers, not Python objects")
@@ -135,37 +144,40 @@ def _result(f: LineFunction, lines: PencilArray, axis: int, dtype: np.dtype[Any]
     return block.copy(order="K") if shared else block
 
 
-def whole_axis(name: str, u: Field, axis: object) -> int:
-    """Return the number of an axis that is whole on each rank, or raise.
+def whole_axis(u: Field, axis: int) -> PencilArray:
+    """Return the field on a pencil where lines along an axis are whole. *Collective*.
 
-    It is a component axis, a singleton, or a dimension that is whole as for `Pencil.whole`: the
-    same on any number of ranks.
+    It is `u` itself if they are; else results are moved back by ``transpose(result, u.pencil)``.
+    What depends on a line only, such as a median, is moved as a field that is singleton there. If
+    no other dimension can be cut, the first rank has all lines, and others have no points.
     """
-    number = as_dim("axis", axis, u.ndim)
-    lead, layout = len(u.components), u.pencil.layout
-    cut = {each for each in decomposed_axes(u) if not is_whole(layout, each - lead)}
-    if number not in cut:
-        return number
-    whole = [each for each in range(u.ndim) if each not in cut]
-    raise ArgumentError(
-        f"numpy.{name} along axis {axis}: this axis is decomposed, so no rank has whole lines. "
-        f"Pass u.whole({number}), a field whose lines along this axis are whole, or one of the "
-        f"axes {whole}"
-    )
+    field = cast("PencilArray", u)
+    dim = axis - len(u.components)
+    if dim < 0 or dim in u.singletons or u.pencil.process_shape[dim] == 1:
+        return field
+    pencil = u.pencil.whole(dim)
+    return field if pencil is u.pencil else transpose(field, pencil)
 
 
 def sort(a: Any, axis: int | None = -1, *args: Any, **options: Any) -> Field:
-    """Sort along an axis that is whole on each rank, as `numpy.sort`; never communicates.
+    """Sort along an axis, as `numpy.sort`. *Collective* along decomposed dimensions.
+
+    Along these, the field is moved to where lines are whole, and the result back: two transposes.
+    Along other axes nothing is communicated.
 
     Parameters
     ----------
     a : PencilArray
         The field.
     axis : int, optional
-        A component axis, or a dimension of space that is not decomposed; ``a.whole(axis)`` is a
-        field for which it is not.
+        Axis of the global shape, default the last one.
     kind, order, stable
         As in `numpy.sort`.
+
+    Returns
+    -------
+    PencilArray
+        A new field without halo, on the same pencil.
 
     Examples
     --------
@@ -179,11 +191,41 @@ def sort(a: Any, axis: int | None = -1, *args: Any, **options: Any) -> Field:
 
 
 def argsort(a: Any, axis: int | None = -1, *args: Any, **options: Any) -> Field:
-    """Return positions that sort along an axis whole on each rank, as `numpy.argsort`.
+    """Return positions that sort along an axis, as `numpy.argsort`. *Collective* as `sort`.
 
     Parameters are those of `sort`; positions count from 0 along the axis.
     """
     return _in_order(np.argsort, a, axis, *args, **options)
+
+
+def unwrap(
+    p: Any, discont: Any = None, axis: int = -1, *, period: float = 6.283185307179586
+) -> Field:
+    """Add periods so that steps along an axis are short, as `numpy.unwrap`.
+
+    *Collective* along decomposed dimensions, by two transposes, as `sort`.
+
+    Parameters
+    ----------
+    p : PencilArray
+        The field.
+    discont, period
+        As in `numpy.unwrap`.
+    axis : int, optional
+        Axis of the global shape, default the last one.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((4, 1)), lambda i, j: 5.0 * i % 6 + 0 * j)
+    >>> np.unwrap(u, axis=0, period=6).local[:, 0]
+    array([ 0., -1., -2., -3.])
+    """
+
+    def function(block: Array, number: int) -> Array:
+        return np.unwrap(block, discont, number, period=period)
+
+    return _of_lines("unwrap", function, p, axis)
 
 
 def _in_order(function: Any, a: Any, axis: object, *args: Any, **options: Any) -> Field:
@@ -195,8 +237,17 @@ def _in_order(function: Any, a: Any, axis: object, *args: Any, **options: Any) -
             f"numpy.{name} with axis=None would sort the values of all ranks; give one axis, or "
             "write numpy.quantile(u, q) or numpy.unique(u)"
         )
-    block = function(a.local, whole_axis(name, a, axis), *args, **options)
-    return as_field(block, None, a.pencil, a.singletons, a)
+    return _of_lines(name, lambda block, number: function(block, number, *args, **options), a, axis)
+
+
+def _of_lines(name: str, function: LineFunction, a: Field, axis: Any) -> Field:
+    """Apply a function of whole lines to a field. *Collective* along decomposed dimensions."""
+    with suppress(ArgumentError, TypeError):  # raised below, on all ranks
+        number = as_dim("axis", axis, a.ndim)
+        dim = number - len(a.components)
+        if number not in decomposed_axes(a) or is_whole(a.pencil.layout, dim):
+            return as_field(function(a.local, number), None, a.pencil, a.singletons, a)
+    return _along(f"numpy.{name}", function, cast("PencilArray", a), axis, always=True)
 
 
 # Element type and components along the axis of what a function of a line returns.
@@ -208,8 +259,8 @@ def apply_along_axis(
 ) -> Field:
     """Apply a function to lines along an axis, as `numpy.apply_along_axis`. *Collective*.
 
-    The lines must be whole on each rank. Ranks agree on the type of the results; nothing else is
-    communicated.
+    Ranks agree on the type of the results. Along decomposed dimensions the field is moved to where
+    lines are whole, and the result back: two transposes.
 
     Parameters
     ----------
@@ -218,8 +269,7 @@ def apply_along_axis(
         many values, or one; then the dimension becomes a singleton. Along a component axis it
         returns any number of values.
     axis : int
-        A component axis, or a dimension of space that is not decomposed; ``arr.whole(axis)`` is
-        a field for which it is not.
+        Axis of the global shape.
     arr : PencilArray
         The field.
     *args, **kwargs
@@ -236,18 +286,21 @@ def apply_along_axis(
     name = "apply_along_axis"
     with agreed(arr.pencil.topology.comm, name) as agree:
         agree(**signature(arr))
-        number = whole_axis(name, arr, axis)
+        number = as_dim("axis", axis, arr.ndim)
         agree(axis=number)
         if _lines(arr.shape, number) == 0:
             raise ArgumentError(f"numpy.{name} of a field of shape {arr.shape}: it has no lines")
+    lines = whole_axis(arr, number)
+    with agreed(arr.pencil.topology.comm, name):
         block = None
-        # By explicit bounds, one rank may have all points of the lines.
-        if _lines(arr.local_shape, number) and arr.local_shape[number] == arr.shape[number]:
-            block = np.asarray(np.apply_along_axis(func1d, number, arr.local, *args, **kwargs))
+        # One rank may have all points of the lines.
+        if _lines(lines.local_shape, number) and lines.local_shape[number] == arr.shape[number]:
+            block = np.asarray(np.apply_along_axis(func1d, number, lines.local, *args, **kwargs))
         mine = None if block is None else _kind_of(block, arr, number)
     kind = combine(arr.pencil.topology.comm, mine, _common)
     assert kind is not None
-    return _joined(arr, number, block, *kind)
+    result = _joined(lines, number, block, *kind)
+    return result if lines is arr else transpose(result, arr.pencil)
 
 
 def _lines(shape: tuple[int, ...], axis: int) -> int:
@@ -280,8 +333,12 @@ def _common(one: _Kind | None, other: _Kind | None) -> _Kind | None:
 
 
 def _joined(
-    arr: Field, number: int, block: Array | None, dtype: np.dtype[Any], extents: tuple[int, ...]
-) -> Field:
+    arr: PencilArray,
+    number: int,
+    block: Array | None,
+    dtype: np.dtype[Any],
+    extents: tuple[int, ...],
+) -> PencilArray:
     """Return the results of own lines as a field; there are none in an empty block. *Collective*.
 
     What is left of lines that only one rank along the axis has is replicated there.

@@ -5,7 +5,7 @@ Each point is sent once, in one exchange, to each rank that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise, product
 from math import copysign
@@ -33,74 +33,16 @@ from pencils.comm.methods.pull import PreparedPull, Pull
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, one_axis
+from pencils.functions.mapping import Indexed, Mapping
 from pencils.layout.integers import as_dims, as_ints
-from pencils.layout.split import Split
 from pencils.pencil import Bounded
 from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers
 
 Run = Callable[[], object]
 
 
-class Mapping(NamedTuple):
-    """Which points each part gets along an axis; without arguments, those of its own block."""
-
-    shift: int = 0  # point ``i`` goes to point ``i + shift``, modulo the number of points
-    reverse: bool = False  # to point ``n - 1 - i``; own blocks are given in reverse order
-    # Only so many points before each block that has some, and after it, if there are so many.
-    window: tuple[int, int] | None = None
-
-    def wanted(self, split: Split, part: int) -> list[tuple[int, int]]:
-        """Ranges of points that a part gets, in the order of its array."""
-        points, (start, stop) = split.points, split.bounds(part)
-        if start == stop:
-            return []
-        if self.window is not None:
-            before, after = self.window
-            return [(max(0, start - before), start), (stop, min(points, stop + after))]
-        if self.reverse:
-            return [(points - stop, points - start)]
-        low = (start - self.shift) % points
-        over = max(0, low + stop - start - points)
-        return [(low, low + stop - start - over), (0, over)]
-
-    def extent(self, line: Line) -> int:
-        """Points of the array that a rank fills."""
-        return sum(stop - start for start, stop in self.wanted(line.split, line.part))
-
-    def pieces(self, split: Split, part: int) -> list[tuple[int, int, int, int]]:
-        """Consecutive points that a part gets: owner, place here, place there, and their number."""
-        found, place = [], 0
-        for low, high in self.wanted(split, part):
-            for owner, lo, hi in split.overlaps(low, high):
-                start, stop = split.bounds(owner)
-                there, here = (stop - hi, high - hi) if self.reverse else (lo - start, lo - low)
-                found.append((owner, place + here, there, hi - lo))
-            place += high - low
-        return found
-
-    def sends(self, line: Line) -> list[tuple[int, int, int, int]]:
-        """Pieces of the own block: part that gets it, place here, place there, and points."""
-        split, points, (start, stop) = line.split, line.split.points, line.bounds
-        if start == stop:
-            return []
-        if self.window is not None:
-            before, after = self.window
-            reach = [(max(0, start - after), min(points, stop + before))]
-        elif self.reverse:
-            reach = [(points - stop, points - start)]
-        else:
-            reach = Mapping(-self.shift).wanted(split, line.part)
-        parts = {part for low, high in reach for part, *_ in split.overlaps(low, high)}
-        return [
-            (part, here, there, count)
-            for part in sorted(parts)
-            for owner, there, here, count in self.pieces(split, part)
-            if owner == line.part
-        ]
-
-
 # The mapping of each axis that has one; points stay where they are along all others.
-Mappings = dict[int, Mapping]
+Mappings = dict[int, Mapping] | dict[int, Indexed] | dict[int, Mapping | Indexed]
 # What a rank computes, and whether that needs no more memory: on all ranks.
 Computation = tuple[Sequence[Run], bool]
 _NO_COMPUTATION: Computation = ((), True)
@@ -111,30 +53,36 @@ class Steps(NamedTuple):
 
     `prepare` gets the own block, the fetched arrays and the blocks of results, and prepares the
     computation before arrays are fetched: so far all ranks raise if one of them has no memory.
-    Without it the fetched arrays are the results.
+    Without it the fetched arrays are the results; that of several fields is one result.
     """
 
-    moves: Sequence[Mappings]  # of each array to be fetched
+    moves: Sequence[Mappings]  # of each array to be fetched; of each field, if there are several
     results: Sequence[Callable[[], Field]]  # make a new field each
     prepare: Callable[[Array, Sequence[Array], Sequence[Array]], Computation] | None = None
 
 
 def fetch_boxes(
-    name: str, u: Field, given: Sequence[object] | None, plan: Callable[[Agreement], Steps]
+    name: str,
+    u: Field,
+    given: Sequence[object] | None,
+    plan: Callable[[Agreement], Steps],
+    others: Sequence[Field] = (),
 ) -> Sequence[Field]:
-    """Agree on a call of a function, move parts of a field, and compute from them. *Collective*.
+    """Agree on a call of a function, move parts of fields, and compute from them. *Collective*.
 
     `plan` checks the arguments but the field, records what all ranks must agree on, and returns the
     steps; it may be called several times. They are kept for calls with the same arguments `given`,
     if these are numbers, and fields of the same kind. The arrays that are fetched are contiguous in
-    the memory order of the pencil.
+    the memory order of the pencil. `others` have the type of `u`, the same decomposed dimensions
+    and the same process grid.
     """
-    key = _key_of(u, given)
+    fields = u, *others
+    key = _key_of(fields, given)
     call: _FetchCall | None = None if key is None else u.pencil.kept[name].get(key)
     if call is not None and call.fits:
-        ready, results = call.prepare(u, plan)
+        ready, results = call.prepare(fields, plan)
     else:
-        verb = _Fetch(name, u, plan)
+        verb = _Fetch(name, fields, plan)
         ready, results = verb.prepare()
         if key is not None:
             u.pencil.kept[name].add(key, _FetchCall(verb))
@@ -151,16 +99,17 @@ def fetch_boxes(
 
 
 # Of these types, equal numbers mean the same, apart from the sign of 0.0.
-_PLAIN = {int, float, np.float64, np.int64, type(None)}
+_PLAIN = {int, float, str, np.float64, np.int64, type(None)}
 
 
-def _key_of(u: Field, given: Sequence[object] | None) -> tuple[Any, ...] | None:
+def _key_of(fields: tuple[Field, ...], given: Sequence[object] | None) -> tuple[Any, ...] | None:
     """Return what calls of a function with the same steps have in common, if it can be kept."""
-    if given is None or not issubclass(type(u), Field):
+    if given is None or not all(issubclass(type(each), Field) for each in fields):
         return None
     kinds = tuple(map(type, given))
     signs = [copysign(1, each) for each in given if isinstance(each, float)]
-    return (u.kind, given, kinds, *signs) if _PLAIN.issuperset(kinds) else None
+    every = [each.kind for each in fields]
+    return (*every, given, kinds, *signs) if _PLAIN.issuperset(kinds) else None
 
 
 class _Ready(NamedTuple):
@@ -185,29 +134,34 @@ class _Fetch(KeptVerb[_Plan, _Found]):
     steps: Steps
     fetched: Sequence[Array]
 
-    def __init__(self, name: str, u: Field, plan: Callable[[Agreement], Steps]) -> None:
-        super().__init__(name, topology_among(u))
-        self.field, self._plan = u, plan
+    def __init__(
+        self, name: str, fields: tuple[Field, ...], plan: Callable[[Agreement], Steps]
+    ) -> None:
+        super().__init__(name, topology_among(*fields))
+        self.fields, self._plan = fields, plan
 
     def signature(self, agree: Agreement) -> PlanKey:
         """Check the arguments; the key has all mappings."""
-        u = self.field
+        u, *others = self.fields
         check_field("a", u)
         agree(**signature(u))
+        if others:
+            agree(others=[tuple(signature(other).values()) for other in others])
         self.steps = self._plan(agree)
         along = tuple(tuple(sorted(each.items())) for each in self.steps.moves)
-        return PlanKey(("boxes", u.pencil, FieldSpec.of(u), along))
+        kinds = [(each.pencil, FieldSpec.of(each)) for each in self.fields]
+        return PlanKey(("boxes", *kinds, along))
 
     def make(self) -> _Plan:
         """Make the exchange, with the axes in the memory order of the pencil."""
-        u, specs = self.field, []
+        u, specs = self.fields[0], []
         order = memory_axes(u.pencil.order, len(u.components))
-        lines = [Line.of(u, axis) for axis in order]
-        for mappings in self.steps.moves:
+        for source, mappings in _each_source(self.fields, self.steps):
+            lines = [Line.of(source, axis) for axis in order]
             along = [mappings.get(axis, Mapping()) for axis in order]
             pairs = list(zip(along, lines, strict=True))
             sends = _boxes(u.pencil.rank, lines, [each.sends(line) for each, line in pairs])
-            gets = [each.pieces(line.split, line.part) for each, line in pairs]
+            gets = [each.gets(line) for each, line in pairs]
             recvs = _boxes(u.pencil.rank, lines, gets)
             specs.append(MessageSpec(sends, recvs, (), u.dtype))
         topology = self.topology
@@ -219,13 +173,13 @@ class _Fetch(KeptVerb[_Plan, _Found]):
 
         None if older exchanges may still write points that would be packed.
         """
-        u, self.fetched = self.field, ()
+        self.fetched = ()
         if isinstance(plan, Pull) and self.topology.under_way:
             return None
         if self.steps.prepare is not None:
             self.fetched = [self._allocated(mappings) for mappings in self.steps.moves]
         results = [make() for make in self.steps.results]
-        ready = _get_ready(plan, self.steps, u, self.fetched, results)
+        ready = _get_ready(plan, self.steps, self.fields, self.fetched, results)
         ready.pack()
         return ready, results
 
@@ -235,27 +189,39 @@ class _Fetch(KeptVerb[_Plan, _Found]):
 
     def _allocated(self, mappings: Mappings) -> Array:
         """Allocate an array to be fetched."""
-        u = self.field
+        u = self.fields[0]
         shape = list(u.local_shape)
         for axis, mapping in mappings.items():
             shape[axis] = mapping.extent(Line.of(u, axis))
         return u.frame.make(tuple(shape), u.dtype)
 
 
+def _each_source(fields: tuple[Field, ...], steps: Steps) -> Iterator[tuple[Field, Mappings]]:
+    """Yield the field, and the mappings, of each array to be fetched."""
+    return zip(fields if len(fields) > 1 else fields * len(steps.moves), steps.moves, strict=True)
+
+
 def _get_ready(
-    plan: _Plan, steps: Steps, u: Field, fetched: Sequence[Array], results: Sequence[Field]
+    plan: _Plan,
+    steps: Steps,
+    fields: tuple[Field, ...],
+    fetched: Sequence[Array],
+    results: Sequence[Field],
 ) -> _Ready:
-    """Prepare the exchange and the computation for a field; they borrow its memory."""
+    """Prepare the exchange and the computation for fields; they borrow their memory."""
+    u = fields[0]
     block, outs = borrowed(u.local), [borrowed(result.local) for result in results]
     order = memory_axes(u.pencil.order, len(u.components))
     sources = []
-    for mappings in steps.moves:
+    for source, mappings in _each_source(fields, steps):
         key: list[Any] = [slice(None)] * u.ndim
         for axis, mapping in mappings.items():
             if mapping.reverse:
                 key[axis] = slice(None, None, -1)
-        sources.append(block[tuple(key)].transpose(order))
-    arrays = [target.transpose(order) for target in (fetched or outs)]
+        own = block if source is u else borrowed(source.local)
+        sources.append(own[tuple(key)].transpose(order))
+    targets = outs * len(sources) if len(fields) > 1 else fetched or outs
+    arrays = [target.transpose(order) for target in targets]
     computation = _NO_COMPUTATION
     if steps.prepare is not None:
         computation = steps.prepare(block, fetched, outs)
@@ -282,26 +248,27 @@ class _FetchCall(KeptCall[_Plan]):
         """Whether the plan is still there, and no older exchange may write what is packed."""
         return not (self.plan.freed or self.topology.freed or self.under_way)
 
-    def prepare(self, u: Field, plan: Callable[[Agreement], Steps]) -> _Found:
+    def prepare(self, fields: tuple[Field, ...], plan: Callable[[Agreement], Steps]) -> _Found:
         """Agree and prepare. *Collective*."""
         error = None
         try:  # as `attempt` does, but without another call
-            found = self._bind(u)
+            found = self._bind(fields)
         except Exception as mistake:  # noqa: BLE001 - raised on all ranks
             error = mistake
         flags = self.agreement.meet(error)
         if flags & DEFERRED:  # other ranks need the plan
-            return _Fetch(self.agreement.call, u, plan).prepare(flags)
+            return _Fetch(self.agreement.call, fields, plan).prepare(flags)
         self.touch()
         return found
 
-    def _bind(self, u: Field) -> _Found:
+    def _bind(self, fields: tuple[Field, ...]) -> _Found:
         """Make the results, and find or prepare what suits their places; local."""
         results = [make() for make in self._steps.results]
-        key = (place(u.local), *[address(result.local) for result in results])
+        places = [place(each.local) for each in fields]
+        key = (*places, *[address(result.local) for result in results])
         ready: _Ready | None = self._ready.get(key)
         if ready is None:
-            ready = _get_ready(self.plan, self._steps, u, self._fetched, results)
+            ready = _get_ready(self.plan, self._steps, fields, self._fetched, results)
             self._ready.add(key, ready)
         ready.pack()
         return ready, results

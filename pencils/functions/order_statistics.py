@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -19,19 +20,24 @@ from pencils.array.allocation import Array
 from pencils.array.base import Field
 from pencils.array.global_reduction import Axis, Reduction
 from pencils.array.operands import signature
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
 from pencils.comm.reduce import carried_total, native
+from pencils.comm.stream import bcast_array
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import (
+    Line,
     check_given,
+    comm_along,
     decomposed_axes,
     facts_of,
     own_values,
     warn,
     weights_part,
 )
+from pencils.functions.lines import whole_axis
 from pencils.functions.selection import (
     MOST_COLLECTED,
     Room,
@@ -40,6 +46,7 @@ from pencils.functions.selection import (
     select,
     word_sizes,
 )
+from pencils.transposition.transpose import transpose
 
 
 class Question(NamedTuple):
@@ -68,8 +75,9 @@ _NANMEDIAN = Question("nanmedian", np.nanmedian, skips=True)
 def median(a: Field, *args: Any, **options: Any) -> Any:
     """Return the median over all ranks, as `numpy.median`. *Collective*, by reductions of counts.
 
-    Along all axes the ranks count digits of the values to find those in the middle; along others,
-    which must not be decomposed, each rank takes the medians of its own block.
+    Along all axes the ranks count digits of the values to find those in the middle. Along others
+    each rank takes the medians of its own block; along one that is decomposed, the field is moved
+    to where lines are whole, and the result back: two transposes, of which the second one is small.
 
     Parameters
     ----------
@@ -92,7 +100,7 @@ def median(a: Field, *args: Any, **options: Any) -> Any:
     Raises
     ------
     ArgumentError
-        If some but not all axes are reduced, and one of them is decomposed.
+        If some but not all axes are reduced, more than one of space, and one is decomposed.
 
     Examples
     --------
@@ -202,8 +210,8 @@ def _answer(
             if asked.q is None:  # quantiles have been checked
                 asked.of(np.zeros(2, a.dtype))
         if len(task.axes) < a.ndim:
-            block = _own(asked, task, weights)
-            agree.flag(up=_without_values(asked, task))
+            cut = _cut(asked, task)
+            block = _own(asked, task, weights, agree, cut)
         elif weights is not None:
             raise TypeError(
                 f"{name} over all axes takes no weights; write numpy.histogram(u, bins, "
@@ -215,15 +223,39 @@ def _answer(
         begin = _collector(a) if a.size <= MOST_COLLECTED else None
         a.pencil.kept[name].add(a.kind, (agree.prepared(), begin))
     if len(task.axes) == a.ndim:
-        result = complete()
-        if task.whole and not task.keepdims:
-            return result
-        front = np.ndim(result)
-        return task.finish(np.reshape(result, np.shape(result) + (1,) * a.ndim), front)
+        return _of_all(complete(), task)
+    if cut is not None:
+        task, block, agree = _moved(asked, task, cut, weights)
     if agree.flagged:
         up = 1 if asked.q is None else 2  # calls behind the function that replaces NumPy's
         warn("All-NaN slice encountered" if a.size else "Mean of empty slice", up)
-    return task.finish(block, block.ndim - a.ndim)
+    result = task.finish(block, block.ndim - a.ndim)
+    return result if task.field is a else transpose(result, a.pencil)
+
+
+def _of_all(result: Any, task: Reduction) -> Any:
+    """Return the answer about all values as the user has asked for it."""
+    if task.whole and not task.keepdims:
+        return result
+    front = np.ndim(result)
+    return task.finish(np.reshape(result, np.shape(result) + (1,) * task.field.ndim), front)
+
+
+def _moved(
+    asked: Question, task: Reduction, cut: int, weights: Any
+) -> tuple[Reduction, Array, agreed]:
+    """Reduce a field where lines along an axis are whole: the result is there. *Collective*."""
+    lines = whole_axis(task.field, cut)
+    if isinstance(weights, PencilArray):
+        weights = transpose(weights, lines.pencil)
+    task = replace(task, field=lines)
+    with agreed(lines.pencil.topology.comm, asked.name) as agree:
+        block = _own(asked, task, weights, agree)
+    line = Line.of(lines, cut)
+    if line.is_cut and line.filled:  # the first rank has all lines
+        block = np.ascontiguousarray(block)
+        bcast_array(comm_along(lines, cut), block, line.filled[0])
+    return task, block, agree
 
 
 def _prepare_all(asked: Question, agree: agreed, a: Field) -> Callable[[], Any]:
@@ -277,32 +309,39 @@ def _collector(a: Field) -> Callable[[Field], Callable[[], Array]]:
     return begin
 
 
-def _own(asked: Question, task: Reduction, weights: Any) -> Array:
-    """Reduce the own block along axes that are whole; all axes kept."""
-    a = task.field
+def _cut(asked: Question, task: Reduction) -> int | None:
+    """Return the decomposed axis that is reduced, if any; it is the only one of space."""
+    a, lead = task.field, len(task.field.components)
     cut = sorted(decomposed_axes(a).intersection(task.axes))
-    if cut:
-        lead = len(a.components)
+    if cut and sum(axis >= lead for axis in task.axes) > 1:
         others = [axis - lead for axis in range(lead, a.ndim) if axis not in task.axes]
-        cure = ""
-        if len(task.axes) == 1 < a.pencil.ndim:
-            cure = f"u.whole({cut[0]})"
-        elif others:
-            cure = f"pencils.transpose(u, u.pencil.with_(decomp={others[0]}))"
-        whole = f"pass a field on a pencil in which it is whole, {cure}; " * bool(cure)
+        cure = "without axis= all values are taken together"
+        if others:
+            cure = f"pass pencils.transpose(u, u.pencil.with_(decomp={others[0]})); {cure}"
         raise ArgumentError(
-            f"{asked.name} along axis {cut[0]}, which is decomposed; {whole}without axis= all "
-            "values are taken together"
+            f"{asked.name} along several axes of space, of which axis {cut[0]} is decomposed; "
+            f"{cure}"
         )
+    return cut[0] if cut else None
+
+
+def _own(
+    asked: Question, task: Reduction, weights: Any, agree: agreed, cut: int | None = None
+) -> Array:
+    """Reduce the own block along axes that are whole, unless one is cut; all axes kept."""
+    a = task.field
     options: dict[str, Any] = {"axis": task.axes, "keepdims": True}
     few = [min(1, n) if axis in task.axes else 1 for axis, n in enumerate(a.shape)]
     more = {} if weights is None else {"weights": weights_part(weights, a, task.axes)}
+    if cut is not None:
+        return np.empty(0)
+    agree.flag(up=_without_values(asked, task))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # only some ranks would warn
         # Some functions of NumPy take no empty blocks, or give values with NaN another type.
         one = np.asarray(asked.of(np.zeros(few, a.dtype), **options))
         kind = native(one.dtype)
-        if 0 in [n for axis, n in enumerate(a.local_shape) if axis not in task.axes]:
+        if a.size and not a.local.size:
             return np.empty(one.shape[: one.ndim - a.ndim] + task.partial_shape, kind)
         return np.asarray(asked.of(a.local, **options, **more)).astype(kind, copy=False)
 
@@ -312,7 +351,7 @@ def _without_values(asked: Question, task: Reduction) -> bool:
     a = task.field
     if task.count == 0:
         return asked.skips or asked.q is None
-    if not asked.skips or a.dtype.kind not in "fcmM":
+    if not asked.skips or a.dtype.kind not in "fcmM" or not a.local.size:
         return False
     return bool(np.isnan(a.local).all(axis=task.axes).any())
 

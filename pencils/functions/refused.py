@@ -32,14 +32,10 @@ _INSTEAD: Mapping[str, str] = {
     "for a component axis of extent 1",
     "broadcast_to broadcast_arrays": "fields broadcast in expressions; write u + "
     "pencils.zeros(pencil)",
-    "tile repeat": "assign to sections of a larger field: w[:n] = pencils.transpose(u, "
-    "w[:n].pencil)",
     "append insert delete vstack hstack dstack column_stack row_stack block": "write "
-    "numpy.stack or numpy.concatenate along component axes; along space, assign to sections of a "
-    "larger field: w[:n] = pencils.transpose(u, w[:n].pencil)",
+    "numpy.concatenate([u, v], axis), also of sections, or numpy.stack([u, v])",
     "split array_split hsplit vsplit dsplit": "write sections, u[:n] and u[n:], or u.unstack() "
     "for components",
-    "pad": "make the field with halo=, and fill it by u.exchange_halo() and u.fill_boundary(mode)",
     "take_along_axis": "write u.take_points(index) for points of any rank, u[1:-1] for ranges",
     "put put_along_axis": "write u.put_points(index, values) for points of any rank, u[1:-1] = "
     "values for ranges",
@@ -57,8 +53,7 @@ _INSTEAD: Mapping[str, str] = {
     "tril_indices_from triu_indices_from diag_indices_from": "it needs the shape only: pass "
     "numpy.empty(u.shape[-2:])",
     "sort_complex lexsort partition argpartition msort": "write numpy.sort(u, axis) or "
-    "numpy.argsort(u, axis) along an axis that is whole on each rank, numpy.median or "
-    "numpy.quantile for the values of all ranks",
+    "numpy.argsort(u, axis), numpy.median or numpy.quantile for the values of all ranks",
     "convolve correlate lib.stride_tricks.sliding_window_view": "write a stencil of u.shift() "
     "after u.exchange_halo(), or a product of transforms of pencils.fft.PencilFFT",
     "cov corrcoef": "write numpy.vdot(u - u.mean(), v - v.mean()) / u.size",
@@ -70,8 +65,6 @@ _INSTEAD: Mapping[str, str] = {
     "ediff1d": "write numpy.diff(u, axis=axis)",
     "rot90": "dimensions cannot be exchanged; numpy.flip(u, axis) reverses their points",
     "apply_over_axes": "pass all axes to the reduction: u.sum(axis=(0, 1))",
-    "unwrap": "write numpy.apply_along_axis(numpy.unwrap, axis, u) along an axis that is whole on "
-    "each rank",
     "real_if_close": "its element type depends on all values; write u.real",
     "lib.scimath lib._scimath_impl": "its element type depends on the values, which differ "
     "between ranks; convert first: numpy.sqrt(u.astype(complex))",
@@ -125,6 +118,7 @@ _ATTRIBUTES: Mapping[str, str] = {
     "view getfield byteswap": "write PencilArray(u.pencil, u.local.view(dtype)) for other "
     "elements in the same memory, u.astype(dtype) for converted ones",
     "setfield": "write u.real, u.imag or u.local[name][...] = values for a part of each element",
+    "repeat": "write numpy.repeat(u, n, axis)",
     "searchsorted": "write numpy.searchsorted(edges, u), with edges that all ranks have",
 }
 

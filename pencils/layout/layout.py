@@ -242,6 +242,23 @@ class Layout:
             origins=_origins(map(_moved, self.all_origins, ranges)),
         )
 
+    def inserted(self, new: int, points: int) -> Layout:
+        """Return the layout with a new dimension of this number, which is not decomposed."""
+
+        def joined(values: Sequence[T], one: T) -> tuple[T, ...]:
+            return (*values[:new], one, *values[new:])
+
+        order = [dim + (dim >= new) for dim in self.order]
+        order.insert(order.index(new + 1) if new < self.ndim else self.ndim, new)
+        return replace(
+            self,
+            decomp=tuple(dim + (dim >= new) for dim in self.decomp),
+            splits=joined(self.splits, Split(points, 1)),
+            order=tuple(order),
+            periodic=joined(self.periodic, False),  # noqa: FBT003 - a value
+            origins=_origins(joined(self.all_origins, _WHOLE)),
+        )
+
     def along(self, dims: Collection[int], other: Layout) -> Layout:
         """Return the layout that is `other` along `dims`, and this one along the rest.
 

@@ -19,7 +19,8 @@ _ARRAY = "numpy.ndarray.__"  # operators with an array on the left
 # Functions that give a field where an argument is one.
 _NAMES = """
 where clip round around real imag angle nan_to_num sinc fix copy astype isclose
-roll flip fliplr flipud sort argsort diff trapezoid cross einsum
+roll flip fliplr flipud sort argsort unwrap diff trapezoid cross einsum
+pad tile repeat
 cumsum cumprod cumulative_sum cumulative_prod nancumsum nancumprod
 searchsorted digitize isin select piecewise polyval zeros_like ones_like empty_like full_like
 """

@@ -117,7 +117,6 @@ REFUSED = [
     (lambda u: np.fliplr(pencils.ones(pencils.Pencil((4,), u.pencil.comm))), A, "axis"),
     (lambda u: np.diff(u, axis=2), A, "axis"),
     (lambda u: np.diff(u, -1), A, "n=-1"),
-    (lambda u: np.diff(u, prepend=0), T, "prepend"),
     (lambda u: np.diff(u, append=u), T, "append"),
     (lambda u: np.trapezoid(u, axis=2), A, "axis"),
     (lambda u: np.trapezoid(u, np.arange(4.0)), A, "coordinates"),

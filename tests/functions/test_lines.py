@@ -11,21 +11,16 @@ from pencils.errors import ArgumentError, RankDisagreementError
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
-def whole(pencil, lead):
-    """Axes that are whole on each rank, those of components included."""
-    dims = [dim for dim in range(pencil.ndim) if dim not in pencil.decomp]
-    return [*range(lead), *(lead + dim for dim in dims)]
-
-
 @pytest.mark.parametrize("dtype", ["f8", "f4", "?", ">i2", "u1", "c16", "m8[s]"])
 def test_sort(pencil, dtype):
     a = draw((3, *pencil.shape), "i4" if dtype == "m8[s]" else dtype).astype(dtype)
     if a.dtype.kind == "f":
         a.reshape(-1)[::5] = np.nan
     u = spread(pencil, a, halo=1)
-    for axis in whole(pencil, 1):
+    for axis in range(a.ndim):
         result = np.sort(u, axis)
         assert_holds(result, np.sort(a, axis))
+        assert result.pencil == pencil
         assert in_memory_order(result)
         order = np.argsort(u, axis=axis, kind="stable")
         assert_holds(order, np.argsort(a, axis=axis, kind="stable"))
@@ -36,26 +31,16 @@ def test_sort(pencil, dtype):
         assert_holds(np.sort(u, axis - a.ndim), np.sort(a, axis))
 
 
-def test_axes_that_are_not_whole(pencil):
+def test_arguments_of_sort(pencil):
     u = pencils.ones(pencil, components=2)
-    for dim in pencil.decomp:
-        calls = (
-            lambda u, axis: u.sort(axis),
-            lambda u, axis: u.argsort(axis),
-            np.sort,
-            np.argsort,
-            lambda u, axis: np.apply_along_axis(np.sum, axis, u),
-        )
-        for call in calls:
-            with pytest.raises(ArgumentError, match=r"u\.whole\("):
-                call(u, 1 + dim)
     for call in (np.sort, np.argsort):
         with pytest.raises(TypeError, match="give one axis"):
             call(u, axis=None)
         with pytest.raises(ArgumentError, match="outside"):
             call(u, axis=9)
-        with pytest.raises(ValueError, match=r"kind|sort"):
-            call(u, axis=0, kind="bogo")
+        for axis in range(u.ndim):
+            with pytest.raises(ValueError, match=r"kind|sort"):
+                call(u, axis=axis, kind="bogo")
 
 
 def test_singletons_are_whole(pencil):
@@ -64,10 +49,33 @@ def test_singletons_are_whole(pencil):
     assert np.sort(u, 0).singletons == u.singletons
 
 
+def test_unwrap(pencil):
+    u, a = both(pencil, draw((2, *pencil.shape)))
+    for axis in range(a.ndim):
+        assert_holds(np.unwrap(u, axis=axis), np.unwrap(a, axis=axis))
+        found = np.unwrap(u.astype("i4"), 2, axis, period=4)
+        assert_holds(found, np.unwrap(a.astype("i4"), 2, axis, period=4))
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_one_rank_sorts_otherwise(comm):
+    u = pencils.ones(pencils.Pencil((comm.size, 3), comm))
+    for bad in ranks_at_fault(comm):
+        here = comm.rank == bad
+        for error, text, axis, options in (
+            (ArgumentError, "outside", 5, {}),
+            (TypeError, "axis", 0.5, {}),
+            (ValueError, "kind", 0, {"kind": "bogo"}),
+        ):
+            wrong, given = (axis, options) if here else (0, {})
+            all_raise(comm, error, text, lambda: np.sort(u, wrong, **given))  # noqa: B023
+    assert_holds(np.sort(u, 0), np.ones(u.shape))
+
+
 @pytest.mark.parametrize("dtype", ["f8", "i4", "c8"])
 def test_apply_along_axis(pencil, dtype):
     u, a = both(pencil, draw((3, *pencil.shape), dtype), halo=1)
-    for axis in whole(pencil, 1):
+    for axis in range(a.ndim):
         flat = np.apply_along_axis(np.ptp, axis, a) if dtype != "c8" else None
         if flat is not None:
             result = np.apply_along_axis(np.ptp, axis, u)
@@ -87,7 +95,7 @@ def test_apply_along_axis(pencil, dtype):
 
 def test_what_is_not_applied(pencil):
     u = pencils.ones(pencil, components=2)
-    for axis in whole(pencil, 1)[1:]:
+    for axis in range(1, u.ndim):
         with pytest.raises(ArgumentError, match="as many values, or one"):
             np.apply_along_axis(lambda line: np.ones(line.size + 1), axis, u)
     with pytest.raises(TypeError, match="not objects"):
