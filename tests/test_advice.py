@@ -65,6 +65,12 @@ def test_code_is_found_in_texts():
 # What code stands for, for NumPy: names in capitals are the global arrays of fields. After each
 # line of a table every field must still equal its array. A pair completes a text that has `...`.
 SPACE = {
+    "numpy.choose(u, values)": (
+        "numpy.choose(u > 0, [1.5, 2.5])",
+        "numpy.choose(U > 0, [1.5, 2.5])",
+    ),
+    "(u == value).any()": "(U == value).any()",
+    "memoryview(u.local)": ("memoryview(u.local).shape", "U[own].shape"),
     "a.filled(value)": "numpy.where(M, value, U)",
     "b.astype(complex)": "U.astype(complex)",
     "block = block.copy()": "None",
@@ -108,8 +114,6 @@ SPACE = {
     "numpy.vdot(u - u.mean(), v - v.mean()) / u.size": "((U - U.mean()) * (V - V.mean())).mean()",
     "numpy.vdot(u, v)": "numpy.vdot(U, V)",
     "numpy.where(mask, x, y)": "numpy.where(M, V, U)",
-    "numpy.where(numpy.tri(*u.shape[-2:]), u, 0)": "numpy.tril(U)",
-    "numpy.where(numpy.tri(*u.shape[-2:], k=-1), 0, u)": "numpy.triu(U)",
     "numpy.zeros_like(u)": "numpy.zeros_like(U)",
     "partition(..., copy=True)": ("partition(pencil, U, copy=True)", "U"),
     "PencilArray(u.pencil, u.local.view(dtype))": "numpy.ascontiguousarray(U).view(dtype)",
@@ -198,6 +202,13 @@ VECTORS = {
     "velocity.unstack()": "list(U)",
 }
 TENSORS = {
+    "numpy.swapaxes(u, 0, 1)": "numpy.swapaxes(U, 0, 1)",
+    "numpy.squeeze(u, 0)": ("numpy.squeeze(u[:1], 0)", "numpy.squeeze(U[:1], 0)"),
+    "numpy.trace(u)": "numpy.trace(U)",
+    "numpy.linalg.solve(u, v)": (
+        "numpy.einsum('ij...,jk...->ik...', u, numpy.linalg.solve(u, v))",
+        "V",
+    ),
     "numpy.einsum('ii...->i...', u)": "numpy.einsum('ii...->i...', U)",
     "numpy.einsum('ij...->ji...', u)": "U.swapaxes(0, 1)",
     "numpy.einsum('ij...,j...->i...', a, u)": (
