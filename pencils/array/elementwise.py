@@ -435,7 +435,7 @@ class Operators(Field):
     def __rdivmod__(self, other: Operand) -> tuple[Self, Self]:
         return NotImplemented if _takes_no_part(other) else _divmod(other, self)
 
-    if not TYPE_CHECKING:  # without meaning for fields: the ufunc raises
+    if not TYPE_CHECKING:  # the ufunc raises without component axes
 
         def __matmul__(self, other: Any) -> Any:
             return NotImplemented if _takes_no_part(other) else _matmul(self, other)

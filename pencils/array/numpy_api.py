@@ -134,6 +134,9 @@ def _blocks(one: Any, other: Any) -> tuple[Array, Array]:
 
 Function = Callable[..., Any]
 _REDUCING_UFUNCS = {ufunc: name for name, ufunc in UFUNCS.items()}
+# Other associative and commutative ones with an identity, and extrema that skip NaN.
+_ALSO_REDUCING = {np.logaddexp, np.logaddexp2, np.hypot, np.gcd, np.fmax, np.fmin}
+_ALSO_REDUCING |= {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.logical_xor}
 
 # What fields and graphs have in common: functions of elements, with their arguments that may be
 # fields,
@@ -185,6 +188,10 @@ def apply_ufunc(
     if method == "reduce" and ufunc in _REDUCING_UFUNCS and isinstance(inputs[0], Field):
         axis = kwargs.pop("axis", 0)
         return reduce_field(_REDUCING_UFUNCS[ufunc], inputs[0], axis, **kwargs)
+    if method == "reduce" and ufunc in _ALSO_REDUCING and isinstance(inputs[0], Field):
+        return reduce_field(
+            f"{ufunc.__name__}.reduce", inputs[0], kwargs.pop("axis", 0), ufunc=ufunc, **kwargs
+        )
     replacement = provided("FUNCTIONS").get(
         ufunc if method == "__call__" else getattr(ufunc, method)
     )

@@ -270,6 +270,24 @@ class PencilArray(Operators, Generic[Element]):
                 "u.unstack() for components, over u.local for the own block"
             )
 
+        def __contains__(self, value: object) -> NoReturn:
+            raise TypeError(
+                "whether a value is in a PencilArray depends on all ranks; write (u == value).any()"
+                ", which is collective"
+            )
+
+        def __hash__(self) -> NoReturn:
+            raise TypeError(
+                "unhashable type: 'PencilArray', whose values change; write id(u) as a key for the "
+                "object, u.pencil for its grid"
+            )
+
+        def __buffer__(self, flags: int, /) -> NoReturn:  # that Python asks since 3.12
+            raise BufferError(
+                "a PencilArray has no buffer: its blocks are on different ranks; write "
+                "memoryview(u.local), or pass u.local"
+            )
+
         __float__ = __int__ = __complex__ = indexing.refuse_number
 
         def __format__(self, how: str) -> str:

@@ -25,7 +25,7 @@ from pencils.errors import RanksLostError
 MOST_TEXT = 10_000
 MOST_SHOWN = 2_000
 # Modules whose errors every rank can import.
-_HOMES = "builtins.", "pencils.", "simmpi."
+_HOMES = "builtins.", "pencils.", "simmpi.", "numpy.linalg."
 
 
 class Fault(NamedTuple):

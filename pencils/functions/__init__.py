@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from pencils.functions import (
+    arrangements,
     components,
     differences,
     elementwise,
     histograms,
     lines,
+    matrices,
     moves,
     order_statistics,
     scans,
@@ -33,12 +35,15 @@ __all__ = ["FUNCTIONS", "along", "own_points"]
 
 # What replaces functions of the same names; some are there since NumPy 2.1.
 _NAMES: dict[ModuleType, str] = {
-    components: "stack unstack take cross vecdot einsum tensordot matmul",
+    arrangements: "expand_dims squeeze append choose array_equiv apply_over_axes broadcast_arrays "
+    "broadcast_to delete dot ediff1d ravel_multi_index",
+    components: "stack unstack take cross vecdot einsum tensordot",
     differences: "diff trapezoid gradient",
     elementwise: "searchsorted digitize isin select piecewise polyval fix astype",
     histograms: "bincount unique unique_values unique_counts histogram histogram_bin_edges "
     "histogram2d histogramdd",
     lines: "sort argsort unwrap apply_along_axis",
+    matrices: "matmul matvec vecmat trace",
     moves: "roll flip fliplr flipud",
     order_statistics: "median nanmedian quantile nanquantile percentile nanpercentile",
     scans: "cumsum cumprod nancumsum nancumprod cumulative_sum cumulative_prod",
@@ -54,6 +59,11 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.linalg.cross: components.linalg_cross,
     np.linalg.norm: components.norm,
     np.linalg.vecdot: components.vecdot,
+    np.linalg.matmul: matrices.matmul,
+    np.linalg.tensordot: components.tensordot,
+    np.linalg.vector_norm: matrices.vector_norm,
+    np.linalg.solve: matrices.solve,
     np.add.accumulate: partial(scans.accumulate, np.add),
     np.multiply.accumulate: partial(scans.accumulate, np.multiply),
 }
+FUNCTIONS |= matrices.OF_MATRICES | arrangements.ARRANGING

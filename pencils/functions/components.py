@@ -307,10 +307,10 @@ def _vectors(name: str, operand: Any, axis: object, pencil: Pencil) -> tuple[Any
         return operand, component_axis(name, operand, axis)
     array = plain_array(operand)
     array = np.moveaxis(array, as_dim("axis", axis, array.ndim), 0)
-    return _with_space(array, 1, pencil), 0
+    return with_space(array, 1, pencil), 0
 
 
-def _with_space(array: Array, lead: int, pencil: Pencil) -> Array:
+def with_space(array: Array, lead: int, pencil: Pencil) -> Array:
     """Insert axes of extent 1 after the first `lead` axes, if the array lacks axes of space."""
     missing = max(0, lead + pencil.ndim - array.ndim)
     return array.reshape(*array.shape[:lead], *(1,) * missing, *array.shape[lead:])
@@ -373,7 +373,7 @@ def _term(subscripts: str, term: str, operand: Any, pencil: Pencil) -> Any:
         return operand
     array = plain_array(operand)
     if term.endswith("...") and letters <= array.ndim <= letters + pencil.ndim:
-        return _with_space(array, letters, pencil)
+        return with_space(array, letters, pencil)
     if letters != array.ndim:
         raise ArgumentError(
             f"numpy.einsum({subscripts!r}): term {term!r} does not fit an array of shape "
@@ -453,15 +453,3 @@ def _summed(axes: Any, ndim: int, other: int) -> tuple[tuple[int, ...], tuple[in
             f"numpy.tensordot: axes={axes!r} must name as many axes of both operands"
         )
     return pair
-
-
-def matmul(x1: Any, x2: Any, /, **options: Any) -> Field:
-    """Multiply a constant matrix and the components of a field on a line, as `numpy.matmul`.
-
-    Fields have matrices in their last two axes only if space has one dimension and there is one
-    component axis; `einsum` is for all others.
-    """
-    fits = isinstance(x2, Field) and x2.pencil.ndim == 1 and len(x2.components) == 1
-    if options or not fits or isinstance(x1, Field) or np.ndim(x1) not in (1, 2):
-        raise TypeError(_REFUSED.format("matmul"))
-    return tensordot(x1, x2, axes=1)

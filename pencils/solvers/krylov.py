@@ -152,8 +152,8 @@ def minres(
     -----
     The method of C. C. Paige and M. A. Saunders, SIAM Journal on Numerical Analysis 12 (1975)
     617-629. There is one reduction for each iteration: the operator is applied to vectors before
-    their norms are known. Residuals follow from the recurrence, as in SciPy: for indefinite operators
-    in single precision, the true residual can be ten times larger.
+    their norms are known. Residuals follow from the recurrence, as in SciPy: for indefinite
+    operators in single precision, the true residual can be ten times larger.
 
     Examples
     --------

@@ -152,7 +152,7 @@ def test_it_is_no_truth_value_no_sequence_no_key(pencil):
         bool(u)
     with pytest.raises(TypeError, match="not iterable"):
         list(u)
-    with pytest.raises(TypeError, match="not iterable"):
+    with pytest.raises(TypeError, match=r"\(u == value\)\.any\(\)"):
         0 in u  # noqa: B015
     with pytest.raises(TypeError, match="unhashable"):
         hash(u)
