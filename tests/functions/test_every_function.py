@@ -31,7 +31,6 @@ outer pad partition argpartition put put_along_axis real_if_close repeat rot90 t
 tile unique_all unique_inverse unwrap linalg.lstsq linalg.multi_dot linalg.outer
 linalg.tensorsolve""".split()  # noqa: SIM905
 )
-WHOLE = "apply_along_axis argsort sort unwrap"
 
 
 def names():
@@ -54,8 +53,6 @@ def rows():
             kind = getattr(function, "__module__", None) or ""
             if isinstance(function, np.ufunc) and function.signature is None:
                 kind = "elementwise ufuncs"
-            elif name in WHOLE.split():
-                kind = "along whole axes"
             elif function in FUNCTIONS:
                 replacement = getattr(FUNCTIONS[function], "func", FUNCTIONS[function])
                 kind = replacement.__module__.rpartition(".")[2].replace("_", " ")
@@ -100,8 +97,8 @@ def table(title, content):
 def listed(text):
     """Return the names in each of the three tables, those that the installed NumPy has."""
     known = {name for name, _ in names()}
-    for part in text.partition(HEADING)[2].split("| --- | --- |")[1:]:
-        cells = re.findall(r"`([^`]*)` \|$", part, re.MULTILINE)
+    for part in re.split(r"\| -+ \| -+ \|", text.partition(HEADING)[2])[1:]:
+        cells = re.findall(r"`([^`]*)` +\|$", part, re.MULTILINE)
         yield known.intersection(*[" ".join(cells).split()])
 
 
