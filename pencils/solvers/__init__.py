@@ -1,3 +1,5 @@
 """Elliptic equations on pencils: grid levels, direct, multigrid and Krylov solvers."""
 
-__all__: list[str] = []
+from pencils.solvers.transfer import prolong, restrict
+
+__all__ = ["prolong", "restrict"]
