@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, chain, groupby
-from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np

@@ -286,7 +286,7 @@ class Layout:
         return f"{self.shape}, decomp={self.decomp}, grid={self.grid.shape}{extras}"
 
     def describe(self, rank: int) -> str:
-        """Describe the layout, and the block of `rank`, in five lines; six for a section or level."""
+        """Describe the layout, and the block of `rank`, in five lines, or six for a section."""
         box = self.box(rank)
         owned = ", ".join(f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True))
         along = " and ".join(

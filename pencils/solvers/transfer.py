@@ -391,9 +391,9 @@ class _Way:
             self.room[key] = np.empty(shape, self.spec.dtype)
         return self.room[key]
 
-    def _matrices(self, slab: _Slab) -> tuple[list[slice], list[Matrix | None]]:
+    def _matrices(self, slab: _Slab) -> tuple[list[Any], list[Matrix | None]]:
         """Return where the rows of a slab are in the block, and their matrices."""
-        key: list[slice] = []
+        key: list[Any] = []
         matrices: list[Matrix | None] = []
         every = zip(self.lines, slab.kinds, *self.parts, strict=True)
         for line, kind, own, part in every:

@@ -39,7 +39,7 @@ def levels(comm, name):
     return fine, fine.coarsen(**relation)
 
 
-def padded(data, axis, wraps, centred, boundary, width):
+def padded(data, axis, wraps, centred, boundary, width):  # noqa: PLR0917
     """Continue the data along an axis by `width` points on both sides."""
     widths = [(0, 0)] * data.ndim
     widths[axis] = (width, width)
@@ -75,7 +75,7 @@ def restricted(data, coarse, methods, lead=0):
     return data
 
 
-def prolonged(data, coarse, fine, methods, boundary, lead=0):
+def prolonged(data, coarse, fine, methods, boundary, *, lead=0):
     """Interpolate global data, one axis after the other, by polynomials of NumPy."""
     for dim, (factor, centred) in enumerate(coarse.coarsened):
         axis, method, points = lead + dim, methods[dim], coarse.shape[dim]
@@ -130,8 +130,16 @@ def test_restriction_is_that_of_numpy(comm, name, method):
 
 
 @grids
-@pytest.mark.parametrize("boundary", ["edge", "odd", "extrapolate"])
-@pytest.mark.parametrize("method", ["constant", "linear", "cubic"])
+@pytest.mark.parametrize(
+    ("method", "boundary"),
+    [
+        ("constant", "edge"),
+        ("linear", "edge"),
+        ("linear", "odd"),
+        ("cubic", "odd"),
+        ("cubic", "extrapolate"),
+    ],
+)
 def test_prolongation_is_that_of_numpy(comm, name, method, boundary):
     fine, coarse = levels(comm, name)
     methods = of_each(coarse, method, "linear" if method == "constant" else method)
@@ -201,7 +209,7 @@ def test_all_types_components_and_singletons(comm, dtype):
     assert r.dtype == data.dtype
     assert everywhere(comm, np.allclose(r.local, expected[r.local_slices], **near))
     w = prolong(r, fine)
-    expected = prolonged(expected, coarse, fine, ["linear"] * 3, "edge", 1)
+    expected = prolonged(expected, coarse, fine, ["linear"] * 3, "edge", lead=1)
     assert everywhere(comm, np.allclose(w.local, expected[w.local_slices], **near))
     flat = data[0, :, :1]
     r = restrict(pencils.partition(fine, flat), coarse)
