@@ -7,6 +7,7 @@ from test_scale import LAYOUTS, count_calls, million
 
 from pencils.errors import ArgumentError
 from pencils.layout import build_layout
+from pencils.layout.build import change_layout
 from pencils.layout.levels import coarse_layout, read_levels
 from pencils.layout.split import Split
 
@@ -96,3 +97,20 @@ def test_levels_of_a_million_ranks_take_few_steps(name):
         assert middle in box
         assert calls < 300
     assert level.owner([n - 1 for n in level.shape]) == 0
+
+
+def test_levels_know_the_finer_grid_while_their_points_are_the_same():
+    level, plain = coarse(build_layout((8, 12), 2)), build_layout((4, 6), 2)
+    relation = ((2, "cell"), (2, "cell"))
+    assert level.coarsened == change_layout(level, decomp=1, order=(1, 0)).coarsened == relation
+    assert level.same_blocks(plain)
+    assert level != plain
+    assert "coarsened=" in str(level)
+    assert "by 2 (cell), by 2 (cell)" in level.describe(0)
+    for other in (
+        level.section([range(1, 4), range(6)]),
+        level.staggered([0]),
+        change_layout(level, shape=(4, 5)),
+        change_layout(level, periodic=True),
+    ):
+        assert other.coarsened == ()

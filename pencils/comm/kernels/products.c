@@ -8,7 +8,7 @@
 
 enum {
     NEAR = 2048, /* bytes to fetch before they are needed */
-    ROOM = 32768, /* bytes of rows that are added up at once */
+    ROOM = 65536, /* bytes of rows that are added up at once */
     VIEWS = 3
 };
 
