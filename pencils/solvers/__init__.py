@@ -3,5 +3,6 @@
 from pencils.solvers.krylov import bicgstab, cg, minres
 from pencils.solvers.poisson import Poisson
 from pencils.solvers.result import SolverResult
+from pencils.solvers.transfer import prolong, restrict
 
-__all__ = ["Poisson", "SolverResult", "bicgstab", "cg", "minres"]
+__all__ = ["Poisson", "SolverResult", "bicgstab", "cg", "minres", "prolong", "restrict"]
