@@ -15,7 +15,8 @@ from pencils.errors.missing import PENCILS, explain_words
 from pencils.layout import Box, Extent, Layout, Selection, build_layout
 from pencils.layout.build import SplitSpec, change_layout
 from pencils.layout.drawing import Blocks, card, svg
-from pencils.layout.integers import as_dim, as_dims, as_ints, as_rank
+from pencils.layout.integers import as_dim, as_dims, as_int, as_ints, as_rank
+from pencils.layout.levels import LEAST, coarse_layout, read_levels
 from pencils.layout.whole import is_whole, whole_layout
 
 if TYPE_CHECKING:
@@ -244,6 +245,71 @@ class Pencil:
             layout = self._layout.staggered(dims)
             agree(axis=sorted(dims), **layout.signature)
         return self.sibling(layout)
+
+    def coarsen(
+        self,
+        factor: Sequence[int] | int = 2,
+        *,
+        centred: Sequence[str] | str = "cell",
+        least: int | None = None,
+    ) -> Pencil:
+        """Return the pencil of a coarser grid, whose blocks follow those of this one. *Collective*.
+
+        The coarse point ``i`` is on the process of the fine point ``factor * i``, therefore
+        `pencils.solvers.restrict` and `pencils.solvers.prolong` move data between neighbours only.
+
+        Parameters
+        ----------
+        factor : int or sequence of int, optional
+            Points for each coarse point, for all dimensions or for each; 1 keeps a dimension.
+        centred : {"cell", "vertex"} or sequence of these, optional
+            With "cell", the coarse cell ``i`` consists of the fine cells from ``factor * i`` to
+            ``factor * i + factor - 1``; extents are multiples of `factor`. With "vertex" it is the
+            fine point ``factor * i``, and there are points on both ends, so that extents are
+            multiples of `factor` plus 1, but multiples if the dimension is periodic. For
+            ``pen.staggered(0)`` pass ``("vertex", "cell", "cell")``.
+        least : int, optional
+            Points of a block that remains where it is. While blocks have fewer on average, each
+            second process along the dimension that is cut most gives its points to the one before
+            it, until one process has all. 0: blocks always remain. Default: a number for which
+            multigrid cycles were fastest.
+
+        Returns
+        -------
+        Pencil
+            The coarse pencil, on the same communicator, the same object at every call. Processes
+            without points take part in collective calls. Its `coarsened` tells `factor` and
+            `centred`.
+
+        Raises
+        ------
+        ArgumentError, TypeError, RankDisagreementError
+            On every rank, if an extent does not fit, an argument is not allowed, or ranks pass
+            different ones.
+
+        Examples
+        --------
+        >>> pen = Pencil((64, 32, 8))
+        >>> pen.coarsen().shape, pen.coarsen((2, 2, 1)).shape
+        ((32, 16, 4), (32, 16, 8))
+        >>> pen.staggered(0).coarsen(centred=("vertex", "cell", "cell")).shape
+        (33, 16, 4)
+        """
+        with agreed(self._topology.comm, "Pencil.coarsen") as agree:
+            factors, kinds = read_levels(self.ndim, factor, centred)
+            points = LEAST if least is None else as_int("least", least, least=0)
+            agree(pencil=self, factor=factors, centred=kinds, least=points)
+            return self.level(factors, kinds, points)
+
+    def level(self, factors: Sequence[int], centred: Sequence[str], least: int = 0) -> Pencil:
+        """Return the pencil of `coarsen` for arguments that are normalized; local."""
+        make = partial(coarse_layout, self._layout, factors, centred, least)
+        return self._kept_sibling("level", (*factors, *centred, least), make)
+
+    @property
+    def coarsened(self) -> tuple[tuple[int, str], ...]:
+        """Factor and centring along each dimension, if `coarsen` has made it; else empty."""
+        return self._layout.coarsened
 
     def section(self, key: object) -> Pencil:
         """Return the pencil of some of the points, each of which stays on its process.

@@ -218,7 +218,7 @@ def _part(name: str, u: Field, pencil: Pencil, fixed: frozenset[int]) -> _Points
     kept, whole, keys = [], [], []
     for dim, split in enumerate(pencil.layout.splits):
         points, n = range(split.points), split.points
-        if split.base is not None:
+        if split.base is not None and not pencil.layout.coarsened:
             points, n = split.kept, split.base.points
         if dim in fixed:
             points, n = range(pencil.shape[dim]), 1

@@ -93,10 +93,12 @@ def change_layout(
     points = layout.shape if shape is None else as_ints("shape", shape)
     moved = shape is not None or decomp is not None or grid is not None
     if not moved and splits is None:
+        wraps = layout.periodic if periodic is None else _read_periodic(periodic, layout.ndim)
         return replace(
             layout,
-            periodic=layout.periodic if periodic is None else _read_periodic(periodic, layout.ndim),
+            periodic=wraps,
             order=layout.order if order is None else _read_order(order, layout.ndim),
+            coarsened=layout.coarsened if wraps == layout.periodic else (),
         )
     dims = layout.decomp if decomp is None else decomp
     if grid is None and len(as_ints("decomp", dims)) == len(layout.decomp):
@@ -112,7 +114,12 @@ def change_layout(
         order=layout.order if order is None else order,
         splits=splits,
     )
-    return replace(changed, origins=layout.origins if shape is None else ())
+    same = changed.shape == layout.shape and changed.periodic == layout.periodic
+    return replace(
+        changed,
+        origins=layout.origins if shape is None else (),
+        coarsened=layout.coarsened if same else (),
+    )
 
 
 def _read_shape(shape: object) -> tuple[int, ...]:

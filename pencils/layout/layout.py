@@ -78,6 +78,9 @@ class Layout:
     origins : tuple of (int, int)
         For a section, the index of its first point in the whole, and the step to the next one,
         along each dimension; empty for the whole, where all are ``(0, 1)``.
+    coarsened : tuple of (int, str)
+        For a level of a finer grid, the factor between both and what is centred, "cell" or
+        "vertex", along each dimension: see `pencils.layout.levels`. Else empty.
     """
 
     grid: ProcessGrid
@@ -86,6 +89,7 @@ class Layout:
     order: tuple[int, ...]
     periodic: tuple[bool, ...]
     origins: tuple[tuple[int, int], ...] = ()
+    coarsened: tuple[tuple[int, str], ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -144,6 +148,7 @@ class Layout:
             "order": self.order,
             "splits": self.split_specs,
             "origins": self.origins,
+            "coarsened": self.coarsened,
         }
 
     def parts(self, rank: int) -> tuple[int, ...]:
@@ -220,7 +225,8 @@ class Layout:
             split.extended(1) if dim in dims and not wraps else split
             for dim, (split, wraps) in enumerate(zip(self.splits, self.periodic, strict=True))
         )
-        return replace(self, splits=splits)
+        same = all(self.periodic[dim] for dim in dims)
+        return replace(self, splits=splits, coarsened=self.coarsened if same else ())
 
     def section(self, ranges: Sequence[range]) -> Layout:
         """Return the layout of ``array[ranges]``: every point keeps its rank.
@@ -240,6 +246,7 @@ class Layout:
             splits=tuple(map(Split.section, self.splits, ranges)),
             periodic=tuple(map(and_, self.periodic, whole)),
             origins=_origins(map(_moved, self.all_origins, ranges)),
+            coarsened=(),
         )
 
     def along(self, dims: Collection[int], other: Layout) -> Layout:
@@ -257,6 +264,7 @@ class Layout:
             splits=joined(self.splits, other.splits),
             periodic=joined(self.periodic, other.periodic),
             origins=_origins(joined(self.all_origins, other.all_origins)),
+            coarsened=self.coarsened if self.coarsened == other.coarsened else (),
         )
 
     def __str__(self) -> str:
@@ -273,10 +281,12 @@ class Layout:
         known = ((s.kept.start, s.kept.step) if s.kept else _WHOLE for s in self.splits)
         if self.origins != _origins(known):  # transposed, for instance
             extras += f", origins={self.origins}"
+        if self.coarsened:
+            extras += f", coarsened={self.coarsened}"
         return f"{self.shape}, decomp={self.decomp}, grid={self.grid.shape}{extras}"
 
     def describe(self, rank: int) -> str:
-        """Describe the layout, and the block of `rank`, in five lines; six for a section."""
+        """Describe the layout, and the block of `rank`, in five lines; six for a section or level."""
         box = self.box(rank)
         owned = ", ".join(f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True))
         along = " and ".join(
@@ -289,10 +299,12 @@ class Layout:
             f"{start}:{start + n * step}:{step}".removesuffix(":1")
             for (start, step), n in zip(self.origins, self.shape, strict=False)
         ]
+        levels = ", ".join(f"by {factor} ({centred})" for factor, centred in self.coarsened)
         return "\n".join(
             (
                 f"Pencil of {' x '.join(map(str, self.shape))} points on {processes}",
                 *([f"  section:    [{', '.join(points)}] of the whole"] if points else []),
+                *([f"  coarsened:  {levels}"] if levels else []),
                 f"  decomposed: {along}",
                 f"  periodic:   {', '.join(wrapped) or 'nowhere'}",
                 f"  in memory:  dimensions {self.order}, slowest first",
@@ -303,7 +315,8 @@ class Layout:
     def same_blocks(self, other: Layout) -> bool:
         """Whether every rank owns the same points of the whole in both layouts.
 
-        Memory order and edges do not matter, nor do axes of the grid with one process.
+        Memory order, edges and coarser levels do not matter, nor do axes of the grid with one
+        process.
         """
         return self is other or (
             self.strides == other.strides

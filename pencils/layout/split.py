@@ -50,6 +50,9 @@ class Split:
         For ``bounds``: ``parts + 1`` non-decreasing cut points from 0 to ``points``.
     base, kept : Split, range
         For ``section``: every index of `kept` is in the part that it has in `base`.
+    every : int
+        For ``section``: only each so many-th part has points, also those of the parts up to the
+        next one that has some.
 
     Examples
     --------
@@ -65,6 +68,7 @@ class Split:
     table: tuple[int, ...] = ()
     base: Split | None = None
     kept: range = range(0)
+    every: int = 1
 
     @classmethod
     def from_bounds(cls, table: Sequence[int]) -> Split:
@@ -104,7 +108,24 @@ class Split:
             return Split(len(kept), self.parts, "replicated")
         base = self.base or self
         kept = composed(range(self.points) if self.base is None else self.kept, kept)
-        return Split(len(kept), self.parts, "section", base=base, kept=kept)
+        return Split(len(kept), self.parts, "section", base=base, kept=kept, every=self.every)
+
+    def coarsened(self, step: int, every: int = 1) -> Split:
+        """Return the split of each so many-th point; see `every`, a multiple of that of this split.
+
+        Examples
+        --------
+        >>> [Split(16, 4).coarsened(2, 2).bounds(part) for part in range(4)]
+        [(0, 4), (4, 4), (4, 8), (8, 8)]
+        """
+        even = self.is_formula and self.points % (self.parts * step) == 0
+        if every == 1 and even and not self.replicated:
+            return Split(self.points // step, self.parts, self.rule)
+        found = self.section(range(0, self.points, step))
+        if every == self.every:
+            return found
+        base, kept = found.base or found, found.kept if found.base else range(found.points)
+        return Split(found.points, self.parts, "section", base=base, kept=kept, every=every)
 
     @property
     def cuts(self) -> tuple[int, ...]:
@@ -179,7 +200,7 @@ class Split:
         if self.parts == 1 or self.rule == "replicated":
             return 0
         if self.base is not None:
-            return self.base.owner(self.kept[index])
+            return self.base.owner(self.kept[index]) // self.every * self.every
         return bisect_right(range(self.parts + 1), index, key=self.cut) - 1
 
     def overlaps(
@@ -228,7 +249,8 @@ class Split:
         mine = self.points, self.parts, self.replicated
         if mine != (other.points, other.parts, other.replicated):
             return False
-        if (self.rule, self.table, self.kept) == (other.rule, other.table, other.kept) and (
+        cut = self.rule, self.table, self.kept, self.every
+        if cut == (other.rule, other.table, other.kept, other.every) and (
             self.base is other.base or self.base == other.base
         ):
             return True
@@ -244,7 +266,8 @@ class Split:
         if self.base is not None:
             kept = self.kept
             whole = f"{self.base.rule} of {self.base.points}" if self.base.is_formula else self.base
-            return f"{whole}[{kept.start}:{kept.stop}:{kept.step}]"
+            text = f"{whole}[{kept.start}:{kept.stop}:{kept.step}]"
+            return text if self.every == 1 else f"{text} on each {self.every}th part"
         return str(self.table) if self.rule == "bounds" else self.rule
 
     def cut(self, part: int) -> int:
@@ -252,5 +275,6 @@ class Split:
         if self.rule == "bounds":
             return self.table[part]
         if self.base is not None:
+            part = min(self.parts, -(-part // self.every) * self.every)
             return positions(self.kept, 0, self.base.cut(part))[1]
         return _CUTS[self.rule](self.points, self.parts, part)

@@ -1,5 +1,7 @@
 """Elliptic equations on pencils: grid levels, direct, multigrid and Krylov solvers."""
 
+from pencils.solvers.multigrid import Multigrid
 from pencils.solvers.result import SolverResult
+from pencils.solvers.transfer import prolong, restrict
 
-__all__ = ["SolverResult"]
+__all__ = ["Multigrid", "SolverResult", "prolong", "restrict"]

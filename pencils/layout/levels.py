@@ -1,0 +1,106 @@
+"""Levels: coarser grids whose blocks follow those of a finer one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from pencils.errors import ArgumentError
+from pencils.layout.integers import as_int, as_ints, items_of
+from pencils.layout.layout import Layout
+from pencils.layout.split import Split
+
+CELL, VERTEX = "cell", "vertex"
+
+LEAST = 4096
+
+
+def coarse_layout(
+    layout: Layout, factors: Sequence[int], centred: Sequence[str], least: int = 0
+) -> Layout:
+    """Return the layout of a coarser grid: its point ``i`` has the rank of the fine point ``f i``.
+
+    With few points, fewer ranks have some: while a block has less than `least` points on average,
+    each second one along the dimension that is cut most gives its points to the one before it.
+
+    Parameters
+    ----------
+    layout : Layout
+        The finer grid.
+    factors : sequence of int
+        Points of the finer grid for each coarse one, along each dimension; 1 keeps it.
+    centred : sequence of {"cell", "vertex"}
+        Whether coarse cells consist of fine ones, or coarse points are fine ones.
+    least : int, optional
+        Points of a block that is not given to another rank.
+
+    Returns
+    -------
+    Layout
+        The layout, which knows `factors` and `centred`.
+
+    Raises
+    ------
+    ArgumentError
+        If an extent does not allow it.
+
+    Examples
+    --------
+    >>> from pencils.layout import build_layout
+    >>> fine = build_layout((16, 8), 4, decomp=0)
+    >>> coarse = coarse_layout(fine, (2, 2), ("cell", "cell"), 16)
+    >>> coarse.shape, [coarse.box(rank).shape for rank in range(4)]
+    ((8, 4), [(4, 4), (0, 4), (4, 4), (0, 4)])
+    """
+    intervals = []
+    along = zip(layout.shape, factors, centred, layout.periodic, strict=True)
+    for dim, (points, factor, kind, wraps) in enumerate(along):
+        ends = kind == VERTEX and not wraps  # points on both ends
+        if points < ends or (points - ends) % factor:
+            _raise_extent(dim, points, factor, kind, ends=ends)
+        intervals.append(max(1, (points - ends) // factor))
+    every = _agglomerated(layout.splits, intervals, least)
+    splits = map(Split.coarsened, layout.splits, factors, every)
+    relation = tuple(zip(factors, centred, strict=True))
+    return replace(layout, splits=tuple(splits), origins=(), coarsened=relation)
+
+
+def _agglomerated(splits: Sequence[Split], points: Sequence[int], least: int) -> list[int]:
+    """Return which parts have points, along each dimension: each so many-th one."""
+    every = [split.every for split in splits]
+    while True:
+        pairs = zip(splits, every, points, strict=True)
+        filled = [min(n, -(-split.parts // step)) for split, step, n in pairs]
+        most = max(filled)
+        if most <= 1 or prod(points) >= least * prod(filled):
+            return every
+        dim = filled.index(most)
+        while min(points[dim], -(-splits[dim].parts // every[dim])) == most:
+            every[dim] *= 2
+
+
+def _raise_extent(dim: int, points: int, factor: int, kind: str, *, ends: bool) -> None:
+    low = max(points - ends, 0) // factor * factor + ends
+    rule = f"a multiple of {factor}{', and one point more' if ends else ''}"
+    walls = " in a dimension that is not periodic" if ends else ""
+    raise ArgumentError(
+        f"dimension {dim} has {points} points; with factor {factor} and centred={kind!r}{walls} "
+        f"it must have {rule}, such as {low} or {low + factor}; a factor of 1 keeps the dimension"
+    )
+
+
+def read_levels(ndim: int, factor: object, centred: object) -> tuple[tuple[int, ...], list[str]]:
+    """Read arguments of `Pencil.coarsen`: one value for all dimensions, or one for each."""
+    factors, kinds = as_ints("factor", factor), items_of(centred)
+    factors = tuple(as_int("factor", each, least=1) for each in factors)
+    for name, values in (("factor", factors), ("centred", kinds)):
+        if len(values) not in {1, ndim}:
+            raise ArgumentError(
+                f"{name} has {len(values)} entries; it must be one value, or one for each of "
+                f"{ndim} dimensions"
+            )
+    for kind in kinds:
+        if kind not in [CELL, VERTEX]:  # a list also accepts values that cannot be hashed
+            raise ArgumentError(f"centred={centred!r} must be 'cell' or 'vertex', or a sequence")
+    return factors * (ndim // len(factors)), list(map(str, kinds * (ndim // len(kinds))))
