@@ -1,7 +1,8 @@
 """Elliptic equations on pencils: grid levels, direct, multigrid and Krylov solvers."""
 
+from pencils.solvers.krylov import bicgstab, cg, minres
 from pencils.solvers.multigrid import Multigrid
 from pencils.solvers.result import SolverResult
 from pencils.solvers.transfer import prolong, restrict
 
-__all__ = ["Multigrid", "SolverResult", "prolong", "restrict"]
+__all__ = ["Multigrid", "SolverResult", "bicgstab", "cg", "minres", "prolong", "restrict"]

@@ -20,6 +20,10 @@ Callback: TypeAlias = Callable[[int, float], object]
 
 _PERCENT = 100
 _GROWN = 1e8  # times the first residual: no solver comes back from there
+_CAUSES = (
+    "the equations are singular and have no solution, or the operator or the preconditioner is not "
+    "of the kind that the solver needs"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +103,9 @@ class History:
         self.residuals.append(residual)
         first = self.residuals[0]
         if not isfinite(residual) or residual > _GROWN * max(first, self.target):
-            raise self.error(f"the residual has grown from {first:.3g} to {residual:.3g}")
+            raise self.error(
+                f"the residual has grown from {first:.3g} to {residual:.3g}: {_CAUSES}"
+            )
         if first > residual > 0 and first > self.target > 0:
             done = min(_PERCENT, int(_PERCENT * log(first / residual) / log(first / self.target)))
             self._progress(max(0, done - self._shown))
@@ -123,13 +129,12 @@ class History:
     def _trend(self, residuals: NDArray[np.float64]) -> str:
         """Tell whether the residual was still decreasing."""
         best = int(residuals.argmin())
-        if 2 * best < self.iterations:
-            return (
-                f"and the residual has stagnated at {residuals[best]:.3g} since iteration {best}: "
-                "the equations are singular and have no solution, the target "
-                f"{self.target:.3g} is below rounding, or a preconditioner is needed"
-            )
-        return f"while the residual still decreased towards {self.target:.3g}"
+        if 2 * best >= self.iterations and residuals[-1] <= 2 * residuals[best]:
+            return f"while the residual still decreased towards {self.target:.3g}"
+        return (
+            f"and the residual has stagnated at {residuals[best]:.3g} since iteration {best}: "
+            f"{_CAUSES}, or the target {self.target:.3g} is below rounding"
+        )
 
 
 @contextmanager
