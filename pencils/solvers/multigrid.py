@@ -131,7 +131,7 @@ class Multigrid(Plan[Any]):
     >>> pen = pencils.Pencil((32, 32))
     >>> f = pencils.ones(pen)
     >>> with pencils.solvers.Multigrid(pen, spacing=1 / 32) as mg:
-    ...     u = mg.solve(f)
+    ...     u = mg.solve(f).solution
     >>> abs(u).max().round(3)
     np.float64(0.074)
     """
@@ -212,10 +212,9 @@ class Multigrid(Plan[Any]):
         rtol: float = 1e-8,
         maxiter: int = 50,
         accelerate: bool = True,
-        full: bool = False,
         callback: Callback | None = None,
         progress: bool = True,
-    ) -> PencilArray | SolverResult:
+    ) -> SolverResult:
         """Solve by as many cycles as needed. *Collective*.
 
         Parameters
@@ -230,8 +229,6 @@ class Multigrid(Plan[Any]):
             Number of cycles at most.
         accelerate : bool, optional
             Whether cycles are combined by conjugate gradients.
-        full : bool, optional
-            Whether to return a `SolverResult`, also if the tolerance was not reached.
         callback : callable, optional
             Called as ``callback(cycles, residual)`` after each cycle, on all ranks.
         progress : bool, optional
@@ -239,16 +236,17 @@ class Multigrid(Plan[Any]):
 
         Returns
         -------
-        PencilArray or SolverResult
-            `out`, or the result, of which it is the `solution`.
+        SolverResult
+            Solution, history of residuals, and whether it has converged: as by `cg`, nothing is
+            raised after `maxiter` cycles. ``mg.solve(f).check()`` raises, or returns the solution.
 
         Raises
         ------
         PencilMismatchError, ArgumentError, TypeError
             If an argument does not fit; on every rank, unless the plan does not check.
         ConvergenceError
-            On every rank, if residuals grow, or are not small enough after `maxiter` cycles; if `u`
-            is determined up to a constant, and the mean of `f` is more than 0.01 of its norm.
+            On every rank, if residuals grow; or if `u` is determined up to a constant, and the mean
+            of `f` is more than 0.01 of its norm.
         """
 
         def bind(agree: Agreement) -> PencilArray:
@@ -265,13 +263,14 @@ class Multigrid(Plan[Any]):
         with history("Multigrid", self.pencil.rank, target, maxiter, progress=progress) as past:
             for number, residual in enumerate(self._iterate(u, r, accelerate=accelerate)):
                 if number and callback is not None:
-                    callback(number, residual)
+                    with agreed(self.pencil.topology.comm, "the callback of Multigrid.solve"):
+                        callback(number, residual)
                 if past.add(residual):
                     break
             result = past.result(u)
         if self._singular:
             u -= u.mean()
-        return result if full else result.check()
+        return result
 
     def _iterate(self, u: PencilArray, r: PencilArray, *, accelerate: bool) -> Any:
         """Improve a solution, of which `r` is the residual; yield its norm after each cycle.

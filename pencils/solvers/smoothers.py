@@ -12,6 +12,7 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.array.creation import empty, from_function, full, zeros
+from pencils.array.operands import FieldSpec, check_source
 from pencils.array.pencil_array import PencilArray
 from pencils.distribute.gather import gather
 from pencils.errors import ArgumentError
@@ -79,7 +80,8 @@ class Level:
                 "should not be positive"
             )
         self.u, self._spare = (zeros(pencil, halo=1) for _ in range(2))
-        self.r, self.f = empty(pencil), empty(pencil)
+        self.r = empty(pencil)
+        self.f = empty(pencil) if number else self.r  # of the finest grid, others are given
         self._weights: list[PencilArray] = []
         self._line: LineSolver | None = None
         self._smoother: Smoother | None = None
@@ -262,13 +264,15 @@ class DirectSolve:
         points = prod(shape)
         numbers = np.arange(points).reshape(shape)
         colours = [_colours(n, wraps=wrap) for n, wrap in zip(shape, wraps, strict=True)]
-        matrix = np.zeros((points, points), float)
+        matrix, spec = np.zeros((points, points)), FieldSpec(np.dtype(float), (), frozenset())
         for which in product(*(range(int(each.max()) + 1) for each in colours)):
             lines = [each == one for each, one in zip(colours, which, strict=True)]
             chosen = np.zeros(shape, bool)
             chosen[np.ix_(*lines)] = True
             level.u[...] = chosen.astype(float)
-            values = gather(level.apply(level.u), root=None)
+            found = level.apply(level.u)
+            check_source(found, level.pencil, spec, "what the operator returns")
+            values = gather(found, root=None)
             for step in product((-1, 0, 1), repeat=len(shape)):
                 near, mask = numbers, np.ones(shape, bool)
                 for axis, s in enumerate(step):

@@ -13,7 +13,7 @@ from scipy.sparse.linalg import spsolve
 import pencils
 from pencils import Pencil, partition
 from pencils.errors import ArgumentError, ConvergenceError, PencilMismatchError
-from pencils.solvers import Multigrid
+from pencils.solvers import Multigrid, cg
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -96,7 +96,7 @@ def test_solutions_are_those_of_sparse_matrices(comm, name, a, c):
     field = partition(pen, shift) if c == "field" else c
     with Multigrid(pen, given, field, spacing=spacing, boundary=walls) as mg:
         out = pencils.zeros(pen, halo=1)
-        result = mg.solve(partition(pen, data), out, rtol=1e-10, full=True)
+        result = mg.solve(partition(pen, data), out, rtol=1e-10)
         assert result.converged
         assert result.solution is out
         close(comm, out, expected)
@@ -107,19 +107,18 @@ def test_convergence(comm, smoother):
     """The number of cycles hardly depends on the extents, and not on the ranks."""
     axis = 2 if smoother == "line" else None
     most = {"red-black": 9, "jacobi": 14, "chebyshev": 12, "line": 11}[smoother]
-    for jump, height in [(1, 1), (1e3, 1), (1, 0.1)]:
-        for n in (16, 32):
-            walls, spacing = [P, N, (D, N)], (1 / n, 1 / n, height / n)
-            data, a = draw((n, n, n)), coefficient((n, n, n), jump)
-            found = []
-            for pen in (make(comm, (n, n, n), walls), make(MPI.COMM_SELF, (n, n, n), walls)):
-                options = {"spacing": spacing, "boundary": walls, "axis": axis}
-                with Multigrid(pen, partition(pen, a), smoother=smoother, **options) as mg:
-                    found.append(mg.solve(partition(pen, data), full=True))
-            here, alone = found
-            assert here.converged
-            assert here.iterations == alone.iterations <= most
-            np.testing.assert_allclose(here.residuals, alone.residuals, rtol=1e-6)
+    for n, jump, height in [(16, 1e3, 1), (32, 1e3, 1), (32, 1, 0.1)]:
+        walls, spacing = [P, N, (D, N)], (1 / n, 1 / n, height / n)
+        data, a = draw((n, n, n)), coefficient((n, n, n), jump)
+        found = []
+        for pen in (make(comm, (n, n, n), walls), make(MPI.COMM_SELF, (n, n, n), walls)):
+            options = {"spacing": spacing, "boundary": walls, "axis": axis}
+            with Multigrid(pen, partition(pen, a), smoother=smoother, **options) as mg:
+                found.append(mg.solve(partition(pen, data)))
+        here, alone = found
+        assert here.converged
+        assert here.iterations == alone.iterations <= most
+        np.testing.assert_allclose(here.residuals, alone.residuals, rtol=1e-6)
 
 
 def test_second_order(comm):
@@ -137,7 +136,7 @@ def test_second_order(comm):
         f = f + 4 * np.pi**2 * np.cos(2 * np.pi * x) * y * slopes[0]
         f = f + np.pi * np.sin(2 * np.pi * x) * slopes[1]
         with Multigrid(pen, a, spacing=1 / n) as mg:
-            errors.append(abs(mg.solve(f) - exact).max())
+            errors.append(abs(mg.solve(f).solution - exact).max())
     assert errors[1] < 0.28 * errors[0] < 0.01
 
 
@@ -162,9 +161,7 @@ def test_kinds_of_cycles(comm, cycle, accelerate):
     pen = Pencil((64, 32), comm)
     f, seen = partition(pen, draw(pen.shape)), []
     with Multigrid(pen, cycle=cycle) as mg:
-        result = mg.solve(
-            f, full=True, accelerate=accelerate, callback=lambda *args: seen.append(args)
-        )
+        result = mg.solve(f, accelerate=accelerate, callback=lambda *args: seen.append(args))
         assert [each.number for each in mg.levels] == list(range(len(mg.levels)))
     assert result.iterations <= 10
     assert seen == list(enumerate(result.residuals))[1:]
@@ -187,17 +184,33 @@ def test_own_operator_and_smoother(comm):
     for own in ("jacobi", smoother):
         with Multigrid(pen, 1.0, -1.0, operator=operator, smoother=own) as mg:
             u = pencils.zeros(pen, halo=1)
-            assert mg.solve(f, u, full=True).iterations <= 14
+            assert mg.solve(f, u).iterations <= 14
             assert abs(mg.levels[0].apply(u) - f).max() < 1e-6
+
+
+def test_preconditioner(comm):
+    """The operator of `cg` is positive, that of cycles is negative."""
+    pen = Pencil((64, 32), comm)
+    a, b = partition(pen, coefficient(pen.shape)), partition(pen, draw(pen.shape), halo=1)
+    with Multigrid(pen, a) as mg:
+        level = mg.levels[0]
+        result = cg(
+            lambda u, out: np.negative(level.apply(u), out=out),
+            b,
+            preconditioner=lambda r, out: np.negative(mg(r, out), out=out),
+        )
+        expected = mg.solve(b)
+    assert result.iterations == expected.iterations
+    assert abs(result.solution + expected.solution).max() < 1e-6
 
 
 def test_closed_domains(comm):
     pen = Pencil((32, 32), comm)
     f = partition(pen, draw(pen.shape))
     with Multigrid(pen, boundary=N) as mg:
-        u = mg.solve(f - f.mean())
+        u = mg.solve(f - f.mean()).solution
         assert abs(u.mean()) < 1e-12
-        shifted = mg.solve(f - f.mean() + 0.001)
+        shifted = mg.solve(f - f.mean() + 0.001).solution
         assert abs(u - shifted).max() < 1e-5
         all_raise(comm, ConvergenceError, "subtract f.mean", mg.solve, f + 1)
 
@@ -244,12 +257,14 @@ def test_bad_arguments(comm):
     )
     bad("such as (1024, 32)", pencil=Pencil((997, 33), comm))
     bad("levels=1 must be larger", pencil=Pencil((96, 32), comm), levels=1)
+    bad("what the operator returns", operator=lambda _level, u: (u * 1).astype(complex))
     with Multigrid(pen) as mg:
         other = pencils.zeros(Pencil((32, 16), comm))
         all_raise(comm, PencilMismatchError, "lies on", mg, other)
         all_raise(comm, ArgumentError, "float64", mg.solve, pencils.zeros(pen, dtype=int))
         all_raise(comm, ArgumentError, "rtol", mg.solve, a, rtol=-1)
-        all_raise(comm, ConvergenceError, "maxiter=2", mg.solve, a, maxiter=2, rtol=1e-12)
+        few = mg.solve(a, maxiter=2, rtol=1e-12)
+        all_raise(comm, ConvergenceError, "maxiter=2", few.check)
         all_raise(comm, ConvergenceError, "nan", mg.solve, a * np.nan)
 
 
