@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise, product
+from math import prod
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,22 +23,15 @@ from pencils.comm.exchange import Exchange, PreparedExchange
 from pencils.comm.memory import borrowed, place
 from pencils.comm.methods.pull import PreparedPull, Pull
 from pencils.comm.pack import MessageBlock, MessageSpec
+from pencils.comm.products import Matrix, Op, Room, prepare_product
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Layout
 from pencils.layout.integers import items_of
-from pencils.layout.levels import CELL, coarse_layout
+from pencils.layout.levels import CELL
 from pencils.layout.split import Split
 from pencils.pencil import Bounded, Pencil
 from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers
-from pencils.solvers.weights import (
-    Axis,
-    Matrix,
-    Op,
-    Room,
-    prepare_product,
-    prolongation,
-    restriction,
-)
+from pencils.solvers.weights import Weights, prolongation, restriction
 from pencils.transposition.plan import unset_ghosts
 from pencils.transposition.transpose import transpose
 
@@ -187,7 +181,7 @@ class _Given(NamedTuple):
 class _Line(NamedTuple):
     """One dimension: its matrix, or None if points are the same, and source and target of it."""
 
-    matrix: Matrix | None
+    matrix: Weights | None
     source: Split
     target: Split
     strides: tuple[int, int]  # steps in rank, in the source and in the target
@@ -297,7 +291,7 @@ _Found: TypeAlias = tuple[_Ready, PencilArray, Pencil | None]
 class _Way:
     """How one rank computes its block of the target, once the arguments are known; local."""
 
-    def __init__(self, u: PencilArray, pencil: Pencil, matrices: Sequence[Matrix | None]) -> None:
+    def __init__(self, u: PencilArray, pencil: Pencil, matrices: Sequence[Weights | None]) -> None:
         self.spec = FieldSpec.of(u)
         self.pencil = pencil  # of the target
         self.rank = u.pencil.rank
@@ -318,6 +312,7 @@ class _Way:
         ]
         self.parts = [self._parts(layout) for layout in self.layouts]
         self.slabs = self._slabs(follows=follows and _nested(self.lines))
+        self.scale = prod(matrix.scale for matrix in matrices if matrix is not None)
         self.room: Room = {}
 
     def _parts(self, layout: Layout) -> list[int]:
@@ -366,14 +361,16 @@ class _Way:
         """Prepare the exchange and the computation for fields, whose memory is borrowed."""
         axes = memory_axes(self.order, len(self.spec.components))
         source, target = (borrowed(each.local).transpose(axes) for each in (u, out))
-        fetched, ops = [], []
+        fetched: list[Array] = []
+        ops: list[Op] = []
         for slab in self.slabs:
             part = self._fetched(slab, len(fetched)) if slab.fetched else source
             fetched += [part] if slab.fetched else []
-            key, every = self._axes(slab)
+            key, every = self._matrices(slab)
             lead = (None,) * len(self.spec.components)
-            rows = target[(..., *key)]
-            ops += prepare_product(rows, part, (*lead, *every), self.room, add=add)
+            rows = target[(Ellipsis, *key)]
+            options: Any = {"scale": self.scale, "add": add}
+            ops += prepare_product(rows, part, (*lead, *every), self.room, **options)
         if not fetched:
             fetched = [np.empty((*self.spec.components, *[0] * len(self.lines)), u.dtype)]
         prepared: PreparedPull | PreparedExchange
@@ -394,23 +391,23 @@ class _Way:
             self.room[key] = np.empty(shape, self.spec.dtype)
         return self.room[key]
 
-    def _axes(self, slab: _Slab) -> tuple[list[slice], list[Axis | None]]:
-        """Return where the rows of a slab are in the block, and their axes."""
+    def _matrices(self, slab: _Slab) -> tuple[list[slice], list[Matrix | None]]:
+        """Return where the rows of a slab are in the block, and their matrices."""
         key: list[slice] = []
-        axes: list[Axis | None] = []
+        matrices: list[Matrix | None] = []
         every = zip(self.lines, slab.kinds, *self.parts, strict=True)
         for line, kind, own, part in every:
             low, high = line.rows(kind, part)
             start, _ = line.target.bounds(part)
             key.append(slice(low - start, high - start))
-            first, _ = line.source.bounds(own)
-            places: dict[int, int] = {}
+            if line.matrix is None:
+                matrices.append(None)
+                continue
+            places: Any = range(*line.source.bounds(own))
             if slab.fetched:
-                points = (point for each in line.needed(kind, part) for point in each)
-                places = {point: place for place, point in enumerate(points)}
-            find = places.__getitem__ if slab.fetched else (-first).__add__
-            axes.append(line.matrix and Axis(line.matrix, low, find))
-        return key, axes
+                places = [point for each in line.needed(kind, part) for point in each]
+            matrices.append(line.matrix.among(places, low, high))
+        return key, matrices
 
 
 def _nested(lines: Sequence[_Line]) -> bool:
@@ -449,13 +446,13 @@ class _Transfer(KeptVerb[_Plan, _Found]):
             self.way = _Way(u, pencil, matrices)
         return key
 
-    def _matrices(self, coarse: Pencil, fine: Pencil) -> list[Matrix | None]:
+    def _matrices(self, coarse: Pencil, fine: Pencil) -> list[Weights | None]:
         """Check methods, and return the matrix of each dimension that has one."""
         u, ndim = self.given.u, fine.ndim
         allowed = _RESTRICTIONS if self.given.restricts else _PROLONGATIONS
         methods = _read("method", self.given.method, allowed, ndim, default=self.given.restricts)
         boundaries = _read("boundary", self.given.boundary, _BOUNDARIES, ndim)
-        matrices: list[Matrix | None] = []
+        matrices: list[Weights | None] = []
         for dim, (factor, centred) in enumerate(coarse.coarsened):
             method, wraps = methods[dim], fine.periodic[dim]
             points = u.pencil.shape[dim]

@@ -1,32 +1,21 @@
-"""Weights of restriction and prolongation along one dimension, and their execution for blocks.
+"""Weights of restriction and prolongation along one dimension.
 
-Both are matrices, one along each dimension, of which all rows are alike but for shifts, and those
-near the walls.
+Both are matrices, of which all rows are alike but for shifts, and those near walls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import groupby
+from collections.abc import Sequence
 from math import floor, prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
-from pencils.comm.memory import Array
+from pencils.comm.products import Matrix
 from pencils.layout.levels import VERTEX
 
-# Bytes that are treated at once: with all intermediate results they stay in the cache.
-CHUNK = 2**18
-
 Terms: TypeAlias = tuple[tuple[int, float], ...]  # points and their weights
-Op: TypeAlias = Callable[[], object]
-# Arrays for intermediate results, by their use and shape.
-Room: TypeAlias = dict[tuple[Any, ...], Array]
 
 
-class Matrix(NamedTuple):
+class Weights(NamedTuple):
     """The weights of source points in each target point, along one dimension."""
 
     points: int  # of the source
@@ -66,12 +55,18 @@ class Matrix(NamedTuple):
             found[into] = found.get(into, 0.0) + sign * weight
         return tuple(found.items())
 
+    def among(self, points: Sequence[int], low: int, high: int) -> Matrix:
+        """Return the matrix of some target points, for an array that has these source points."""
+        places = {point: place for place, point in enumerate(points)}
+        terms = [[(places[at], weight) for at, weight in self.terms(n)] for n in range(low, high)]
+        return Matrix(terms, self.up, self.down)
+
     def uses(self, row: int, own: range) -> bool:
         """Whether a target point needs only these source points."""
         return all(point in own for point, _ in self.terms(row))
 
 
-def restriction(points: int, factor: int, centred: str, method: str, *, wraps: bool) -> Matrix:
+def restriction(points: int, factor: int, centred: str, method: str, *, wraps: bool) -> Weights:
     """Return the weights of fine points in coarse ones."""
     outside = "wrap" if wraps else "mirror" if centred == VERTEX else "edge"
     scale = 1.0
@@ -84,15 +79,15 @@ def restriction(points: int, factor: int, centred: str, method: str, *, wraps: b
         middle = 0.0 if centred == VERTEX else (factor - 1) / 2
         near = ((offset, factor - abs(offset - middle)) for offset in range(-factor, 2 * factor))
         terms = tuple((offset, weight / factor**2) for offset, weight in near if weight > 0)
-    return Matrix(points, 1, factor, (terms,), outside, scale=scale)
+    return Weights(points, 1, factor, (terms,), outside, scale=scale)
 
 
 def prolongation(
     points: int, factor: int, centred: str, method: str, boundary: str, *, wraps: bool
-) -> Matrix:
+) -> Weights:
     """Return the weights of coarse points in fine ones; there are `points` coarse ones."""
     if method == "constant":
-        return Matrix(points, factor, 1, (((0, 1.0),),) * factor, "edge")
+        return Weights(points, factor, 1, (((0, 1.0),),) * factor, "edge")
     outside = "wrap" if wraps else "extrapolate" if centred == VERTEX else boundary
     count = 2 if method == "linear" else 4
     middle = 0.0 if centred == VERTEX else (factor - 1) / 2
@@ -100,7 +95,7 @@ def prolongation(
     stencils = tuple(
         _interpolation(place, floor(place) - count // 2 + 1, count) for place in places
     )
-    return Matrix(points, factor, 1, stencils, outside, places)
+    return Weights(points, factor, 1, stencils, outside, places)
 
 
 def _interpolation(place: float, first: int, count: int) -> Terms:
@@ -110,133 +105,3 @@ def _interpolation(place: float, first: int, count: int) -> Terms:
         prod((place - other) / (node - other) for other in nodes if other != node) for node in nodes
     )
     return tuple((node, weight) for node, weight in zip(nodes, weights, strict=True) if weight)
-
-
-class Axis(NamedTuple):
-    """A dimension of arrays: the target begins at row `first`, and `place` is that of a point."""
-
-    matrix: Matrix
-    first: int
-    place: Callable[[int], int]
-
-    def runs(self, lo: int, hi: int) -> Iterator[tuple[slice, list[tuple[range, float]]]]:
-        """Yield the rows of the target array from `lo` on: rows, and their sums of points.
-
-        Rows are counted from `lo`, points are places.
-        """
-        matrix, first = self.matrix, self.first
-        for start in range(lo, min(hi, lo + matrix.up)):
-            rows = range(start, hi, matrix.up)
-            every = [[(self.place(at), w) for at, w in matrix.terms(first + row)] for row in rows]
-            alike = (
-                [(at - number * matrix.down, w) for at, w in terms]
-                for number, terms in enumerate(every)
-            )
-            done = 0
-            for terms, group in groupby(alike):
-                count = len(list(group))
-                begin, step = start - lo + done * matrix.up, matrix.down
-                into = slice(begin, begin + (count - 1) * matrix.up + 1, matrix.up)
-                low = done * step
-                ends = low + (count - 1) * step + 1
-                yield into, [(range(at + low, at + ends, step), w) for at, w in terms]
-                done += count
-
-
-def prepare_product(
-    target: Array, source: Array, axes: Sequence[Axis | None], room: Room, *, add: bool
-) -> Iterator[Op]:
-    """Prepare to set, or to add to, the target the product of all matrices and the source.
-
-    Axes without a matrix are equal. The operations are called one after the other.
-    """
-    if not target.size:
-        return
-    rows, plane = len(target), target[0].nbytes
-    if axes[0] is None and plane > CHUNK and target.ndim > 1:
-        for one, other in zip(target, source, strict=True):
-            yield from prepare_product(one, other, axes[1:], room, add=add)
-        return
-    unit = 1 if axes[0] is None else axes[0].matrix.up
-    count = max(1, CHUNK // max(plane, source.nbytes // rows) // unit) * unit
-    for lo in range(0, rows, count):
-        hi = min(rows, lo + count)
-        yield from _prepare_chunk(target[lo:hi], source, axes, (lo, hi), room, add=add)
-
-
-def _prepare_chunk(
-    target: Array,
-    source: Array,
-    axes: Sequence[Axis | None],
-    rows: tuple[int, int],
-    room: Room,
-    *,
-    add: bool,
-) -> Iterator[Op]:
-    """Prepare the product for some rows of the first axis: axis by axis, the least work first."""
-    every = {number: axis for number, axis in enumerate(axes) if axis is not None}
-    runs = {n: list(axis.runs(0, target.shape[n])) for n, axis in every.items() if n}
-    low = rows[0]
-    if 0 in every:
-        runs[0] = list(every[0].runs(*rows))
-        used = [part for _, terms in runs[0] for part, _ in terms]
-        low, high = min(part[0] for part in used), max(part[-1] for part in used) + 1
-        source = source[low:high]
-    else:
-        source = source[slice(*rows)]
-    order = sorted(every, reverse=any(axis.matrix.up > 1 for axis in every.values()))
-    scale = prod(axis.matrix.scale for axis in every.values())
-    for step, number in enumerate(order):
-        shape = list(source.shape)
-        shape[number] = target.shape[number]
-        last = step == len(order) - 1 and not add
-        result = target if last else _taken(room, step, tuple(shape), target)
-        for into, terms in runs[number]:
-            moved = low if number == 0 else 0
-            parts = [(_planes(source, number, part, moved), weight) for part, weight in terms]
-            yield from _prepare_sum(_key(result, number, into), parts, room)
-        source = result
-    if scale != 1:
-        yield partial(np.multiply, source, scale, source)
-    if add:
-        yield partial(np.add, target, source, target)
-    elif not order:
-        yield partial(np.copyto, target, source)
-
-
-def _taken(room: Room, use: object, shape: tuple[int, ...], like: Array) -> Array:
-    key = use, shape, like.dtype
-    if key not in room:
-        room[key] = np.empty(shape, like.dtype)
-    return room[key]
-
-
-def _key(array: Array, axis: int, some: slice) -> Array:
-    view: Array = array[(*(slice(None),) * axis, some)]
-    return view
-
-
-def _planes(array: Array, axis: int, part: range, moved: int) -> Array:
-    return _key(array, axis, slice(part.start - moved, part[-1] + 1 - moved, part.step))
-
-
-def _prepare_sum(target: Array, terms: Sequence[tuple[Array, float]], room: Room) -> Iterator[Op]:
-    """Prepare to set the target to a sum of weighted arrays: first those of one weight."""
-    groups: dict[float, list[Array]] = {}
-    for part, weight in terms:
-        groups.setdefault(weight, []).append(part)
-    whole = target
-    for number, (weight, (one, *others)) in enumerate(groups.items()):
-        if number:
-            target = _taken(room, "term", whole.shape, whole)
-        for other in others:
-            yield partial(np.add, one, other, target)
-            one = target
-        if weight != 1:
-            yield partial(np.multiply, one, weight, target)
-        elif not others and not number:
-            yield partial(np.copyto, target, one)
-        elif not others:
-            target = one
-        if number:
-            yield partial(np.add, whole, target, whole)

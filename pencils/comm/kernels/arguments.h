@@ -25,6 +25,7 @@ PyObject *mixed_sum(PyObject *module, PyObject *args);  /* checksum.c */
 
 PyObject *copies(PyObject *module, PyObject *args, PyObject *keywords); /* module.c */
 PyObject *lines(PyObject *module, PyObject *args, PyObject *keywords);  /* lines_module.c */
+PyObject *product(PyObject *module, PyObject *args);    /* products.c */
 PyObject *row_program(PyObject *module, PyObject *args); /* row_program_module.c */
 
 /* Make the types; 0 if they are there. */

@@ -230,6 +230,9 @@ static PyMethodDef functions[] = {
      "Lines(program, sources, targets, axis, coefficients, bytes, fewest, most, besides=0): a "
      "program for all lines along an axis, executed by calling the result. Buffers have about so "
      "many bytes, and strips at least and at most so many lines."},
+    {"Product", product, METH_VARARGS,
+     "Product(target, source, outer, last, scale, add): a product of matrices along all axes and the "
+     "source, executed by calling the result. See pencils/comm/products.py, which makes the lists."},
     {"RowProgram", row_program, METH_VARARGS,
      "RowProgram(shape, arrays, slots, instructions, registers, planes, rows, columns, pitch, "
      "exact, stores): see pencils/comm/row_program.py, which makes these lists."},
