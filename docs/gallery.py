@@ -38,6 +38,7 @@ TITLES = {
     "heat_equation": ("Heat in a plate", "--n 16"),
     "heat_conduction": ("Heat in a composite", "--n 256"),
     "adi_heat": ("Implicit heat equation", ""),
+    "potential_flow": ("Flow around a cylinder", "--n 160"),
     "channel_poisson": ("Pressure in a channel", ""),
     "hello_pencils": ("First steps", None),
     "scatter_gather": ("Scatter and gather", None),

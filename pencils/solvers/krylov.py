@@ -14,7 +14,7 @@ from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.graph.fused import fused
 from pencils.layout.integers import as_int
-from pencils.solvers.krylov_space import KrylovSpace, LinearMap
+from pencils.solvers.krylov_space import INVERSE_GAVE, OPERATOR_GAVE, KrylovSpace, LinearMap
 from pencils.solvers.result import Callback, SolverResult, history
 
 _MOST_ITERATIONS = 10_000
@@ -24,7 +24,7 @@ _FLAT = 20  # times rounding: the quotient of a vector that is in the null space
 
 _INCOMPATIBLE = (
     "the equations are singular and have no solution, and the residual has stagnated at {:.3g}: "
-    "subtract from b what lies in the null space of the operator, as in b - b.mean()"
+    "subtract from b what lies in the null space of the operator, such as its mean"
 )
 
 
@@ -278,7 +278,7 @@ def _cg(space: KrylovSpace, x: PencilArray, r: PencilArray) -> str:
         q = space.precondition(s, room)
         weighted = () if z is r else ((r, z),)
         sums = space.sums((r, r), (p, s), (s, q), *weighted)
-        names = ("the preconditioner", z), ("the operator", s), ("the preconditioner", q)
+        names = (INVERSE_GAVE, z), (OPERATOR_GAVE, s), (INVERSE_GAVE, q)
         space.check_finite(sums, *names)
         square, curvature, change, gamma = (*sums, sums[0])[:4]
         if space.add(sqrt(square)):
@@ -350,7 +350,7 @@ def _minres(space: KrylovSpace, x: PencilArray, r: PencilArray) -> str:
         z = space.precondition(r, room)
         space.apply(z, w)
         sums = space.sums((r, z), (z, w))
-        space.check_finite(sums, ("the preconditioner", z), ("the operator", w))
+        space.check_finite(sums, (INVERSE_GAVE, z), (OPERATOR_GAVE, w))
         gamma, delta = sums
         if gamma < 0:
             raise space.history.error(f"the preconditioner is not definite: (r, M r) = {gamma:.3g}")
@@ -402,7 +402,7 @@ def _bicgstab(space: KrylovSpace, x: PencilArray, r: PencilArray) -> str:
         u = space.precondition(p, rooms[0])
         space.apply(u, v)
         sums = space.sums((shadow, v), (r, r), real=False)
-        space.check_finite(sums, ("the preconditioner", u), ("the operator", v))
+        space.check_finite(sums, (INVERSE_GAVE, u), (OPERATOR_GAVE, v))
         slope, square = sums
         if space.add(sqrt(square.real)):
             return ""
@@ -416,7 +416,7 @@ def _bicgstab(space: KrylovSpace, x: PencilArray, r: PencilArray) -> str:
         y = space.precondition(r, rooms[1])
         space.apply(y, t)
         sums = space.sums((t, r), (shadow, t), (t, t), (r, r), real=False)
-        space.check_finite(sums, ("the preconditioner", y), ("the operator", t))
+        space.check_finite(sums, (INVERSE_GAVE, y), (OPERATOR_GAVE, t))
         along, product, square, rest = sums
         if sqrt(rest.real) <= space.history.target:
             x += alpha * u

@@ -23,6 +23,7 @@ from pencils.solvers.result import History
 # fused function of one field, or a `LinearOperator` of SciPy for the own block, flattened.
 LinearMap: TypeAlias = Any
 _Bound: TypeAlias = Callable[[PencilArray, PencilArray], object]
+OPERATOR_GAVE, INVERSE_GAVE = "the operator gave", "the preconditioner gave"
 _MOST_CARRIED = 4  # numbers of 8 bytes that an agreement always has room for
 
 
@@ -53,7 +54,7 @@ class KrylovSpace:
         if b.dtype.char not in "fdFD":
             raise TypeError(
                 f"b must be of float32, float64, complex64 or complex128, not {b.dtype}; convert "
-                "it, as in b.astype(float)"
+                "the field, as in u.astype(float)"
             )
         spec = FieldSpec.of(b)
         check_out(out, b.pencil, spec)
@@ -166,9 +167,7 @@ class KrylovSpace:
             return
         for name, u in results:
             if u is not None and not np.isfinite(self.sums((u, u))[0]):
-                raise self.history.error(
-                    f"{name} gave NaN or Inf, or numbers whose squares overflow"
-                )
+                raise self.history.error(f"{name} NaN or Inf, or numbers whose squares overflow")
         raise self.history.error("products of numbers overflow")
 
     def add(self, residual: float) -> bool:
@@ -194,7 +193,7 @@ class KrylovSpace:
         self.restrict(r)
         z = self.precondition(r, w if weighted else None)
         _, norm = sums = self.sums((r, r), (r, z))
-        self.check_finite(sums, ("b", r), ("the preconditioner", z))
+        self.check_finite(sums, ("b has", r), (INVERSE_GAVE, z))
         self.history.target = max(rtol * sqrt(max(0.0, norm)), atol)
         if norm == 0:
             self._copy(x, p, active=False)
@@ -203,7 +202,7 @@ class KrylovSpace:
             self._copy(x, p, active=True)
             self.apply(p, w)
             r.local -= w.local
-            self.check_finite(self.sums((r, r)), ("the guess", p), ("the operator", w))
+            self.check_finite(self.sums((r, r)), ("the guess has", p), (OPERATOR_GAVE, w))
         return x, r
 
 

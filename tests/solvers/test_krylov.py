@@ -246,7 +246,7 @@ def test_nan_is_blamed_on_its_source(comm, solve):
     texts = text, "the preconditioner gave NaN"
     all_raise(comm, ConvergenceError, texts, *given, preconditioner=spoilt_inverse)
     b[0, 0, 0] = np.nan
-    all_raise(comm, ConvergenceError, "b gave NaN", solve, laplacian(), b)
+    all_raise(comm, ConvergenceError, "b has NaN", solve, laplacian(), b)
 
 
 @pytest.mark.parametrize("after", [False, True])
