@@ -40,7 +40,7 @@ from pencils.solvers.transfer import prolong, restrict
 # The cycles on the next grid that a cycle consists of.
 _CYCLES = {"V": "V", "W": "WW", "F": "FV"}
 # Grids with as many points are solved directly; with up to more if they cannot be halved.
-_SMALL, _MOST = 512, 2048
+_SMALL, _MOST = 512, 1024
 # Dimensions are halved together if their couplings differ by less than this factor.
 _STRONG = 0.3
 # Right sides of singular equations may have as large a mean, relative to their norm.
@@ -86,8 +86,8 @@ class Multigrid(Plan[Any]):
         Number of grids at most. Default: until 512 points are left.
     operator : callable, optional
         ``operator(level, u)`` returns the field ``A u`` for a field `u` with a halo, in lines that
-        `pencils.fused` takes, instead of the differences. Values may depend on direct neighbours,
-        also diagonal ones. Smoothers divide by the diagonal that follows from `a` and `c`.
+        `pencils.fused` takes, with any components, instead of the differences. Smoothers divide by
+        the diagonal that follows from `a` and `c`.
     check : bool, optional
         Whether all ranks agree on the arguments of every call.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import product
 from math import prod
 from typing import Any, TypeAlias
 
@@ -253,39 +252,23 @@ def _along(values: Array, axis: int, ndim: int) -> Array:
 class DirectSolve:
     """Solves the equations of a small grid by its inverse, of which each rank has its own rows.
 
-    The matrix is found by applying the operator to fields of points that are 3 apart, so that each
-    value belongs to one of them. If the operator vanishes for constants, the solution of mean 0 is
-    found. Making it is *Collective*.
+    The operator is applied to unit vectors, all at once: they are components of a field. If it
+    vanishes for constants, the solution of mean 0 is found. Making it is *Collective*.
     """
 
     def __init__(self, level: Level, *, singular: bool) -> None:
-        self._level = level
-        shape, wraps = level.pencil.shape, level.pencil.periodic
+        self._level, self._singular = level, singular
+        shape = level.pencil.shape
         points = prod(shape)
-        numbers = np.arange(points).reshape(shape)
-        colours = [_colours(n, wraps=wrap) for n, wrap in zip(shape, wraps, strict=True)]
-        matrix, spec = np.zeros((points, points)), FieldSpec(np.dtype(float), (), frozenset())
-        for which in product(*(range(int(each.max()) + 1) for each in colours)):
-            lines = [each == one for each, one in zip(colours, which, strict=True)]
-            chosen = np.zeros(shape, bool)
-            chosen[np.ix_(*lines)] = True
-            level.u[...] = chosen.astype(float)
-            found = level.apply(level.u)
-            check_source(found, level.pencil, spec, "what the operator returns")
-            values = gather(found, root=None)
-            for step in product((-1, 0, 1), repeat=len(shape)):
-                near, mask = numbers, np.ones(shape, bool)
-                for axis, s in enumerate(step):
-                    near = np.roll(near, -s, axis)
-                    if s and not wraps[axis]:
-                        np.moveaxis(mask, axis, 0)[-1 if s > 0 else 0] = False
-                mask &= np.take(chosen, near)
-                matrix[numbers[mask], near[mask]] = values[mask]
+        units = zeros(level.pencil, components=points, halo=1)
+        units[...] = np.eye(points).reshape(points, *shape)
+        columns = level.apply(units)
+        check_source(columns, level.pencil, FieldSpec.of(units), "what the operator returns")
+        matrix = gather(columns, root=None).reshape(points, points).T
         if singular:
-            matrix += np.trace(matrix) / points**2
-        own = numbers[level.pencil.local_slices].ravel()
-        self._rows = self._inverse(matrix)[own]
-        self._singular = singular
+            matrix = matrix + np.trace(matrix) / points**2
+        own = np.arange(points).reshape(shape)[level.pencil.local_slices]
+        self._rows = self._inverse(matrix)[own.ravel()]
 
     @staticmethod
     def _inverse(matrix: Array) -> Array:
@@ -304,11 +287,3 @@ class DirectSolve:
         u = self._level.u
         u.local[...] = (self._rows @ right).reshape(u.local.shape)
         return u
-
-
-def _colours(points: int, *, wraps: bool) -> Array:
-    """Return a number for each point of a line; those of a point and of both neighbours differ."""
-    found = np.arange(points) % 3
-    rest = points % 3 if wraps else 0
-    found[points - rest :] += 3 * (points > rest)
-    return found
