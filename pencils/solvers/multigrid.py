@@ -111,8 +111,9 @@ class Multigrid(Plan[Any]):
     are averaged over cells and corrections are constant in them. So coefficients may jump: no
     correction is interpolated across a jump, as Alcouffe, Brandt, Dendy and Painter, SIAM J. Sci.
     Stat. Comput. 2 (1981) 430-454, avoid by weights that depend on `a`. On a coarse face, `a` is
-    the mean of the fine faces in it. This is half the product of both transfers and the operator;
-    the other half would make corrections too small: Braess, Computing 55 (1995) 379-393.
+    the mean of the fine faces in it. Along halved dimensions, this is half the product of
+    transfers and operator, with which corrections would be too small: Braess, Computing 55 (1995)
+    379-393.
 
     Cycles are symmetric, and `solve` combines them by conjugate gradients. On 128³ cells and with
     V(2,2) cycles, residuals then decrease to 0.05 in each cycle for constant `a`, and to 0.17 if it

@@ -149,18 +149,26 @@ class Level:
         low, high = _DAMPED
         middle, half = (high + low) / 2, (high - low) / 2
         rho, ahead, back = half / middle, 1 / middle, 0.0
-        for _ in range(steps):
-            self._chebyshev(self.u, f, self._direction, ahead, back, out=self._spare)
+        for step in range(steps):
+            self._chebyshev(self.u, f, self._direction, ahead, back, step == 0, out=self._spare)
             self._swap(self._spare)
             new = 1 / (2 * middle / half - rho)
             ahead, back, rho = 2 * new / half, rho * new, new
 
-    def _chebyshev_step(
-        self, u: PencilArray, f: PencilArray, direction: PencilArray, ahead: float, back: float
+    def _chebyshev_step(  # noqa: PLR0917
+        self,
+        u: PencilArray,
+        f: PencilArray,
+        direction: PencilArray,
+        ahead: float,
+        back: float,
+        first: bool,  # noqa: FBT001 - a trace for each value
     ) -> PencilArray:
-        direction *= back
-        direction += ahead * (f - self.operator(u)) / self.diagonal
-        return u + direction
+        change = ahead * (f - self.operator(u)) / self.diagonal
+        if not first:  # else the direction is an old one, which may be NaN
+            change = change + back * direction
+        direction[...] = change
+        return u + change
 
     def free(self) -> None:
         """Free the plan of line solves, and drop fields and functions, which refer to each other.

@@ -258,7 +258,7 @@ def test_bad_arguments(comm):
     bad("such as (1024, 32)", pencil=Pencil((997, 33), comm))
     bad("levels=1 must be larger", pencil=Pencil((96, 32), comm), levels=1)
     bad("what the operator returns", operator=lambda _level, u: (u * 1).astype(complex))
-    with Multigrid(pen) as mg:
+    with Multigrid(pen, smoother="chebyshev") as mg:
         other = pencils.zeros(Pencil((32, 16), comm))
         all_raise(comm, PencilMismatchError, "lies on", mg, other)
         all_raise(comm, ArgumentError, "float64", mg.solve, pencils.zeros(pen, dtype=int))
@@ -266,6 +266,7 @@ def test_bad_arguments(comm):
         few = mg.solve(a, maxiter=2, rtol=1e-12)
         all_raise(comm, ConvergenceError, "maxiter=2", few.check)
         all_raise(comm, ConvergenceError, "nan", mg.solve, a * np.nan)
+        assert mg.solve(a).converged
 
 
 def test_divergence(comm):
