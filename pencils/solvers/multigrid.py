@@ -169,11 +169,9 @@ class Multigrid(Plan[Any]):
         a, c = _checked(pencil, a, c)
         self.pencil, self._widths, self._walls = pencil, widths, walls
         self.levels = self._make_levels(a, c, most)
-        closed = all(DIRICHLET not in each for each in walls)
-        self._singular = closed and operator is None and not _differs(c)
         for level in self.levels:
             level.prepare(operator, self._smoother, self._axis, last=level is self.levels[-1])
-        self._direct = DirectSolve(self.levels[-1], singular=self._singular)
+        self._direct = DirectSolve(self.levels[-1])
         self._advance, self._update = fused(self._advanced), fused(_updated)
         super().__init__(pencil.topology, check=bool(check))
 
@@ -269,7 +267,7 @@ class Multigrid(Plan[Any]):
                 if past.add(residual):
                     break
             result = past.result(u)
-        if self._singular:
+        if self._direct.singular:
             u -= u.mean()
         return result
 
@@ -308,7 +306,7 @@ class Multigrid(Plan[Any]):
     def _right_side(self, f: PencilArray) -> PencilArray:
         """Copy a right side, without its mean if equations are singular. *Collective*."""
         r = f.copy()
-        if self._singular:
+        if self._direct.singular:
             mean, norm = float(r.mean()), sqrt((r * r).mean())
             if abs(mean) > _INCOMPATIBLE * norm:
                 raise ConvergenceError(
@@ -466,11 +464,6 @@ def _checked(pencil: Pencil, a: Any, c: Any) -> tuple[Any, Any]:
             raise ArgumentError(f"{name} has values from {low} to {high}; they must be {sign}")
     a = list(a) if faces else a if isinstance(a, PencilArray) else float(a)
     return a, c if isinstance(c, PencilArray) else float(c)
-
-
-def _differs(c: PencilArray | float) -> bool:
-    """Whether a coefficient is other than 0 anywhere. *Collective*."""
-    return bool(abs(c).max() > 0) if isinstance(c, PencilArray) else c != 0
 
 
 def _factors(shape: Sequence[int], spacing: Sequence[float], axis: int | None) -> list[int]:

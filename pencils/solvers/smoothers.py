@@ -30,6 +30,8 @@ PASSES = {RED_BLACK: 2, JACOBI: 1, CHEBYSHEV: 1, LINE: 3}
 # Weights of Jacobi's steps for points and for lines; and the part of the spectrum of the operator
 # divided by its diagonal, at most 2, that Chebyshev polynomials damp.
 _POINTS, _LINES, _DAMPED = 0.85, 0.8, (0.5, 2.0)
+# Sums of a row, relative to its largest element, that are rounding.
+_ZERO = 1e-13
 
 # A number, a field on cells, or a field on the faces of each dimension.
 Coefficient: TypeAlias = "float | PencilArray | Sequence[PencilArray]"
@@ -261,11 +263,12 @@ class DirectSolve:
     """Solves the equations of a small grid by its inverse, of which each rank has its own rows.
 
     The operator is applied to unit vectors, all at once: they are components of a field. If it
-    vanishes for constants, the solution of mean 0 is found. Making it is *Collective*.
+    vanishes for constants, it is `singular`, and the solution of mean 0 is found. Making it is
+    *Collective*.
     """
 
-    def __init__(self, level: Level, *, singular: bool) -> None:
-        self._level, self._singular = level, singular
+    def __init__(self, level: Level) -> None:
+        self._level = level
         shape = level.pencil.shape
         points = prod(shape)
         units = zeros(level.pencil, components=points, halo=1)
@@ -273,7 +276,8 @@ class DirectSolve:
         columns = level.apply(units)
         check_source(columns, level.pencil, FieldSpec.of(units), "what the operator returns")
         matrix = gather(columns, root=None).reshape(points, points).T
-        if singular:
+        self.singular = bool(abs(matrix.sum(axis=1)).max() <= _ZERO * abs(matrix).max())
+        if self.singular:
             matrix = matrix + np.trace(matrix) / points**2
         own = np.arange(points).reshape(shape)[level.pencil.local_slices]
         self._rows = self._inverse(matrix)[own.ravel()]
@@ -290,7 +294,7 @@ class DirectSolve:
     def __call__(self, f: PencilArray) -> PencilArray:
         """Solve; return the field `u` of the level. *Collective*."""
         right = gather(f, root=None).ravel()
-        if self._singular:
+        if self.singular:
             right = right - right.mean()
         u = self._level.u
         u.local[...] = (self._rows @ right).reshape(u.local.shape)
