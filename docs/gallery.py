@@ -36,6 +36,7 @@ TITLES = {
     "kdv": ("Soliton of Korteweg and de Vries", "--n 64"),
     "burgers": ("Burgers' equation", ""),
     "heat_equation": ("Heat in a plate", "--n 16"),
+    "heat_conduction": ("Heat in a composite", "--n 256"),
     "adi_heat": ("Implicit heat equation", ""),
     "potential_flow": ("Flow around a cylinder", "--n 160"),
     "channel_poisson": ("Pressure in a channel", ""),
