@@ -118,7 +118,7 @@ class Multigrid(Plan[Any]):
     Cycles are symmetric, and `solve` combines them by conjugate gradients. On 128³ cells and with
     V(2,2) cycles, residuals then decrease to 0.05 in each cycle for constant `a`, and to 0.17 if it
     is 1000 in a ball and 1 elsewhere. Only dimensions of strong coupling are halved, so that point
-    smoothers suit flat cells, too: 0.12 if an extent is a tenth of the others. Coefficients that
+    smoothers suit flat cells, too: 0.13 if an extent is a tenth of the others. Coefficients that
     jump from cell to cell, or at corners of a checkerboard, need more cycles. "W" makes their
     number independent of the extents, but coarse grids wait for messages more often. With "F", or
     an `operator` that is not symmetric, pass ``accelerate=False`` if residuals grow.
