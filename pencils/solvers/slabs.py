@@ -1,0 +1,275 @@
+"""How one rank computes its block of a field on another grid level.
+
+Each rank computes the points of the target whose source points are all its own directly from its
+block. The others lie in slabs at the ends of the block: for each slab, an array is fetched with all
+source points that it needs, all of them in one exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise, product
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from pencils.array.allocation import Array, memory_axes
+from pencils.array.operands import FieldSpec
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.exchange import Exchange, PreparedExchange
+from pencils.comm.memory import borrowed
+from pencils.comm.methods.pull import PreparedPull, Pull
+from pencils.comm.pack import MessageBlock, MessageSpec
+from pencils.comm.products import Matrix, Op, Room, prepare_product
+from pencils.layout import Layout
+from pencils.layout.split import Split
+from pencils.pencil import Pencil
+from pencils.solvers.weights import Weights
+
+
+class Line(NamedTuple):
+    """One dimension: its matrix, or None if points are the same, and source and target of it."""
+
+    matrix: Weights | None
+    source: Split
+    target: Split
+    strides: tuple[int, int]  # steps in rank, in the source and in the target
+    follows: bool  # whether blocks of the target follow those of the source
+
+    def ends(self, part: int) -> tuple[int, int, int, int]:
+        """Rows of a part: the first one, those of which all points are own, the one after all."""
+        start, stop = self.target.bounds(part)
+        matrix = self.matrix
+        if matrix is None or self.source.parts == 1:
+            return start, start, stop, stop
+        own = range(*self.source.bounds(part))
+        # Rows that are far enough from the ends, then those beside them.
+        low = max(start, -(-(own.start + matrix.reach) // matrix.down) * matrix.up)
+        high = min(stop, (own.stop - matrix.reach) // matrix.down * matrix.up)
+        if low >= high:
+            inside = [row for row in range(start, stop) if matrix.uses(row, own)]
+            low = high = inside[len(inside) // 2] if inside else start
+        while low > start and matrix.uses(low - 1, own):
+            low -= 1
+        while high < stop and matrix.uses(high, own):
+            high += 1
+        return start, low, high, stop
+
+    def rows(self, kind: str, part: int) -> tuple[int, int]:
+        """Rows of a part: "all", or those within its "inner" points, or "before", or "after"."""
+        if kind == "all":
+            return self.target.bounds(part)
+        number = ("before", "inner", "after").index(kind)
+        low, high = self.ends(part)[number : number + 2]
+        return low, high
+
+    def needed(self, kind: str, part: int) -> list[range]:
+        """Points of the source that these rows need, in the order of an array that has them."""
+        rows = range(*self.rows(kind, part))
+        if self.matrix is None:
+            return [rows] if rows else []
+        points = sorted({at for row in rows for at, _ in self.matrix.terms(row)})
+        gaps = [n for n, (a, b) in enumerate(pairwise(points), 1) if b - a > self.matrix.down]
+        cuts = pairwise([0, *gaps, len(points)])
+        return [range(points[low], points[high - 1] + 1) for low, high in cuts if low < high]
+
+    def pieces(self, kind: str, part: int) -> list[tuple[int, int, int, int]]:
+        """Pieces of that array: owner, place in the array, place at the owner, and points."""
+        if self.source.replicated:
+            return [(part if self.follows else 0, 0, 0, 1)]
+        found, place = [], 0
+        for each in self.needed(kind, part):
+            for owner, lo, hi in self.source.overlaps(each.start, each.stop):
+                start, _ = self.source.bounds(owner)
+                found.append((owner, place + lo - each.start, lo - start, hi - lo))
+            place += len(each)
+        return found
+
+    def sends(self, kind: str, own: int) -> list[tuple[int, int, int, int]]:
+        """Pieces of the own block: part that gets it, place here, place there, and points."""
+        return [
+            (part, here, there, count)
+            for part in self._receivers(own)
+            for owner, there, here, count in self.pieces(kind, part)
+            if owner == own
+        ]
+
+    def _receivers(self, own: int) -> list[int]:
+        """Parts that may need points of the own part."""
+        if self.source.replicated:
+            return [own] if self.follows else list(range(self.target.parts)) if own == 0 else []
+        start, stop = self.source.bounds(own)
+        if start == stop or not self.target.points:
+            return []
+        if self.matrix is None:
+            return [part for part, *_ in self.target.overlaps(start, stop)]
+        matrix, points = self.matrix, self.target.points
+        low = (start - matrix.reach) // matrix.down * matrix.up
+        high = ((stop + matrix.reach) // matrix.down + 1) * matrix.up
+        if matrix.outside == "wrap" and (low < 0 or high > points):
+            high = min(high, low + points)
+            ranges = [(max(0, low), min(high, points))]
+            ranges += [(low % points, points)] if low < 0 else [(0, high % points)]
+            ranges += [(0, high - points)] if high > points else []
+        else:
+            ranges = [(max(0, low), min(high, points))]
+        return sorted({part for pair in ranges for part, *_ in self.target.overlaps(*pair)})
+
+
+class Slab(NamedTuple):
+    """Some rows of the target: along each dimension all, or those of one kind."""
+
+    kinds: tuple[str, ...]
+    fetched: bool  # whether its points must be fetched; else they are own ones
+
+
+Plan: TypeAlias = Pull | Exchange
+
+
+class Ready(NamedTuple):
+    """A call that is prepared for blocks at given places."""
+
+    exchange: PreparedPull | PreparedExchange
+    ops: Sequence[Op]
+
+    def pack(self) -> None:
+        """Do what comes before the agreement; no field changes."""
+        if isinstance(self.exchange, PreparedPull):
+            self.exchange.pack()
+        else:
+            self.exchange.reserve()
+
+    def run(self) -> None:
+        """Move what is needed, and compute, after all ranks have agreed. *Collective*."""
+        self.exchange.run_agreed()
+        with np.errstate(all="ignore"):
+            for op in self.ops:
+                op()
+
+
+class Way:
+    """How one rank computes its block of the target, once the arguments are known; local."""
+
+    def __init__(self, u: PencilArray, pencil: Pencil, matrices: Sequence[Weights | None]) -> None:
+        self.spec = FieldSpec.of(u)
+        self.pencil = pencil  # of the target
+        self.rank = u.pencil.rank
+        self.order = u.pencil.order  # of all arrays here
+        singletons = self.spec.singletons
+        source, target = u.extent.layout, pencil.extent(singletons).layout
+        self.layouts = source, target
+        follows = source.strides == target.strides and source.process_shape == target.process_shape
+        self.lines = [
+            Line(
+                matrices[dim],
+                source.splits[dim],
+                target.splits[dim],
+                (source.strides[dim], target.strides[dim]),
+                follows,
+            )
+            for dim in self.order
+        ]
+        self.parts = [self._parts(layout) for layout in self.layouts]
+        self.slabs = self._slabs(follows=follows and _nested(self.lines))
+        self.scale = prod(matrix.scale for matrix in matrices if matrix is not None)
+        self.room: Room = {}
+
+    def _parts(self, layout: Layout) -> list[int]:
+        every = layout.parts(self.rank)
+        return [every[dim] for dim in self.order]
+
+    def _slabs(self, *, follows: bool) -> list[Slab]:
+        whole = ["all"] * len(self.lines)
+        if not follows:
+            return [Slab(tuple(whole), fetched=True)]
+        slabs = []
+        for number, line in enumerate(self.lines):
+            if line.matrix is not None and line.source.parts > 1:
+                for kind in ("before", "after"):
+                    kinds = [*whole[:number], kind, *whole[number + 1 :]]
+                    slabs.append(Slab(tuple(kinds), fetched=True))
+                whole[number] = "inner"
+        return [*slabs, Slab(tuple(whole), fetched=False)]
+
+    def specs(self) -> list[MessageSpec]:
+        """List what this rank sends and receives for each slab; nothing if there is none."""
+        dtype, lead = self.spec.dtype, self.spec.components
+        specs = []
+        for kinds, fetched in self.slabs:
+            if fetched:
+                every = list(zip(self.lines, kinds, *self.parts, strict=True))
+                sends = [line.sends(kind, own) for line, kind, own, _ in every]
+                gets = [line.pieces(kind, part) for line, kind, _, part in every]
+                both = self._boxes(sends, 1), self._boxes(gets, 0)
+                specs.append(MessageSpec(*both, lead, dtype))
+        return specs or [MessageSpec([], [], lead, dtype)]
+
+    def _boxes(
+        self, along: Sequence[Sequence[tuple[int, int, int, int]]], side: int
+    ) -> list[MessageBlock]:
+        """Combine the pieces of all dimensions; peers are parts of the source, or the target."""
+        found = []
+        for box in product(*along):
+            parts = zip(box, self.lines, strict=True)
+            peer = sum(part * line.strides[side] for (part, *_), line in parts)
+            key = tuple(slice(here, here + count) for _, here, _, count in box)
+            found.append(MessageBlock(peer, key, tuple(there for _, _, there, _ in box)))
+        return found
+
+    def prepare(self, plan: Plan, u: PencilArray, out: PencilArray, *, add: bool) -> Ready:
+        """Prepare the exchange and the computation for fields, whose memory is borrowed."""
+        axes = memory_axes(self.order, len(self.spec.components))
+        source, target = (borrowed(each.local).transpose(axes) for each in (u, out))
+        fetched: list[Array] = []
+        ops: list[Op] = []
+        for slab in self.slabs:
+            part = self._fetched(slab, len(fetched)) if slab.fetched else source
+            fetched += [part] if slab.fetched else []
+            key, every = self._matrices(slab)
+            lead = (None,) * len(self.spec.components)
+            rows = target[(Ellipsis, *key)]
+            options: Any = {"scale": self.scale, "add": add}
+            ops += prepare_product(rows, part, (*lead, *every), self.room, **options)
+        if not fetched:
+            fetched = [np.empty((*self.spec.components, *[0] * len(self.lines)), u.dtype)]
+        prepared: PreparedPull | PreparedExchange
+        sources = [source] * len(fetched)
+        if isinstance(plan, Pull):
+            prepared = plan.prepare(sources, fetched)
+        else:
+            prepared = plan.prepare(sources, fetched, disjoint=True)
+        return Ready(prepared, ops)
+
+    def _fetched(self, slab: Slab, number: int) -> Array:
+        """Return the array of what is fetched for a slab."""
+        shape = list(self.spec.components)
+        for line, kind, part in zip(self.lines, slab.kinds, self.parts[1], strict=True):
+            shape.append(sum(count for *_, count in line.pieces(kind, part)))
+        key = "fetched", number
+        if key not in self.room:
+            self.room[key] = np.empty(shape, self.spec.dtype)
+        return self.room[key]
+
+    def _matrices(self, slab: Slab) -> tuple[list[Any], list[Matrix | None]]:
+        """Return where the rows of a slab are in the block, and their matrices."""
+        key: list[Any] = []
+        matrices: list[Matrix | None] = []
+        every = zip(self.lines, slab.kinds, *self.parts, strict=True)
+        for line, kind, own, part in every:
+            low, high = line.rows(kind, part)
+            start, _ = line.target.bounds(part)
+            key.append(slice(low - start, high - start))
+            if line.matrix is None:
+                matrices.append(None)
+                continue
+            places: Any = range(*line.source.bounds(own))
+            if slab.fetched:
+                places = [point for each in line.needed(kind, part) for point in each]
+            matrices.append(line.matrix.among(places, low, high))
+        return key, matrices
+
+
+def _nested(lines: Sequence[Line]) -> bool:
+    """Whether equal dimensions are cut alike, so that their points need not be fetched."""
+    return all(line.source == line.target for line in lines if line.matrix is None)
