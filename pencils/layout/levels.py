@@ -13,9 +13,10 @@ from pencils.layout.split import Split
 
 CELL, VERTEX = "cell", "vertex"
 
-# Points of a block, estimated from measured costs: between two ranks that share memory, an exchange of halos
-# takes as long as a pass of a 7-point stencil over 4000 points (5 us; 1.3 ns for each point). A
-# cycle has several exchanges on each level; to move to fewer ranks and back takes half of them.
+# Points of a block, estimated from measured costs: between two ranks that share memory, an exchange
+# of halos takes as long as a pass of a 7-point stencil over 4000 points (5 us; 1.3 ns for each
+# point). A cycle has several exchanges on each level; to move to fewer ranks and back takes half of
+# them.
 LEAST = 2048
 
 
