@@ -41,6 +41,9 @@ Key = tuple[slice, ...]
 
 # Bytes of a padded block whose periodic copies are made at once; the lines touched are fewer.
 SLAB = 2**20
+# Bytes of ghosts that are packed although other ranks can read the fields in place: one more
+# synchronization takes as long as to copy them twice.
+MOST_COPIED = 2**16
 ROUTES = {"direct": layout_halo.direct, "sweeps": layout_halo.sweeps}
 
 
@@ -209,7 +212,8 @@ class HaloSchedule:
         self.exchanges: list[Exchange] = []
         self.pull: Pull | None = None
         # An estimate that is the same on all ranks, before they tell each other what is exact.
-        small = sum(spec.ghost_bytes() for spec in specs) <= 2 * MOST_STAGED
+        most = 2 * MOST_STAGED if options.private else MOST_COPIED
+        small = sum(spec.ghost_bytes() for spec in specs) <= most
         if usual and synchronizes and small and not adjoint:
             (phase,) = message_phases(layout, None, corners=options.corners)
             self.pull = Pull.find(topology, self._messages(phase))

@@ -206,3 +206,18 @@ def test_buffers_find_their_way_back_to_their_requests(comm):
             counts.append(len(list(method.requests)))
             check_exchange([u], lambda: plan(u))
         assert everywhere(comm, len(set(counts)) == 1)
+
+
+@one_node
+@pytest.mark.parametrize(("n", "large"), [(32, False), (128, True)])
+def test_large_faces_in_shared_memory_are_read_in_place(comm, n, large):
+    """Small ones, and those of private fields, are packed: that takes one synchronization less."""
+    pencil = Pencil((2 * comm.size, n, n), comm, decomp=0, periodic=True)
+    if comm.size == 1 or pencil.topology.nodes > 1:
+        return
+    for common in (True, False):
+        u = pencils.ones(pencil, halo=[(1, 1), (0, 0), (0, 0)], shared=common)
+        with HaloExchange(u, corners=False) as plan:
+            plan(u)
+            assert plan.method == ("shared" if common and large else "pull")
+        assert everywhere(comm, (u.padded == 1).all())
