@@ -57,6 +57,7 @@ class RowProgram:
         fits = count <= _MOST_ARRAYS and len(self._axes.shape) <= _MOST_AXES
         if kernels is not None and fits and 0 not in builder.shape:
             self._run = kernels.RowProgram(*compiler.arguments()).run
+        self._is_idle = 0 in builder.shape and not builder.reductions
         self.loops = compiler.loops  # that were compiled
         self._raises = False  # whether a call has raised floating-point exceptions
         self._temporaries = [Spec.like(array) for array in builder.temporaries]
@@ -74,7 +75,8 @@ class RowProgram:
             If `numpy.errstate` asks for it; arrays that are read and written are unchanged then.
         """
         if self._run is None:
-            return self._plain(arrays, None if parts is None else _joined(parts))
+            box = None if parts is None else _joined(parts)  # exchanges run between parts
+            return [] if self._is_idle else self._plain(arrays, box)
         saved = self._save(arrays) if self._in_place else ()
         every, box = arrays + self._constants, None
         temporaries: Arrays = ()
