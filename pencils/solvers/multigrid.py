@@ -35,7 +35,7 @@ from pencils.solvers.smoothers import (
     coarse_face,
     faces_of,
 )
-from pencils.solvers.transfer import prolong, restrict
+from pencils.solvers.transfer import Boundary, prolong, restrict
 
 # The cycles on the next grid that a cycle consists of.
 _CYCLES = {"V": "V", "W": "WW", "F": "FV"}
@@ -210,6 +210,7 @@ class Multigrid(Plan[Any]):
         *,
         rtol: float = 1e-8,
         maxiter: int = 50,
+        full: bool = False,
         accelerate: bool = True,
         callback: Callback | None = None,
         progress: bool = True,
@@ -226,6 +227,9 @@ class Multigrid(Plan[Any]):
             The norm of the residual is to be at most as large, relative to that of `f`.
         maxiter : int, optional
             Number of cycles at most.
+        full : bool, optional
+            Whether to begin with the solution of the coarsest grid, improved by one cycle on each
+            finer one (full multigrid), instead of 0. Its error is about that of the differences.
         accelerate : bool, optional
             Whether cycles are combined by conjugate gradients.
         callback : callable, optional
@@ -252,13 +256,17 @@ class Multigrid(Plan[Any]):
             numbers = float(rtol), as_int("maxiter", maxiter, least=0)
             if not 0 <= numbers[0] < inf:
                 raise ArgumentError(f"rtol={rtol!r} must be a positive number, such as 1e-8")
-            agree(rtol=numbers[0], maxiter=numbers[1], accelerate=bool(accelerate))
+            agree(rtol=numbers[0], maxiter=numbers[1], accelerate=bool(accelerate), full=bool(full))
             return self._bind(f, out, agree)
 
         u = self._prepare("solve", bind)
         r = self._right_side(f)
-        u.fill(0)
         target = rtol * sqrt((r * r).sum())
+        if full:
+            u[...] = self._nest(r)
+            self.levels[0].residual(self.levels[0].u, r, out=r)
+        else:
+            u.fill(0)
         with history("Multigrid", self.pencil.rank, target, maxiter, progress=progress) as past:
             for number, residual in enumerate(self._iterate(u, r, accelerate=accelerate)):
                 if number and callback is not None:
@@ -339,6 +347,19 @@ class Multigrid(Plan[Any]):
         prolong(coarse.u, level.pencil, method="constant", out=level.u, add=True)
         level.smooth(f, post, reverse=True, start=False)
         return level.u
+
+    def _nest(self, f: PencilArray) -> PencilArray:
+        """Solve on the coarsest grid, and do a cycle on each finer one. *Collective*."""
+        sides = [f, *(level.f for level in self.levels[1:])]
+        for level, fine, coarse in zip(self.levels[1:], sides, sides[1:], strict=False):
+            restrict(fine, level.pencil, method="average", out=coarse)
+        found = self._direct(sides[-1])
+        boundary: list[Boundary] = ["odd" if DIRICHLET in each else "edge" for each in self._walls]
+        for number in range(len(self.levels) - 2, -1, -1):
+            level = self.levels[number]
+            prolong(found, level.pencil, boundary=boundary, out=level.u)
+            found = self._visit(number, sides[number], self._cycle, start=False)
+        return found
 
     def _make_levels(self, a: Coefficient, c: Any, most: int | None) -> list[Level]:
         """Halve the grid until it is small. *Collective*."""

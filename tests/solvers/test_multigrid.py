@@ -167,6 +167,24 @@ def test_kinds_of_cycles(comm, cycle, accelerate):
     assert seen == list(enumerate(result.residuals))[1:]
 
 
+def test_full_multigrid_begins_near_the_solution(comm):
+    """The error of the first guess is not much more than that of the differences."""
+    errors = []
+    for n in (16, 32):
+        pencil = Pencil((n, n, 4 * n), comm)
+        x, y, z = pencils.localgrid(pencil, [(np.arange(m) + 0.5) / n for m in pencil.shape])
+        exact = np.sin(np.pi * x) * np.cos(2 * np.pi * y) * np.sin(np.pi * z)
+        with Multigrid(pencil, spacing=1 / n, boundary=[D, N, D]) as mg:
+            for full in (True, False):
+                result = mg.solve(-6 * np.pi**2 * exact, full=full, maxiter=0)
+                errors.append(float(abs(result.solution - exact).max()))
+            best = mg.solve(-6 * np.pi**2 * exact, full=True).check()
+            assert abs(best - mg.solve(-6 * np.pi**2 * exact).check()).max() < 1e-6
+            assert errors[-2] < 3 * abs(best - exact).max()
+            assert errors[-1] > 0.9  # from zero
+    assert errors[2] < errors[0] / 3
+
+
 def test_own_operator_and_smoother(comm):
     """A compact operator of nine points, which has no checkerboard."""
     pen = Pencil((48, 48), comm, periodic=True)
