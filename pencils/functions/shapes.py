@@ -132,8 +132,9 @@ def pad(array: Field, pad_width: Any, mode: Any = "constant", **options: Any) ->
         components included.
     mode : {"constant", "edge", "linear_ramp", "reflect", "symmetric", "wrap", "empty"}, optional
         Values of the new points; ramps may differ from those of NumPy in the last bit.
-    constant_values, end_values : scalar or sequence, optional
-        As in `numpy.pad`, for the modes "constant" and "linear_ramp".
+    **options : dict, optional
+        `constant_values` or `end_values`, numbers or sequences as in `numpy.pad`, for the modes
+        "constant" and "linear_ramp".
 
     Returns
     -------
