@@ -13,11 +13,11 @@ from pencils.array.allocation import Array, memory_axes
 from pencils.array.global_reduction import own_part
 from pencils.array.operands import FieldSpec, check_field, check_out, check_source
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import FLAGGED, PreparedAgreement
+from pencils.comm.agree import PreparedAgreement
 from pencils.comm.reduce import allreduce, dot, fold
-from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.errors import ArgumentError
 from pencils.graph.fused import Fused
-from pencils.solvers.result import History
+from pencils.solvers.result import History, meet
 
 # A linear map: a function ``f(u, out)`` that fills `out`, an object with such a method ``apply``, a
 # fused function of one field, or a `LinearOperator` of SciPy for the own block, flattened.
@@ -143,21 +143,9 @@ class KrylovSpace:
                 part[number] = value if part.dtype.kind == "c" else value.real
 
     def meet(self) -> None:
-        """Raise on all ranks if a rank has failed. *Collective*.
-
-        A rank that fails in an operator that communicates meets the others there first: these
-        learn that the calls differ, and come here with that error, which is no mistake of theirs.
-        """
+        """Raise on all ranks if a rank has failed. *Collective*."""
         error, self._error = self._error, None
-        knows = isinstance(error, RankDisagreementError)
-        try:
-            flags = self.row.meet(None if knows else error, FLAGGED if knows else 0)
-        except RankDisagreementError:
-            if error is None or knows:
-                raise
-            flags = FLAGGED
-        if flags:
-            self.row.meet(error)
+        meet(self.row, error)
 
     def check_finite(
         self, sums: Iterable[complex], *results: tuple[str, PencilArray | None]

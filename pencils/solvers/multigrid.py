@@ -12,14 +12,14 @@ import numpy as np
 from pencils.array.creation import empty, zeros
 from pencils.array.operands import FieldSpec, check_out, check_source, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed
+from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.comm.recording import makes_plan
 from pencils.errors import ArgumentError, ConvergenceError
 from pencils.graph.fused import fused
 from pencils.layout.integers import as_dim, as_int, items_of
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
-from pencils.solvers.result import Callback, SolverResult, history
+from pencils.solvers.result import Callback, SolverResult, attempt, history
 from pencils.solvers.smoothers import (
     DIRICHLET,
     LINE,
@@ -165,12 +165,15 @@ class Multigrid(Plan[Any]):
             kinds = [_kind(a, pencil, several=True), _kind(c, pencil)]
             agree(pencil=pencil, spacing=widths, boundary=walls, cycle=cycle, pre=pre, post=post)
             agree(smoother=self._smoother if isinstance(smoother, str) else "", axis=self._axis)
-            agree(levels=most, coefficients=kinds, check=bool(check))
+            agree(levels=most, coefficients=kinds, check=bool(check), operator=operator is None)
         a, c = _checked(pencil, a, c)
         self.pencil, self._widths, self._walls = pencil, widths, walls
         self.levels = self._make_levels(a, c, most)
+        self._meeting = PreparedAgreement(pencil.topology.comm, "a function passed to Multigrid")
+        if not isinstance(smoother, str):
+            smoother = partial(attempt, self._meeting, smoother)
         for level in self.levels:
-            level.prepare(operator, self._smoother, self._axis, last=level is self.levels[-1])
+            level.prepare(operator, smoother, self._axis, last=level is self.levels[-1])
         self._direct = DirectSolve(self.levels[-1])
         self._advance, self._update = fused(self._advanced), fused(_updated)
         super().__init__(pencil.topology, check=bool(check))
@@ -269,9 +272,8 @@ class Multigrid(Plan[Any]):
             u.fill(0)
         with history("Multigrid", self.pencil.rank, target, maxiter, progress=progress) as past:
             for number, residual in enumerate(self._iterate(u, r, accelerate=accelerate)):
-                if number and callback is not None:
-                    with agreed(self.pencil.topology.comm, "the callback of Multigrid.solve"):
-                        callback(number, residual)
+                if number:  # ranks may have no callback
+                    attempt(self._meeting, callback, number, residual)
                 if past.add(residual):
                     break
             result = past.result(u)

@@ -1,4 +1,4 @@
-"""What iterative solvers share: their result, the history of residuals, and progress."""
+"""What iterative solvers share: results, histories of residuals, progress, errors of functions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite, log
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pencils.array.pencil_array import PencilArray
 from pencils.bars import OnProgress, ignore, shown
-from pencils.errors import ConvergenceError
+from pencils.comm.agree import FLAGGED, PreparedAgreement
+from pencils.errors import ConvergenceError, RankDisagreementError
 
 # What is called after each iteration, with its number and the residual.
 Callback: TypeAlias = Callable[[int, float], object]
@@ -144,3 +145,31 @@ def history(
     """Make the history of a solver; rank 0 shows on its terminal how far it has come. Local."""
     with shown(name, _PERCENT, rank=rank if progress else -1, unit="%") as update:
         yield History(name, target, maxiter, update if progress else ignore)
+
+
+def attempt(row: PreparedAgreement, work: Callable[..., object] | None, *arguments: Any) -> None:
+    """Call a function of the user, if any, which may communicate, and `meet`. *Collective*."""
+    error = None
+    try:
+        if work is not None:
+            work(*arguments)
+    except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+        error = mistake
+    meet(row, error)
+
+
+def meet(row: PreparedAgreement, error: Exception | None) -> None:
+    """Raise on all ranks if a rank has failed. *Collective*.
+
+    A rank that fails in a function that communicates meets the others there first: these learn that
+    the calls differ, and come here with that error, which is no mistake of theirs.
+    """
+    knows = isinstance(error, RankDisagreementError)
+    try:
+        flags = row.meet(None if knows else error, FLAGGED if knows else 0)
+    except RankDisagreementError:
+        if error is None or knows:
+            raise
+        flags = FLAGGED
+    if flags:
+        row.meet(error)

@@ -107,13 +107,12 @@ class Line(NamedTuple):
         matrix, points = self.matrix, self.target.points
         low = (start - matrix.reach) // matrix.down * matrix.up
         high = ((stop + matrix.reach) // matrix.down + 1) * matrix.up
-        if matrix.outside == "wrap" and (low < 0 or high > points):
-            high = min(high, low + points)
-            ranges = [(max(0, low), min(high, points))]
-            ranges += [(low % points, points)] if low < 0 else [(0, high % points)]
+        ranges = [(max(0, low), min(high, points))]
+        if matrix.outside == "wrap" and high - low >= points:
+            ranges = [(0, points)]
+        elif matrix.outside == "wrap":
+            ranges += [(low % points, points)] if low < 0 else []
             ranges += [(0, high - points)] if high > points else []
-        else:
-            ranges = [(max(0, low), min(high, points))]
         return sorted({part for pair in ranges for part, *_ in self.target.overlaps(*pair)})
 
 

@@ -206,6 +206,33 @@ def test_own_operator_and_smoother(comm):
             assert abs(mg.levels[0].apply(u) - f).max() < 1e-6
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("at", ["smoother", "callback"])
+def test_functions_that_fail_on_one_rank(comm, at, late):
+    """Before or after they communicate; later calls work, also if other ranks have no callback."""
+    pen, wrong, calls = Pencil((32, 32), comm), [comm.size - 1], []
+
+    def function(name, work):
+        for after in (False, True):
+            calls.append(name)
+            if comm.rank in wrong and (name, late) == (at, after) and len(calls) > 4:
+                raise ZeroDivisionError
+            if not after:
+                work()
+
+    def smoother(level, u, f, _reverse):
+        function("smoother", lambda: u.__iadd__(0.8 * (f - level.apply(u)) / level.diagonal))
+
+    def callback(_number, _residual):
+        function("callback", f.max)
+
+    f = pencils.ones(pen)
+    with Multigrid(pen, smoother=smoother) as mg:
+        all_raise(comm, ZeroDivisionError, [], mg.solve, f, callback=callback)
+        wrong.clear()
+        assert mg.solve(f, callback=None if comm.rank else lambda *_: None).converged
+
+
 def test_preconditioner(comm):
     """The operator of `cg` is positive, that of cycles is negative."""
     pen = Pencil((64, 32), comm)

@@ -25,6 +25,10 @@ GRIDS = {
         {"shape": (8, 14), "periodic": True, "decomp": 1},
         {"centred": "vertex", "least": 20},
     ),
+    "short ring": (
+        {"shape": (8, 7), "periodic": (True, False), "decomp": 0},
+        {"centred": "vertex"},
+    ),
     "faces": ({"shape": (13, 8, 6)}, {"centred": ("vertex", "cell", "cell"), "least": 0}),
     "thirds": ({"shape": (15, 12)}, {"factor": (3, 1), "least": 0}),
     "tiny": ({"shape": (4, 2), "periodic": (False, True)}, {"least": 0}),
@@ -235,6 +239,16 @@ def test_other_decompositions_and_orders(comm):
         v = pencils.partition(other, draw(coarse.shape))
         expected = prolonged(draw(coarse.shape), coarse, fine, ["cubic"] * 3, "odd")
         agree(comm, prolong(v, fine, method="cubic", boundary="odd"), expected)
+
+
+def test_singletons_in_another_order_of_memory(comm):
+    fine = pencils.Pencil((6, 8, 4), comm, decomp=2)
+    coarse = fine.coarsen().with_(order=(1, 0, 2))
+    data = draw((3, 4, 1))
+    v = pencils.zeros(coarse, dims=(0, 1))
+    v.local[...] = data
+    found = prolong(v, fine, method="constant")
+    assert everywhere(comm, np.array_equal(found.local, data.repeat(2, 0).repeat(2, 1)))
 
 
 def test_integers_are_injected_and_repeated(comm):

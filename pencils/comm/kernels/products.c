@@ -284,6 +284,12 @@ static Py_ssize_t read_matrix(Prepared *self, Matrix *matrix, PyObject *ends, Py
     return most;
 }
 
+/* The strides of buffers say nothing about axes of one point. */
+static int is_contiguous(const Py_buffer *view, int axis)
+{
+    return view->shape[axis] <= 1 || view->strides[axis] == view->itemsize;
+}
+
 static int read_arrays(Prepared *self, PyObject *target, PyObject *source)
 {
     Task *task = self->own;
@@ -296,7 +302,7 @@ static int read_arrays(Prepared *self, PyObject *target, PyObject *source)
     task->item = task->target->itemsize;
     if (element < 0 || last < 0 || last >= MOST_AXES || task->source->ndim != last + 1
         || strcmp(task->target->format, task->source->format) != 0
-        || task->target->strides[last] != task->item || task->source->strides[last] != task->item)
+        || !is_contiguous(task->target, last) || !is_contiguous(task->source, last))
         return fail("arrays are floats of one type, contiguous along the last axis");
     task->nouter = last;
     task->is_double = element == DOUBLE || element == COMPLEX_DOUBLE;
