@@ -99,7 +99,7 @@ def _copy(own: Indices, _: Array, fetched: Sequence[Array], outs: Sequence[Array
 
 
 def _facts(*values: object) -> tuple[Any, ...] | None:
-    """Return the numbers in arguments, by which calls are kept; None if there is anything else."""
+    """Return numbers and types in arguments, by which calls are kept; None for anything else."""
     found: list[Any] = []
     for value in values:
         if value is None or isinstance(value, str):
@@ -111,7 +111,7 @@ def _facts(*values: object) -> tuple[Any, ...] | None:
             return None
         if array.dtype.kind not in "iuf":
             return None
-        found += [array.dtype.kind, *array.shape, *array.ravel().tolist()]
+        found += [array.dtype.str, *array.shape, *array.ravel().tolist()]
     return tuple(found)
 
 
@@ -379,7 +379,8 @@ def concatenate(
         return Steps(moves, [make])
 
     others = [each for each, _ in moving[1:]]
-    (result,) = fetch_boxes("concatenate", first, (number, *ends), plan, others)
+    facts = (number, ends[-1], *[start for _, start in moving])
+    (result,) = fetch_boxes("concatenate", first, facts, plan, others)
     for each, start in parts:
         if not isinstance(each, Field):
             key = (slice(None),) * number
@@ -422,7 +423,7 @@ def _read_joined(
             )
     empty = [np.empty(0, each.dtype) for each in operands]
     dtype = np.concatenate(empty, **options).dtype
-    agree(axis=number, shapes=shapes, dtype=dtype, fields=len(fields))
+    agree(axis=number, shapes=shapes, dtype=dtype, fields=[isinstance(x, Field) for x in operands])
     return number, [each if each.dtype == dtype else each.astype(dtype) for each in operands]
 
 
@@ -439,8 +440,9 @@ def diff_with_ends(a: Field, n: int, axis: int, prepend: Any, append: Any) -> Fi
             constant_values=-1,
         )
         agree(axis=number, n=times, shapes=(before.shape, after.shape))
-        agree(values=[each.tolist() for each in map(np.asarray, ends) if each.ndim == 0])
         joined = np.result_type(a.dtype, before.dtype, after.dtype)
+        values = [each.tolist() for each in map(np.asarray, ends) if each.ndim == 0]
+        agree(values=values, dtype=joined)
         few = min(times, 2)  # further differences have the same type
         dtype = np.diff(np.zeros(few + 1, joined), few).dtype
         shape = list(a.shape)
