@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, lay, spread
-from mpi_helpers import all_raise, everywhere
+from mpi_helpers import all_raise, everywhere, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError
@@ -144,3 +144,15 @@ def test_errors_of_python_say_what_to_write(comm):
         memoryview(u)
     with pytest.raises(BufferError, match=r"u\.local"):
         u.__buffer__(0)
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_one_rank_is_wrong(comm):
+    u = pencils.ones(pencils.Pencil((6, 5), comm), components=(2, 2)) + np.eye(2)[..., None, None]
+    for bad in ranks_at_fault(comm):
+        here = comm.rank == bad
+        for call in (
+            lambda: np.linalg.solve(u, u[0, 0] if here else u[0]),  # noqa: B023
+            lambda: np.linalg.vector_norm(u, axis=(0, 1) if here else 0),  # noqa: B023
+        ):
+            all_raise(comm, TypeError, "component ax", call)
