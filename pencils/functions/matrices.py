@@ -128,7 +128,8 @@ def _product(
     extents: dict[str, int] = {}
     for letters, each in zip(named, operands, strict=False):
         for letter, extent in zip(letters, np.shape(each), strict=False):
-            if extents.setdefault(letter, extent) != extent:
+            broadcasts = extent == 1 and letter.isupper()
+            if not broadcasts and extents.setdefault(letter, extent) != extent:
                 shapes = " and ".join(str(np.shape(operand)) for operand in operands)
                 raise ArgumentError(
                     f"numpy.{name} of shapes {shapes}: component axes must have equal extents "

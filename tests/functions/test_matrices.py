@@ -40,6 +40,7 @@ def test_products(pencil, dtype):
             np.matmul(a, b, axes=[(1, 0), (1, 0), (0, 1)]),
         ),
         (np.matmul(np.stack([m, m], 2), n[:, :, ...]), np.stack([both, both], 2)),
+        (np.stack([m, m], 2) @ np.stack([n], 2), np.stack([both, both], 2)),
     ):
         assert_holds(found, expected, rtol=rtol)
         assert in_memory_order(found)
