@@ -217,7 +217,9 @@ def _per_point(
         core = range(len(points), block.ndim)
         block = np.moveaxis(block, core, range(len(core)))
         made.append(as_field(block, None, pencil, singletons, fields[0]))
-    return type(found)(*made) if isinstance(found, tuple) else made[0]
+    if not isinstance(found, tuple):
+        return made[0]
+    return tuple(made) if type(found) is tuple else type(found)(*made)
 
 
 def solve(a: Any, b: Any) -> Field:

@@ -25,6 +25,8 @@ from pencils.functions.moves import Computation, Steps, fetch_boxes
 from pencils.layout.integers import as_dim, as_int, as_ints
 from pencils.plans import Agreement
 
+_NO_OUT = "numpy.concatenate of a PencilArray takes no out=; use the result"
+
 Indices = Mapping[int, Array]  # of each axis that changes: which point lies at each of the result
 
 
@@ -355,6 +357,8 @@ def concatenate(
     (2, 7, 6)
     """
     fields = fields_among(*arrays)
+    if not fields:
+        raise TypeError(_NO_OUT)
     lead = len(fields[0].components)
     if isinstance(axis, int) and (
         0 <= axis < lead or -fields[0].ndim <= axis < -fields[0].pencil.ndim
@@ -399,7 +403,7 @@ def _read_joined(
     fields = fields_among(*arrays)
     first = fields[0]
     if out is not None:
-        raise TypeError("numpy.concatenate of a PencilArray takes no out=; use the result")
+        raise TypeError(_NO_OUT)
     if axis is None:
         raise TypeError("numpy.concatenate with axis=None flattens; give an axis")
     number = as_dim("axis", axis, first.ndim)

@@ -71,6 +71,8 @@ def test_solve_and_eigenvalues(pencil, dtype):
     again = np.einsum("ij...,j...,kj...->ik...", vectors, values, np.conj(vectors))
     np.testing.assert_allclose(again.local, m.local, rtol=rtol, atol=rtol * 10)
     assert in_memory_order(vectors)
+    raw = np.linalg.qr(m, mode="raw")[1]
+    assert_holds(raw, first(np.linalg.qr(last(a), mode="raw")[1], 1), rtol=rtol)
 
 
 def test_singletons(comm):

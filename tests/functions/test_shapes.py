@@ -163,6 +163,7 @@ def test_bad_arguments(comm, pencil):
         (ValueError, "", lambda: np.repeat(u, -1, 0)),
         (TypeError, "flattens", lambda: np.concatenate([u, u], None)),
         (TypeError, "takes no out", lambda: np.concatenate([u, u], out=u)),
+        (TypeError, "takes no out", lambda: np.concatenate([np.ones(2)], out=u)),
         (ArgumentError, "shapes", lambda: np.concatenate([u, np.ones((9,) * (u.ndim + 1))])),
         (ArgumentError, "shape", lambda: np.diff(u, axis=0, prepend=np.ones((2,) * 9))),
         (TypeError, "no PencilArray", lambda: np.diff(u, axis=0, append=u)),
