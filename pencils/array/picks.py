@@ -67,7 +67,7 @@ def find_picks(u: Field, key: object) -> Picks | None:
     entries: list[Any] = list(key) if isinstance(key, tuple) else [key]
     if not u.components or any(_axes_of(one) is None for one in entries):
         return None
-    if not isinstance(key, tuple) and _selects_points(u, np.asarray(key)):
+    if _is_array(key) and _selects_points(u, np.asarray(key)):
         return None
     dots = [number for number, one in enumerate(entries) if one is Ellipsis] or [len(entries)]
     fill = u.ndim - sum(_axes_of(one) or 0 for one in entries)

@@ -246,7 +246,9 @@ def _of_sets(name: str, ar1: Any, ar2: Any, assume_unique: bool = False) -> Arra
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
     """Apply a reduction along one axis after another, as `numpy.apply_over_axes`. *Collective*."""
-    numbers = as_dims("axes", axes, np.ndim(a))
+    with agreed(topology_among(a).comm, "numpy.apply_over_axes") as agree:
+        numbers = as_dims("axes", axes, np.ndim(a))
+        agree(axes=numbers)
     for axis in numbers:
         found = func(a, axis)
         a = found if np.ndim(found) == np.ndim(a) else np.expand_dims(found, axis)

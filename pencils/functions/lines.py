@@ -233,17 +233,20 @@ def _in_order(function: Any, a: Any, axis: object, *args: Any, **options: Any) -
     if not isinstance(a, Field):
         raise TypeError(f"numpy.{name}: give the PencilArray first, without a keyword")
     if axis is None:
-        raise TypeError(
-            f"numpy.{name} with axis=None would sort the values of all ranks; give one axis, or "
-            "write numpy.quantile(u, q) or numpy.unique(u)"
-        )
+        with agreed(a.pencil.topology.comm, f"numpy.{name}"):
+            raise TypeError(
+                f"numpy.{name} with axis=None would sort the values of all ranks; give one axis, "
+                "or write numpy.quantile(u, q) or numpy.unique(u)"
+            )
     return _of_lines(name, lambda block, number: function(block, number, *args, **options), a, axis)
 
 
 def _of_lines(name: str, function: LineFunction, a: Field, axis: Any) -> Field:
     """Apply a function of whole lines to a field. *Collective* along decomposed dimensions."""
+    number = None
     with suppress(ArgumentError, TypeError):  # raised below, on all ranks
         number = as_dim("axis", axis, a.ndim)
+    if number is not None:
         dim = number - len(a.components)
         if number not in decomposed_axes(a) or is_whole(a.pencil.layout, dim):
             return as_field(function(a.local, number), None, a.pencil, a.singletons, a)

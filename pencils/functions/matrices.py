@@ -128,7 +128,8 @@ def _product(
     extents: dict[str, int] = {}
     for letters, each in zip(named, operands, strict=False):
         for letter, extent in zip(letters, np.shape(each), strict=False):
-            if extents.setdefault(letter, extent) != extent:
+            broadcasts = extent == 1 and letter.isupper()
+            if not broadcasts and extents.setdefault(letter, extent) != extent:
                 shapes = " and ".join(str(np.shape(operand)) for operand in operands)
                 raise ArgumentError(
                     f"numpy.{name} of shapes {shapes}: component axes must have equal extents "
@@ -154,7 +155,8 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     if axis is None and not keepdims:
         return reductions.norm(x, ord)
     if np.size(axis) > 1:
-        raise TypeError("numpy.linalg.vector_norm of a PencilArray takes one component axis")
+        with agreed(topology_among(x).comm, "numpy.linalg.norm"):
+            raise TypeError("numpy.linalg.vector_norm of a PencilArray takes one component axis")
     return norm(x, ord, axis, keepdims)
 
 
@@ -174,12 +176,15 @@ def trace(
 
 
 def _per_point(
-    name: str, operands: Sequence[Any], cores: Sequence[int], *args: Any, **options: Any
+    name: str, operands: Sequence[Any], least: Sequence[int], *args: Any, **options: Any
 ) -> Any:
-    """Apply a function of `numpy.linalg` to matrices or vectors of components. *Collective*."""
+    """Apply a function of `numpy.linalg` to matrices or vectors of components. *Collective*.
+
+    `least` is 2 for each operand that must be a matrix, 1 for one that may be a vector.
+    """
     function: Callable[..., Any] = getattr(np.linalg, name)
     with agreed(topology_among(*operands).comm, f"numpy.linalg.{name}") as agree:
-        _places_of(f"linalg.{name}", operands, cores)
+        cores = _places_of(f"linalg.{name}", operands, least)
         fields = fields_among(*operands)
         facts = [signature(x) if isinstance(x, Field) else np.shape(x) for x in operands]
         agree(operands=facts, args=args, options=options)
@@ -212,7 +217,9 @@ def _per_point(
         core = range(len(points), block.ndim)
         block = np.moveaxis(block, core, range(len(core)))
         made.append(as_field(block, None, pencil, singletons, fields[0]))
-    return type(found)(*made) if isinstance(found, tuple) else made[0]
+    if not isinstance(found, tuple):
+        return made[0]
+    return tuple(made) if type(found) is tuple else type(found)(*made)
 
 
 def solve(a: Any, b: Any) -> Field:
@@ -239,8 +246,7 @@ def solve(a: Any, b: Any) -> Field:
     >>> np.linalg.solve([[2, 0], [0, 4]], velocity).local[:, 0, 0]
     array([0.5 , 0.25])
     """
-    (_, core) = _places_of("linalg.solve", (a, b), (2, 1))
-    return _per_point("solve", (a, b), (2, core))  # type: ignore[no-any-return]
+    return _per_point("solve", (a, b), (2, 1))  # type: ignore[no-any-return]
 
 
 def _of_matrices(name: str, a: Any, *args: Any, **options: Any) -> Any:

@@ -25,6 +25,8 @@ from pencils.functions.moves import Computation, Steps, fetch_boxes
 from pencils.layout.integers import as_dim, as_int, as_ints
 from pencils.plans import Agreement
 
+_NO_OUT = "numpy.concatenate of a PencilArray takes no out=; use the result"
+
 Indices = Mapping[int, Array]  # of each axis that changes: which point lies at each of the result
 
 
@@ -99,7 +101,7 @@ def _copy(own: Indices, _: Array, fetched: Sequence[Array], outs: Sequence[Array
 
 
 def _facts(*values: object) -> tuple[Any, ...] | None:
-    """Return the numbers in arguments, by which calls are kept; None if there is anything else."""
+    """Return numbers and types in arguments, by which calls are kept; None for anything else."""
     found: list[Any] = []
     for value in values:
         if value is None or isinstance(value, str):
@@ -111,7 +113,7 @@ def _facts(*values: object) -> tuple[Any, ...] | None:
             return None
         if array.dtype.kind not in "iuf":
             return None
-        found += [array.dtype.kind, *array.shape, *array.ravel().tolist()]
+        found += [array.dtype.str, *array.shape, *array.ravel().tolist()]
     return tuple(found)
 
 
@@ -356,6 +358,8 @@ def concatenate(
     (2, 7, 6)
     """
     fields = fields_among(*arrays)
+    if not fields:
+        raise TypeError(_NO_OUT)
     lead = len(fields[0].components)
     if isinstance(axis, int) and (
         0 <= axis < lead or -fields[0].ndim <= axis < -fields[0].pencil.ndim
@@ -380,7 +384,8 @@ def concatenate(
         return Steps(moves, [make])
 
     others = [each for each, _ in moving[1:]]
-    (result,) = fetch_boxes("concatenate", first, (number, *ends), plan, others)
+    facts = (number, ends[-1], *[start for _, start in moving])
+    (result,) = fetch_boxes("concatenate", first, facts, plan, others)
     for each, start in parts:
         if not isinstance(each, Field):
             key = (slice(None),) * number
@@ -399,7 +404,7 @@ def _read_joined(
     fields = fields_among(*arrays)
     first = fields[0]
     if out is not None:
-        raise TypeError("numpy.concatenate of a PencilArray takes no out=; use the result")
+        raise TypeError(_NO_OUT)
     if axis is None:
         raise TypeError("numpy.concatenate with axis=None flattens; give an axis")
     number = as_dim("axis", axis, first.ndim)
@@ -423,7 +428,7 @@ def _read_joined(
             )
     empty = [np.empty(0, each.dtype) for each in operands]
     dtype = np.concatenate(empty, **options).dtype
-    agree(axis=number, shapes=shapes, dtype=dtype, fields=len(fields))
+    agree(axis=number, shapes=shapes, dtype=dtype, fields=[isinstance(x, Field) for x in operands])
     return number, [each if each.dtype == dtype else each.astype(dtype) for each in operands]
 
 
@@ -440,8 +445,9 @@ def diff_with_ends(a: Field, n: int, axis: int, prepend: Any, append: Any) -> Fi
             constant_values=-1,
         )
         agree(axis=number, n=times, shapes=(before.shape, after.shape))
-        agree(values=[each.tolist() for each in map(np.asarray, ends) if each.ndim == 0])
         joined = np.result_type(a.dtype, before.dtype, after.dtype)
+        values = [each.tolist() for each in map(np.asarray, ends) if each.ndim == 0]
+        agree(values=values, dtype=joined)
         few = min(times, 2)  # further differences have the same type
         dtype = np.diff(np.zeros(few + 1, joined), few).dtype
         shape = list(a.shape)

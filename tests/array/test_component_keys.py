@@ -77,6 +77,7 @@ def test_what_selects_no_components(comm):
     all_raise(comm, IndexError, "boolean index", u.__setitem__, (MASK[:2], ...), 1.0)
     for key in ([0.5], ([0], [1]), (slice(None), [0, 1]), ["x"], (None, [0])):
         all_raise(comm, TypeError, "global indices are integers", u.__getitem__, key)
+    all_raise(comm, TypeError, "reading by a mask", u.__getitem__, v[0] > 0)
     all_raise(comm, ArgumentError, "fits the components", v.__setitem__, MASK, 1.0)
     all_raise(comm, ArgumentError, "do not broadcast", u.__setitem__, [0, 1], np.ones((3, 5, 4, 6)))
     v[MASK, ...] = 1

@@ -1,5 +1,7 @@
 """NumPy functions of whole lines, against NumPy on the global array."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from fields import assert_holds, both, draw, in_memory_order, spread
@@ -66,9 +68,13 @@ def test_one_rank_sorts_otherwise(comm):
             (ArgumentError, "outside", 5, {}),
             (TypeError, "axis", 0.5, {}),
             (ValueError, "kind", 0, {"kind": "bogo"}),
+            (TypeError, "give one axis", None, {}),
         ):
             wrong, given = (axis, options) if here else (0, {})
             all_raise(comm, error, text, lambda: np.sort(u, wrong, **given))  # noqa: B023
+        with pytest.raises(TypeError) if here else nullcontext():  # local along whole lines
+            np.sort(u, 1, kind=5 if here else None)
+        all_raise(comm, ArgumentError, "outside", np.apply_over_axes, np.sum, u, 9 if here else 0)
     assert_holds(np.sort(u, 0), np.ones(u.shape))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, lay, spread
-from mpi_helpers import all_raise, everywhere
+from mpi_helpers import all_raise, everywhere, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError
@@ -40,6 +40,7 @@ def test_products(pencil, dtype):
             np.matmul(a, b, axes=[(1, 0), (1, 0), (0, 1)]),
         ),
         (np.matmul(np.stack([m, m], 2), n[:, :, ...]), np.stack([both, both], 2)),
+        (np.stack([m, m], 2) @ np.stack([n], 2), np.stack([both, both], 2)),
     ):
         assert_holds(found, expected, rtol=rtol)
         assert in_memory_order(found)
@@ -70,6 +71,8 @@ def test_solve_and_eigenvalues(pencil, dtype):
     again = np.einsum("ij...,j...,kj...->ik...", vectors, values, np.conj(vectors))
     np.testing.assert_allclose(again.local, m.local, rtol=rtol, atol=rtol * 10)
     assert in_memory_order(vectors)
+    raw = np.linalg.qr(m, mode="raw")[1]
+    assert_holds(raw, first(np.linalg.qr(last(a), mode="raw")[1], 1), rtol=rtol)
 
 
 def test_singletons(comm):
@@ -144,3 +147,15 @@ def test_errors_of_python_say_what_to_write(comm):
         memoryview(u)
     with pytest.raises(BufferError, match=r"u\.local"):
         u.__buffer__(0)
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_one_rank_is_wrong(comm):
+    u = pencils.ones(pencils.Pencil((6, 5), comm), components=(2, 2)) + np.eye(2)[..., None, None]
+    for bad in ranks_at_fault(comm):
+        here = comm.rank == bad
+        for call in (
+            lambda: np.linalg.solve(u, u[0, 0] if here else u[0]),  # noqa: B023
+            lambda: np.linalg.vector_norm(u, axis=(0, 1) if here else 0),  # noqa: B023
+        ):
+            all_raise(comm, TypeError, "component ax", call)

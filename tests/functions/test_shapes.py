@@ -136,6 +136,18 @@ def test_plans_are_kept(comm):
         assert everywhere(comm, len(plans) == len(before))
 
 
+def test_kept_plans_are_of_equal_calls(comm):
+    u, a = both(lay(comm, "pencils"), draw((5, 4, 6), "f4"))
+    for first, second in ((0.0, np.float32(0)), (np.float32(1), 1.0), (2, np.int64(2))):
+        for end in (first, second):
+            assert_holds(np.diff(u, axis=0, append=end), np.diff(a, axis=0, append=end))
+    for number in range(3):  # an array among fields of the same shape
+        found, expected = [u, 2 * u], [a, 2 * a]
+        found.insert(number, 3 * a)
+        expected.insert(number, 3 * a)
+        assert_holds(np.concatenate(found), np.concatenate(expected))
+
+
 def test_bad_arguments(comm, pencil):
     u = pencils.ones(pencil)
     for error, text, call in (
@@ -151,6 +163,7 @@ def test_bad_arguments(comm, pencil):
         (ValueError, "", lambda: np.repeat(u, -1, 0)),
         (TypeError, "flattens", lambda: np.concatenate([u, u], None)),
         (TypeError, "takes no out", lambda: np.concatenate([u, u], out=u)),
+        (TypeError, "takes no out", lambda: np.concatenate([np.ones(2)], out=u)),
         (ArgumentError, "shapes", lambda: np.concatenate([u, np.ones((9,) * (u.ndim + 1))])),
         (ArgumentError, "shape", lambda: np.diff(u, axis=0, prepend=np.ones((2,) * 9))),
         (TypeError, "no PencilArray", lambda: np.diff(u, axis=0, append=u)),
@@ -169,6 +182,7 @@ def test_one_rank_is_wrong(comm):
         "repeat": (lambda x: np.repeat(u, x, 0), 2, 3, ValueError, -1),
         "join": (lambda x: np.concatenate([u, u], x), 0, 1, ArgumentError, 9),
         "diff": (lambda x: np.diff(u, axis=0, prepend=x), 0, 1, ArgumentError, [1]),
+        "type": (lambda x: np.diff(u, axis=0, prepend=x), 0, np.longdouble(0), ArgumentError, [1]),
         "values": (lambda x: np.pad(u, 1, constant_values=x), 0, 1, ValueError, "a"),
     }
     for call, good, other, error, bad in calls.values():
