@@ -176,8 +176,9 @@ def test_a_grid_without_points(comm):
     for wraps in (True, False):
         u = pencils.ones(Pencil((0, 4), comm, periodic=wraps))
         assert everywhere(comm, interpolate(u, ([], 1)).shape == (0,))
-        found = interpolate(u, ([0.0, 1.0], 1), fill_value=7)
-        assert everywhere(comm, same(found, np.full(2, 7.0)))
+        for cells in (False, True):
+            found = interpolate(u, ([-0.5, 1.0], 1), fill_value=7, cells=cells)
+            assert everywhere(comm, same(found, np.full(2, 7.0)))
         all_raise(comm, IndexError, "point ()", interpolate, u, (0, 0))
 
 

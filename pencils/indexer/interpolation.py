@@ -306,7 +306,7 @@ class Shape(NamedTuple):
 
     def ends(self, extent: int) -> tuple[float, float]:
         """First and last position along a dimension that is not periodic."""
-        return (-0.5, extent - 0.5) if self.cells else (0, extent - 1)
+        return (-0.5, extent - 0.5) if self.cells and extent else (0, extent - 1)
 
 
 class Cells(NamedTuple):
