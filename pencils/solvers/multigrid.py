@@ -161,6 +161,8 @@ class Multigrid(Plan[Any]):
             walls = _read_walls(boundary, pencil)
             self._cycle, self._smoother, self._axis = _read_cycle(cycle, smoother, axis, pencil)
             self._steps = as_int("pre", pre, least=0), as_int("post", post, least=0)
+            if not any(self._steps):
+                raise ArgumentError("pre=0 and post=0: one of them must be at least 1")
             most = None if levels is None else as_int("levels", levels, least=1)
             kinds = [_kind(a, pencil, several=True), _kind(c, pencil)]
             agree(pencil=pencil, spacing=widths, boundary=walls, cycle=cycle, pre=pre, post=post)
@@ -172,9 +174,13 @@ class Multigrid(Plan[Any]):
         self._meeting = PreparedAgreement(pencil.topology.comm, "a function passed to Multigrid")
         if not isinstance(smoother, str):
             smoother = partial(attempt, self._meeting, smoother)
-        for level in self.levels:
-            level.prepare(operator, smoother, self._axis, last=level is self.levels[-1])
-        self._direct = DirectSolve(self.levels[-1])
+        try:
+            for level in self.levels:
+                level.prepare(operator, smoother, self._axis, last=level is self.levels[-1])
+            self._direct = DirectSolve(self.levels[-1])
+        except BaseException:
+            self._release()
+            raise
         self._advance, self._update = fused(self._advanced), fused(_updated)
         super().__init__(pencil.topology, check=bool(check))
 
@@ -308,6 +314,8 @@ class Multigrid(Plan[Any]):
     def _right_side(self, f: PencilArray) -> PencilArray:
         """Copy a right side, without its mean if equations are singular. *Collective*."""
         r = f.copy()
+        if not (r * r).sum() and abs(r).max(initial=0):
+            raise ConvergenceError("squares of the numbers of f underflow; scale it")
         if self._direct.singular:
             mean, norm = float(r.mean()), sqrt((r * r).mean())
             if abs(mean) > _INCOMPATIBLE * norm:
