@@ -157,6 +157,8 @@ class Multigrid(Plan[Any]):
     ) -> None:
         with agreed(topology_among(pencil).comm, "Multigrid") as agree:
             check_type("pencil", pencil, Pencil)
+            if not prod(pencil.shape):
+                raise ArgumentError(f"a grid of shape {pencil.shape} has no cells to solve for")
             widths = _read_spacing(spacing, pencil.ndim)
             walls = _read_walls(boundary, pencil)
             self._cycle, self._smoother, self._axis = _read_cycle(cycle, smoother, axis, pencil)
@@ -412,7 +414,9 @@ def _read_walls(boundary: Any, pencil: Pencil) -> list[tuple[str, str]]:
     pairs = [tuple(items_of(each)) for each in items_of(boundary)]
     pairs = [each * 2 if len(each) == 1 else each for each in pairs]
     found = [
-        each == (PERIODIC, PERIODIC) if wraps else set(each) <= {DIRICHLET, NEUMANN}
+        each == (PERIODIC, PERIODIC)
+        if wraps
+        else all(wall in [DIRICHLET, NEUMANN] for wall in each)
         for each, wraps in zip(pairs, pencil.periodic, strict=False)
     ]
     if len(pairs) != pencil.ndim or not all(found) or any(len(each) != 2 for each in pairs):  # noqa: PLR2004
@@ -443,7 +447,8 @@ def _is_number(value: object) -> bool:
 
 def _kind(value: Any, pencil: Pencil, *, several: bool = False) -> object:
     """Check the type of a coefficient; return what ranks must agree on."""
-    if several and isinstance(value, list | tuple) and len(value) == pencil.ndim:
+    faces = several and isinstance(value, list | tuple) and len(value) == pencil.ndim
+    if faces and all(isinstance(each, PencilArray) for each in value):
         return [_kind(each, pencil) for each in value]
     name = "a" if several else "c"
     if isinstance(value, PencilArray):

@@ -290,6 +290,9 @@ def test_bad_arguments(comm):
 
     bad("must be a positive number", -1.0)
     bad("must be a number or a field", 1.0, np.inf)
+    bad("a field on the faces", [1.0, 2.0])
+    bad("no cells", pencil=Pencil((0, 4), comm))
+    bad("periodic in the pencil", boundary=[P, [["x"], D]])
     a[3, 4] = -1
     bad("values from -1.0 to 1.0; they must be positive", a)
     a[3, 4] = 1
