@@ -160,7 +160,7 @@ def _read(dim: int, points: int, spacing: Any, boundary: Any, where: Any) -> End
             f"boundary of dimension {dim} is {boundary!r}; it must be one of "
             f"{', '.join(map(repr, BOUNDARIES))}, or a pair of the last two: (low, high)"
         )
-    if where not in {CELL, VERTEX}:
+    if where not in [CELL, VERTEX]:  # or unhashable
         raise ArgumentError(f"centred of dimension {dim} is {where!r}, not {CELL!r} or {VERTEX!r}")
     low, high = pair
     plain = Ends(dim, points, where, low, high, spacing=1.0)

@@ -184,6 +184,12 @@ class KrylovSpace:
         self.check_finite(sums, ("b has", r), (INVERSE_GAVE, z))
         self.history.target = max(rtol * sqrt(max(0.0, norm)), atol)
         if norm == 0:
+            r.local[...] = r.local != 0
+            if any(self.sums((r, r))):
+                raise self.history.error(
+                    "(b, b), or (b, M b) with a preconditioner M, is 0, but b is not: squares of "
+                    "its numbers underflow, so scale b; or M is not definite"
+                )
             self._copy(x, p, active=False)
             x.local[...] = p.local
         elif self.out is not None:

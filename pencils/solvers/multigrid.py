@@ -157,10 +157,14 @@ class Multigrid(Plan[Any]):
     ) -> None:
         with agreed(topology_among(pencil).comm, "Multigrid") as agree:
             check_type("pencil", pencil, Pencil)
+            if not prod(pencil.shape):
+                raise ArgumentError(f"a grid of shape {pencil.shape} has no cells to solve for")
             widths = _read_spacing(spacing, pencil.ndim)
             walls = _read_walls(boundary, pencil)
             self._cycle, self._smoother, self._axis = _read_cycle(cycle, smoother, axis, pencil)
             self._steps = as_int("pre", pre, least=0), as_int("post", post, least=0)
+            if not any(self._steps):
+                raise ArgumentError("pre=0 and post=0: one of them must be at least 1")
             most = None if levels is None else as_int("levels", levels, least=1)
             kinds = [_kind(a, pencil, several=True), _kind(c, pencil)]
             agree(pencil=pencil, spacing=widths, boundary=walls, cycle=cycle, pre=pre, post=post)
@@ -172,9 +176,13 @@ class Multigrid(Plan[Any]):
         self._meeting = PreparedAgreement(pencil.topology.comm, "a function passed to Multigrid")
         if not isinstance(smoother, str):
             smoother = partial(attempt, self._meeting, smoother)
-        for level in self.levels:
-            level.prepare(operator, smoother, self._axis, last=level is self.levels[-1])
-        self._direct = DirectSolve(self.levels[-1])
+        try:
+            for level in self.levels:
+                level.prepare(operator, smoother, self._axis, last=level is self.levels[-1])
+            self._direct = DirectSolve(self.levels[-1])
+        except BaseException:
+            self._release()
+            raise
         self._advance, self._update = fused(self._advanced), fused(_updated)
         super().__init__(pencil.topology, check=bool(check))
 
@@ -316,6 +324,8 @@ class Multigrid(Plan[Any]):
     def _right_side(self, f: PencilArray) -> PencilArray:
         """Copy a right side, without its mean if equations are singular. *Collective*."""
         r = f.copy()
+        if not (r * r).sum() and abs(r).max(initial=0):
+            raise ConvergenceError("squares of the numbers of f underflow; scale it")
         if self._direct.singular:
             mean, norm = float(r.mean()), sqrt((r * r).mean())
             if abs(mean) > _INCOMPATIBLE * norm:
@@ -425,7 +435,9 @@ def _read_walls(boundary: Any, pencil: Pencil) -> list[tuple[str, str]]:
     pairs = [tuple(items_of(each)) for each in items_of(boundary)]
     pairs = [each * 2 if len(each) == 1 else each for each in pairs]
     found = [
-        each == (PERIODIC, PERIODIC) if wraps else set(each) <= {DIRICHLET, NEUMANN}
+        each == (PERIODIC, PERIODIC)
+        if wraps
+        else all(wall in [DIRICHLET, NEUMANN] for wall in each)
         for each, wraps in zip(pairs, pencil.periodic, strict=False)
     ]
     if len(pairs) != pencil.ndim or not all(found) or any(len(each) != 2 for each in pairs):  # noqa: PLR2004
@@ -456,7 +468,8 @@ def _is_number(value: object) -> bool:
 
 def _kind(value: Any, pencil: Pencil, *, several: bool = False) -> object:
     """Check the type of a coefficient; return what ranks must agree on."""
-    if several and isinstance(value, list | tuple) and len(value) == pencil.ndim:
+    faces = several and isinstance(value, list | tuple) and len(value) == pencil.ndim
+    if faces and all(isinstance(each, PencilArray) for each in value):
         return [_kind(each, pencil) for each in value]
     name = "a" if several else "c"
     if isinstance(value, PencilArray):

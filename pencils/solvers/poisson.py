@@ -126,11 +126,11 @@ class Poisson(Plan[None]):
             ends = as_ends(pencil.shape, spacing, boundary, centred)
             self._spec = FieldSpec(_as_type(dtype), as_components(components), frozenset())
             shift = _as_shift(shift, self._spec.dtype)
-            if eigenvalues not in {"difference", "derivative"}:
+            if eigenvalues not in ["difference", "derivative"]:  # or unhashable
                 raise ArgumentError(
                     f"eigenvalues={eigenvalues!r} must be 'difference' or 'derivative'"
                 )
-            if null not in {"raise", PROJECT, "pin"}:
+            if null not in ["raise", PROJECT, "pin"]:
                 raise ArgumentError(f"null={null!r} must be 'raise', 'project' or 'pin'")
             check = bool(check)
             agree(pencil=pencil, **self._spec.signature, null=null, check=check)

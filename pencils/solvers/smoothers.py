@@ -13,6 +13,7 @@ from pencils.array.allocation import Array
 from pencils.array.creation import empty, from_function, full, zeros
 from pencils.array.operands import FieldSpec, check_source
 from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed
 from pencils.distribute.gather import gather
 from pencils.errors import ArgumentError
 from pencils.graph.fused import fused
@@ -114,7 +115,9 @@ class Level:
             assert axis is not None
             k, wraps = self.faces[axis], self.pencil.periodic[axis]
             bands = k, self.diagonal, k.shift(offset(axis, self.pencil.ndim))
-            self._line = LineSolver(self.pencil, axis, bands, periodic=wraps, check=False)
+            # Lines of one dimension may be as singular as the equations are.
+            options: Any = {"periodic": wraps, "singular": "pin", "check": False}
+            self._line = LineSolver(self.pencil, axis, bands, **options)
         elif not isinstance(smoother, str):
             self._smoother = smoother
 
@@ -274,7 +277,8 @@ class DirectSolve:
         units = zeros(level.pencil, components=points, halo=1)
         units[...] = np.eye(points).reshape(points, *shape)
         columns = level.apply(units)
-        check_source(columns, level.pencil, FieldSpec.of(units), "what the operator returns")
+        with agreed(level.pencil.topology.comm, "Multigrid"):
+            check_source(columns, level.pencil, FieldSpec.of(units), "what the operator returns")
         matrix = gather(columns, root=None).reshape(points, points).T
         self.singular = bool(abs(matrix.sum(axis=1)).max() <= _ZERO * abs(matrix).max())
         if self.singular:

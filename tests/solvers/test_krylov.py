@@ -245,6 +245,7 @@ def test_nan_is_blamed_on_its_source(comm, solve):
     given = solve, laplacian(), b
     texts = text, "the preconditioner gave NaN"
     all_raise(comm, ConvergenceError, texts, *given, preconditioner=spoilt_inverse)
+    all_raise(comm, ConvergenceError, "underflow", solve, laplacian(), b * 1e-200)
     b[0, 0, 0] = np.nan
     all_raise(comm, ConvergenceError, "b has NaN", solve, laplacian(), b)
 

@@ -276,6 +276,18 @@ def test_own_operator_that_is_singular(comm):
         assert abs(result.solution.mean()) < 1e-12
 
 
+def test_lines_of_a_closed_dimension(comm):
+    pen = Pencil(1144, comm)
+    f = partition(pen, draw(pen.shape))
+    f -= f.mean()
+    with Multigrid(pen, boundary=N, smoother="line", axis=0) as mg:
+        u = mg.solve(f).check()
+        v = pencils.zeros(pen, halo=1)
+        v[...] = u
+        assert abs(mg.levels[0].apply(v) - f).max() < 1e-6
+        assert abs(u.mean()) < 1e-9 * abs(u).max()
+
+
 def test_small_grids_move_to_fewer_ranks(comm):
     pen = Pencil((64, 64), comm)
     mg = Multigrid(pen)
@@ -296,6 +308,9 @@ def test_bad_arguments(comm):
 
     bad("must be a positive number", -1.0)
     bad("must be a number or a field", 1.0, np.inf)
+    bad("a field on the faces", [1.0, 2.0])
+    bad("no cells", pencil=Pencil((0, 4), comm))
+    bad("periodic in the pencil", boundary=[P, [["x"], D]])
     a[3, 4] = -1
     bad("values from -1.0 to 1.0; they must be positive", a)
     a[3, 4] = 1
@@ -310,6 +325,7 @@ def test_bad_arguments(comm):
     bad("dimension of lines", axis=0)
     bad("c is so large", 1.0, 5.0)
     bad("pre", pre=-1)
+    bad("must be at least 1", pre=0, post=0)
     bad("complex", a * 1j, error=TypeError)
     bad(
         "lies on",
@@ -319,6 +335,8 @@ def test_bad_arguments(comm):
     bad("such as (1024, 32)", pencil=Pencil((997, 33), comm))
     bad("levels=1 must be larger", pencil=Pencil((96, 32), comm), levels=1)
     bad("what the operator returns", operator=lambda _level, u: (u * 1).astype(complex))
+    one = comm.size - 1  # the rank on which the operator returns something else
+    bad("returns", operator=lambda _, u: u.astype(complex) if comm.rank == one else 2 * u)
     with Multigrid(pen, smoother="chebyshev") as mg:
         other = pencils.zeros(Pencil((32, 16), comm))
         all_raise(comm, PencilMismatchError, "lies on", mg, other)
@@ -327,6 +345,7 @@ def test_bad_arguments(comm):
         few = mg.solve(a, maxiter=2, rtol=1e-12)
         all_raise(comm, ConvergenceError, "maxiter=2", few.check)
         all_raise(comm, ConvergenceError, "nan", mg.solve, a * np.nan)
+        all_raise(comm, ConvergenceError, "underflow", mg.solve, a * 1e-200)
         assert mg.solve(a).converged
 
 

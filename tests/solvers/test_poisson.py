@@ -226,6 +226,9 @@ WRONG = [
     ({"dtype": int}, TypeError, "float32, float64"),
     ({"eigenvalues": "exact"}, ArgumentError, "'difference' or 'derivative'"),
     ({"null": "hope"}, ArgumentError, "'project'"),
+    ({"null": ["pin"]}, ArgumentError, "'project'"),
+    ({"eigenvalues": ["derivative"]}, ArgumentError, "'difference' or 'derivative'"),
+    ({"centred": ("cell", ["cell"])}, ArgumentError, "'cell' or 'vertex'"),
     ({"pencil": 3}, TypeError, "pencil must be a Pencil"),
 ]
 
