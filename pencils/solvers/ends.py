@@ -14,10 +14,10 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
+from pencils.layout.levels import CELL, VERTEX
 
 PERIODIC, DIRICHLET, NEUMANN = "periodic", "dirichlet", "neumann"
 BOUNDARIES = (PERIODIC, DIRICHLET, NEUMANN)
-CELL, VERTEX = "cell", "vertex"
 # By where the points are, and what is given at both ends. The ends of each transform are those of
 # G. Strang, SIAM Review 41 (1999) 135-147, table 1.
 _TRANSFORMS = {

@@ -19,13 +19,11 @@ from pencils.graph.fused import fused
 from pencils.layout.integers import as_dim, as_int, items_of
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
+from pencils.solvers.ends import DIRICHLET, NEUMANN, PERIODIC
 from pencils.solvers.result import Callback, SolverResult, attempt, history
 from pencils.solvers.smoothers import (
-    DIRICHLET,
     LINE,
-    NEUMANN,
     PASSES,
-    PERIODIC,
     RED_BLACK,
     Coefficient,
     DirectSolve,

@@ -17,10 +17,11 @@ from pencils.comm.agree import agreed
 from pencils.comm.recording import makes_plan
 from pencils.errors import ArgumentError, ConvergenceError
 from pencils.fft import PencilFFT
+from pencils.layout.levels import CELL
 from pencils.lines import LineSolver
 from pencils.pencil import Pencil
 from pencils.plans import Plan
-from pencils.solvers.ends import CELL, PERIODIC, as_ends
+from pencils.solvers.ends import PERIODIC, as_ends
 
 # For each dimension: the distance of points, coordinates of edges, or of edges and centres.
 Spacing: TypeAlias = "float | Sequence[float | ArrayLike | tuple[ArrayLike, ArrayLike]]"

@@ -19,9 +19,9 @@ from pencils.errors import ArgumentError
 from pencils.graph.fused import fused
 from pencils.lines.solver import LineSolver
 from pencils.pencil import Pencil
+from pencils.solvers.ends import DIRICHLET, NEUMANN, PERIODIC
 from pencils.solvers.transfer import restrict
 
-PERIODIC, DIRICHLET, NEUMANN = "periodic", "dirichlet", "neumann"
 # Factors of the coefficient on a wall, from which the point is half a cell away.
 _WALLS = {PERIODIC: 1.0, DIRICHLET: 2.0, NEUMANN: 0.0}
 RED_BLACK, JACOBI, CHEBYSHEV, LINE = "red-black", "jacobi", "chebyshev", "line"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -280,12 +281,8 @@ class _TransferCall(KeptCall[Plan]):
 
     def prepare(self, given: _Given, out: PencilArray | None) -> _Found:
         """Agree and prepare. *Collective*."""
-        error = None
-        try:  # as `attempt` does, but without another call
-            found = self._bind(given, out)
-        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
-            error = mistake
-        if self.agreement.meet(error) & DEFERRED:  # other ranks need the plan
+        found, flags = self.agreement.attempt(partial(self._bind, given, out))
+        if flags & DEFERRED:  # other ranks need the plan
             return _Transfer(given, out).prepare(DEFERRED)
         self.touch()
         return found
