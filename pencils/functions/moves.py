@@ -31,6 +31,7 @@ from pencils.comm.line_program import (
 from pencils.comm.memory import address, borrowed, place
 from pencils.comm.methods.pull import PreparedPull, Pull
 from pencils.comm.pack import MessageBlock, MessageSpec
+from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import Line, one_axis
 from pencils.functions.mapping import Indexed, Mapping
@@ -125,10 +126,27 @@ _Found = tuple[_Ready, Sequence[Field]]
 
 
 # What moves points: small messages within a node are pulled.
-_Plan: TypeAlias = Pull | Exchange
+MovePlan: TypeAlias = Pull | Exchange
 
 
-class _Fetch(KeptVerb[_Plan, _Found]):
+def plan_move(topology: Topology, specs: Sequence[MessageSpec], axes: int) -> MovePlan:
+    """Make the plan of an exchange that verbs keep. *Collective*."""
+    pull = Pull.find(topology, specs)
+    return pull or Exchange(topology, specs, axes=axes, buffers=plan_buffers(topology))
+
+
+def prepare_move(
+    plan: MovePlan, sources: Sequence[Array], targets: Sequence[Array]
+) -> tuple[Run, PreparedPull | PreparedExchange]:
+    """Prepare an exchange; return what comes before the agreement, which changes no target, too."""
+    if isinstance(plan, Pull):
+        pulled = plan.prepare(sources, targets)
+        return pulled.pack, pulled
+    prepared = plan.prepare(sources, targets, disjoint=True)
+    return prepared.reserve, prepared
+
+
+class _Fetch(KeptVerb[MovePlan, _Found]):
     """A call of `fetch_boxes`, whose exchange is kept."""
 
     steps: Steps
@@ -152,7 +170,7 @@ class _Fetch(KeptVerb[_Plan, _Found]):
         kinds = [(each.pencil, FieldSpec.of(each)) for each in self.fields]
         return PlanKey(("boxes", *kinds, along))
 
-    def make(self) -> _Plan:
+    def make(self) -> MovePlan:
         """Make the exchange, with the axes in the memory order of the pencil."""
         u, specs = self.fields[0], []
         order = memory_axes(u.pencil.order, len(u.components))
@@ -164,11 +182,9 @@ class _Fetch(KeptVerb[_Plan, _Found]):
             gets = [each.gets(line) for each, line in pairs]
             recvs = _boxes(u.pencil.rank, lines, gets)
             specs.append(MessageSpec(sends, recvs, (), u.dtype))
-        topology = self.topology
-        pull = Pull.find(topology, specs)
-        return pull or Exchange(topology, specs, axes=u.ndim, buffers=plan_buffers(topology))
+        return plan_move(self.topology, specs, u.ndim)
 
-    def bind(self, plan: _Plan) -> _Found | None:
+    def bind(self, plan: MovePlan) -> _Found | None:
         """Allocate the arrays and the results, and prepare the exchange and the computation.
 
         None if older exchanges may still write points that would be packed.
@@ -183,7 +199,7 @@ class _Fetch(KeptVerb[_Plan, _Found]):
         ready.pack()
         return ready, results
 
-    def set_up(self, plan: _Plan) -> None:  # noqa: ARG002
+    def set_up(self, plan: MovePlan) -> None:  # noqa: ARG002
         """Complete older exchanges. *Collective*."""
         self.topology.complete()
 
@@ -202,7 +218,7 @@ def _each_source(fields: tuple[Field, ...], steps: Steps) -> Iterator[tuple[Fiel
 
 
 def _get_ready(
-    plan: _Plan,
+    plan: MovePlan,
     steps: Steps,
     fields: tuple[Field, ...],
     fetched: Sequence[Array],
@@ -225,14 +241,10 @@ def _get_ready(
     computation = _NO_COMPUTATION
     if steps.prepare is not None:
         computation = steps.prepare(block, fetched, outs)
-    if isinstance(plan, Pull):
-        pulled = plan.prepare(sources, arrays)
-        return _Ready(pulled.pack, pulled, computation)
-    prepared = plan.prepare(sources, arrays, disjoint=True)
-    return _Ready(prepared.reserve, prepared, computation)
+    return _Ready(*prepare_move(plan, sources, arrays), computation)
 
 
-class _FetchCall(KeptCall[_Plan]):
+class _FetchCall(KeptCall[MovePlan]):
     """Calls of a function for fields of one kind, with the same arguments."""
 
     __slots__ = ("_fetched", "_ready", "_steps")

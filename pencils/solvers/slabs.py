@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise, product
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pencils.array.allocation import Array, memory_axes
 from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.exchange import Exchange, PreparedExchange
+from pencils.comm.exchange import PreparedExchange
 from pencils.comm.memory import borrowed
-from pencils.comm.methods.pull import PreparedPull, Pull
+from pencils.comm.methods.pull import PreparedPull
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.products import Matrix, Op, Room, prepare_product
+from pencils.functions.moves import MovePlan, prepare_move
 from pencils.layout import Layout
 from pencils.layout.split import Split
 from pencils.pencil import Pencil
@@ -123,21 +124,12 @@ class Slab(NamedTuple):
     fetched: bool  # whether its points must be fetched; else they are own ones
 
 
-Plan: TypeAlias = Pull | Exchange
-
-
 class Ready(NamedTuple):
     """A call that is prepared for blocks at given places."""
 
+    pack: Op  # what comes before the agreement; no field changes
     exchange: PreparedPull | PreparedExchange
     ops: Sequence[Op]
-
-    def pack(self) -> None:
-        """Do what comes before the agreement; no field changes."""
-        if isinstance(self.exchange, PreparedPull):
-            self.exchange.pack()
-        else:
-            self.exchange.reserve()
 
     def run(self) -> None:
         """Move what is needed, and compute, after all ranks have agreed. *Collective*."""
@@ -216,7 +208,7 @@ class Way:
             found.append(MessageBlock(peer, key, tuple(there for _, _, there, _ in box)))
         return found
 
-    def prepare(self, plan: Plan, u: PencilArray, out: PencilArray, *, add: bool) -> Ready:
+    def prepare(self, plan: MovePlan, u: PencilArray, out: PencilArray, *, add: bool) -> Ready:
         """Prepare the exchange and the computation for fields, whose memory is borrowed."""
         axes = memory_axes(self.order, len(self.spec.components))
         source, target = (borrowed(each.local).transpose(axes) for each in (u, out))
@@ -232,13 +224,7 @@ class Way:
             ops += prepare_product(rows, part, (*lead, *every), self.room, **options)
         if not fetched:
             fetched = [np.empty((*self.spec.components, *[0] * len(self.lines)), u.dtype)]
-        prepared: PreparedPull | PreparedExchange
-        sources = [source] * len(fetched)
-        if isinstance(plan, Pull):
-            prepared = plan.prepare(sources, fetched)
-        else:
-            prepared = plan.prepare(sources, fetched, disjoint=True)
-        return Ready(prepared, ops)
+        return Ready(*prepare_move(plan, [source] * len(fetched), fetched), ops)
 
     def _fetched(self, slab: Slab, number: int) -> Array:
         """Return the array of what is fetched for a slab."""

@@ -12,15 +12,15 @@ import numpy as np
 from pencils.array.operands import FieldSpec, check_out, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED
-from pencils.comm.exchange import Exchange
 from pencils.comm.memory import place
 from pencils.comm.methods.pull import Pull
 from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.functions.moves import MovePlan, plan_move
 from pencils.layout.integers import items_of
 from pencils.layout.levels import CELL
 from pencils.pencil import Bounded, Pencil
-from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers
-from pencils.solvers.slabs import Plan, Ready, Way
+from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans
+from pencils.solvers.slabs import Ready, Way
 from pencils.solvers.weights import Weights, prolongation, restriction
 from pencils.transposition.plan import unset_ghosts
 from pencils.transposition.transpose import transpose
@@ -172,7 +172,7 @@ class _Given(NamedTuple):
 _Found: TypeAlias = tuple[Ready, PencilArray, Pencil | None]
 
 
-class _Transfer(KeptVerb[Plan, _Found]):
+class _Transfer(KeptVerb[MovePlan, _Found]):
     """A call of `restrict` or `prolong`, whose plan may have to be made first."""
 
     way: Way
@@ -237,14 +237,11 @@ class _Transfer(KeptVerb[Plan, _Found]):
                 matrices.append(prolongation(points, *options, wraps=wraps))
         return matrices
 
-    def make(self) -> Plan:
+    def make(self) -> MovePlan:
         """Make the exchange. *Collective*."""
-        topology, specs = self.topology, self.way.specs()
-        axes = len(self.way.lines)
-        pull = Pull.find(topology, specs)
-        return pull or Exchange(topology, specs, axes=axes, buffers=plan_buffers(topology))
+        return plan_move(self.topology, self.way.specs(), len(self.way.lines))
 
-    def bind(self, plan: Plan) -> _Found | None:
+    def bind(self, plan: MovePlan) -> _Found | None:
         """Prepare the exchange and the computation; None if older exchanges are under way."""
         if isinstance(plan, Pull) and self.topology.under_way:
             return None
@@ -255,12 +252,12 @@ class _Transfer(KeptVerb[Plan, _Found]):
         ready.pack()
         return ready, out, self.onto
 
-    def set_up(self, plan: Plan) -> None:  # noqa: ARG002
+    def set_up(self, plan: MovePlan) -> None:  # noqa: ARG002
         """Complete older exchanges. *Collective*."""
         self.topology.complete()
 
 
-class _TransferCall(KeptCall[Plan]):
+class _TransferCall(KeptCall[MovePlan]):
     """Calls for fields of one kind, with the same arguments."""
 
     __slots__ = ("_add", "_new", "_onto", "_other", "_ready", "_way")
