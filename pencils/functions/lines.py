@@ -144,18 +144,18 @@ def _result(f: LineFunction, lines: PencilArray, axis: int, dtype: np.dtype[Any]
     return block.copy(order="K") if shared else block
 
 
-def whole_axis(u: Field, axis: int) -> PencilArray:
-    """Return the field on a pencil where lines along an axis are whole. *Collective*.
+def whole_axis(u: Field, *axes: int) -> PencilArray:
+    """Return the field on a pencil where lines along axes are whole. *Collective*.
 
     It is `u` itself if they are; else results are moved back by ``transpose(result, u.pencil)``.
     What depends on a line only, such as a median, is moved as a field that is singleton there. If
     no other dimension can be cut, the first rank has all lines, and others have no points.
     """
     field = cast("PencilArray", u)
-    dim = axis - len(u.components)
-    if dim < 0 or dim in u.singletons or u.pencil.process_shape[dim] == 1:
+    lead, cut = len(u.components), decomposed_axes(u)
+    if not any(axis in cut and u.pencil.process_shape[axis - lead] > 1 for axis in axes):
         return field
-    pencil = u.pencil.whole(dim)
+    pencil = u.pencil.whole([axis - lead for axis in axes])
     return field if pencil is u.pencil else transpose(field, pencil)
 
 
