@@ -48,8 +48,9 @@ def diff(
         How often differences are taken.
     axis : int, optional
         Axis of the global shape, default the last one.
-    prepend, append : scalar or array_like, optional
-        Points before and after the axis, the same on all ranks: one number, or a NumPy array.
+    prepend, append : scalar, array_like or PencilArray, optional
+        Points before and after the axis: one number, a NumPy array that all ranks have, or a field
+        that `numpy.concatenate` joins to this one.
 
     Returns
     -------
@@ -58,7 +59,7 @@ def diff(
         lies on ``u[:-n].pencil``, for the first dimension. Point ``i`` of the first differences is
         ``u[i + 1] - u[i]``, on the rank that owns point ``i`` of the field. With `prepend` or
         `append` it lies on ``u.pencil.resized(shape)``, which is ``u.pencil`` if there are as many
-        points; then all points are fetched, by one exchange.
+        points; then all points are fetched, by one exchange, or three if one of them is a field.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -274,7 +274,7 @@ def _by_component(asked: Question, task: Reduction) -> tuple[Array, bool]:
         for index in np.ndindex(*kept):
             pairs = zip(index, kept, strict=True)
             key = tuple([slice(None) if n == 1 else slice(i, i + 1) for i, n in pairs])
-            found.append(_answer(asked, a[key]))
+            found.append(_answer(asked, cast("Any", a)[key]))
     block = np.moveaxis(np.array(found), 0, -1)
     return block.reshape(*block.shape[:-1], *kept, *(1,) * a.pencil.ndim), bool(caught)
 

@@ -15,15 +15,16 @@ import numpy as np
 from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
 from pencils.array.global_reduction import NO_VALUE
-from pencils.array.operands import fields_among, topology_among
+from pencils.array.operands import check_field, fields_among, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.functions import components
-from pencils.functions.arguments import Line, one_axis
+from pencils.functions.arguments import Line, facts_of, one_axis
 from pencils.functions.mapping import Indexed
 from pencils.functions.moves import Computation, Steps, fetch_boxes
 from pencils.layout.integers import as_dim, as_int, as_ints
 from pencils.plans import Agreement
+from pencils.transposition.transpose import transpose
 
 _NO_OUT = "numpy.concatenate of a PencilArray takes no out=; use the result"
 
@@ -117,7 +118,20 @@ def _facts(*values: object) -> tuple[Any, ...] | None:
     return tuple(found)
 
 
-_MODES = ("constant", "edge", "linear_ramp", "reflect", "symmetric", "wrap", "empty")
+# What each mode takes.
+_MODES = {
+    **dict.fromkeys(("edge", "empty", "wrap"), ""),
+    **dict.fromkeys(("maximum", "mean", "median", "minimum"), "stat_length"),
+    **dict.fromkeys(("reflect", "symmetric"), "reflect_type"),
+    "constant": "constant_values",
+    "linear_ramp": "end_values",
+}
+_STATISTICS: Mapping[str, Callable[..., Any]] = {
+    "maximum": np.max,
+    "mean": np.mean,
+    "median": np.median,
+    "minimum": np.min,
+}
 
 
 def pad(array: Field, pad_width: Any, mode: Any = "constant", **options: Any) -> Field:
@@ -132,11 +146,13 @@ def pad(array: Field, pad_width: Any, mode: Any = "constant", **options: Any) ->
     pad_width : int, sequence or dict
         Points before and after each axis, as in `numpy.pad`. One number is for all axes,
         components included.
-    mode : {"constant", "edge", "linear_ramp", "reflect", "symmetric", "wrap", "empty"}, optional
-        Values of the new points; ramps may differ from those of NumPy in the last bit.
+    mode : {"constant", "edge", "empty", "linear_ramp", "reflect", "symmetric", "wrap", \
+            "maximum", "mean", "median", "minimum"}, optional
+        Values of the new points; ramps, means, and reflections of the type "odd" may differ from
+        those of NumPy in the last bits. The last four reduce the field along each axis.
     **options : dict, optional
-        `constant_values` or `end_values`, numbers or sequences as in `numpy.pad`, for the modes
-        "constant" and "linear_ramp".
+        One of `constant_values`, `end_values`, `stat_length` and `reflect_type`, as in `numpy.pad`,
+        for the modes that take it.
 
     Returns
     -------
@@ -156,42 +172,58 @@ def pad(array: Field, pad_width: Any, mode: Any = "constant", **options: Any) ->
     array([[1, 0, 1, 2, 1, 0],
            [4, 3, 4, 5, 4, 3]])
     """
-    valued = {"constant": "constant_values", "linear_ramp": "end_values"}
-    key = valued.get(mode, "") if isinstance(mode, str) else ""
-    value = options.get(key, 0)
+    key = _MODES.get(mode, "") if isinstance(mode, str) else ""
+    value = options.get(key, {"reflect_type": "even", "stat_length": None}.get(key, 0))
 
     def read(agree: Agreement) -> Indices:
         if not isinstance(mode, str) or mode not in _MODES:
             raise ArgumentError(
                 f"mode={mode!r}: numpy.pad of a PencilArray takes {', '.join(_MODES)}"
             )
-        known = {key, "reflect_type" if mode in {"reflect", "symmetric"} else ""}
-        if options.get("reflect_type", "even") != "even" or set(options) - known:
+        if set(options) - {key} or (key == "reflect_type" and value not in ("even", "odd")):
             raise ArgumentError(
                 f"numpy.pad of a PencilArray with mode={mode!r} does not take "
                 f"{options}; it takes {key or 'nothing else'}"
             )
-        widths, ends = _widths(array, pad_width), _pairs(array, value)
-        np.empty(ends.shape, array.dtype)[...] = ends
-        agree(mode=mode, widths=widths, values=ends.tolist())
+        widths, ends = _widths(array, pad_width), _ends(array, mode, value)
+        agree(mode=mode, widths=widths, values=ends)
         of: Any = {"linear_ramp": {"mode": "edge"}}.get(mode, {"mode": mode})
-        if mode in {"constant", "empty"}:
+        if mode in {"constant", "empty", *_STATISTICS}:
             of = {"constant_values": -1}
-        return {
-            axis: np.pad(np.arange(array.shape[axis]), width, **of)
-            for axis, width in enumerate(widths)
-            if any(width)
-        }
+        indices = {}
+        for axis, width in enumerate(widths):
+            if any(width):
+                points = np.arange(array.shape[axis])
+                if mode in _STATISTICS:
+                    np.pad(points, width, "edge")  # it raises if there are none
+                indices[axis] = np.pad(points, width, **of)
+        return indices
 
     facts = None if isinstance(pad_width, dict) else _facts(pad_width, mode, value, *options)
-    result = _resize("pad", array, facts, read)
-    if key:
-        _fill(result, array, _widths(array, pad_width), _pairs(array, value), ramp=key[0] == "e")
-    return result
+    result = cast("Any", _resize("pad", array, facts, read))
+    if mode in _STATISTICS or value == "odd" or mode in {"constant", "linear_ramp"}:
+        _fill(result, array, mode, _widths(array, pad_width), _ends(array, mode, value))
+    return result  # type: ignore[no-any-return]
 
 
-def _pairs(u: Field, given: object) -> Array:
-    return np.broadcast_to(np.asarray(given), (u.ndim, 2))
+def _ends(u: Field, mode: str, value: Any) -> Any:
+    """Return the option of a mode for both ends of each axis, as `numpy.pad` reads it."""
+    if mode in {"constant", "linear_ramp"}:
+        pairs = np.broadcast_to(np.asarray(value), (u.ndim, 2))
+        if pairs.dtype.kind == "c" and u.dtype.kind != "c":
+            raise TypeError(
+                f"{_MODES[mode]}={value} is complex, and the field of {u.dtype}; pass "
+                "u.astype(complex), or the real part"
+            )
+        np.empty(pairs.shape, u.dtype)[...] = pairs  # it raises if NumPy does not convert
+        return pairs.tolist()
+    if mode not in _STATISTICS:
+        return value
+    most = np.repeat(u.shape, 2).reshape(-1, 2)
+    lengths = most if value is None else np.round(np.broadcast_to(value, most.shape)).astype(int)
+    if lengths.min() < (least := int(mode in {"maximum", "minimum"})):
+        raise ValueError(f"stat_length={value} of numpy.pad must be at least {least}")
+    return np.minimum(lengths, most).tolist()
 
 
 def _widths(u: Field, given: Any) -> list[list[int]]:
@@ -201,7 +233,7 @@ def _widths(u: Field, given: Any) -> list[list[int]]:
         for axis, width in given.items():
             every[as_dim("axis", axis, u.ndim)] = width
         given = every
-    pairs = _pairs(u, given)
+    pairs = np.broadcast_to(np.asarray(given), (u.ndim, 2))
     if pairs.dtype.kind not in "iu":
         raise TypeError(f"pad_width={given} must be of integers")
     if np.any(pairs < 0):
@@ -209,26 +241,60 @@ def _widths(u: Field, given: Any) -> list[list[int]]:
     return pairs.tolist()  # type: ignore[no-any-return]
 
 
-def _fill(
-    result: Field, u: Field, widths: Sequence[Sequence[int]], ends: Array, *, ramp: bool
-) -> None:
-    """Fill own points at the ends of axes by constants, or by ramps to the points there."""
-    block = result.local
-    for axis, (own, (low, high)) in enumerate(zip(result.local_slices, widths, strict=True)):
-        after = low + u.shape[axis]
-        for start, width, end in ((0, low, ends[axis, 0]), (after, high, ends[axis, 1])):
-            first, last = max(own.start, start), min(own.stop, start + width)
-            if first >= last:
+def _fill(result: Any, u: Field, mode: str, widths: Sequence[Sequence[int]], ends: Any) -> None:
+    """Fill points at the ends of axes, one axis after another. *Collective* but for numbers."""
+    for axis, (low, high) in enumerate(widths):
+        n = u.shape[axis]
+        later = [slice(before, before + m) for (before, _), m in zip(widths, u.shape, strict=True)]
+        part = result[(slice(None),) * (axis + 1) + tuple(later[axis + 1 :])]
+        if ends == "odd":
+            _reflect(result, axis, (low, high), n, 1 if n == 1 else n - (mode == "reflect"))
+            continue
+        found: dict[Any, Any] = {}
+        for side, (start, width) in enumerate(((0, low), (low + n, high))):
+            if not width or not result.size:
                 continue
-            part = np.moveaxis(block, axis, 0)[first - own.start : last - own.start]
-            rows = slice(first - start, last - start)
-            if not ramp:
-                part[...] = end
-            elif start == 0:
-                part[...] = np.linspace(end, part[0], width, endpoint=False, dtype=u.dtype)[rows]
+            new, end = (
+                _along(result if mode == "linear_ramp" else part, axis, start, width),
+                ends[axis][side],
+            )
+            if mode == "constant":
+                new[...] = end
+            elif mode == "linear_ramp":
+                block, rows = np.moveaxis(new.local, axis, 0), new.local_slices[axis]
+                if block.size:
+                    ramp = np.linspace(end, block[0], width, endpoint=False, dtype=u.dtype)
+                    block[...] = (ramp if side == 0 else ramp[::-1])[rows]
             else:
-                ramps = np.linspace(end, part[0], width, endpoint=False, dtype=u.dtype)
-                part[...] = ramps[::-1][rows]
+                first = low if side == 0 else low + n - end
+                if (first, end) not in found:
+                    points = _along(part, axis, first, end)
+                    value = _STATISTICS[mode](points, axis=axis, keepdims=True)
+                    found[first, end] = np.round(value) if u.dtype.kind in "iu" else value
+                new[...] = found[first, end]
+
+
+def _along(u: Any, axis: int, start: int, count: int) -> Any:
+    """Return a section of points along an axis."""
+    return u[(*(slice(None),) * axis, slice(start, start + count))]
+
+
+def _reflect(u: Any, axis: int, widths: tuple[int, int], n: int, step: int) -> None:
+    """Turn mirrored points at the ends of an axis into those of an odd function. *Collective*.
+
+    Every `step` points they are mirrored again, at the value there.
+    """
+    planes = [_along(u, axis, at, 1) for at in (widths[0], widths[0] + n - 1)]
+    if axis >= len(u.components):
+        planes = [plane.replicate() for plane in planes]
+    for side, width in enumerate(widths):
+        offset: Any = 0
+        for turn, start in enumerate(range(0, width if n > 1 else 0, step)):
+            count = min(step, width - start)
+            at = widths[0] + n + start if side else widths[0] - start - count
+            part, twice = _along(u, axis, at, count), 2 * planes[(side + turn) % 2]
+            offset = offset - twice if turn % 2 else offset + twice
+            part[...] = offset + part if turn % 2 else offset - part
 
 
 def tile(A: Field, reps: Any) -> Field:  # noqa: N803 - of NumPy
@@ -241,7 +307,8 @@ def tile(A: Field, reps: Any) -> Field:  # noqa: N803 - of NumPy
     A : PencilArray
         The field.
     reps : int or sequence of int
-        How often along each axis, the last ones if there are fewer; there may not be more.
+        How often along each axis, the last ones if there are fewer. If there are more, the first
+        ones are extents of new component axes.
 
     Returns
     -------
@@ -264,16 +331,15 @@ def tile(A: Field, reps: Any) -> Field:  # noqa: N803 - of NumPy
 
     def read(agree: Agreement) -> Indices:
         times = as_ints("reps", reps)
-        if len(times) > A.ndim or min(times, default=0) < 0:
-            raise ArgumentError(
-                f"reps={reps} must be numbers >= 0, at most one for each axis of shape {A.shape}; "
-                "numpy.stack([u, u]) adds an axis"
-            )
+        if min(times, default=0) < 0:
+            raise ArgumentError(f"reps={reps} must be numbers >= 0, one for each axis")
         agree(reps=times)
-        last = enumerate(times, A.ndim - len(times))
+        last = zip(range(A.ndim)[::-1], times[::-1], strict=False)
         return {axis: np.tile(np.arange(A.shape[axis]), n) for axis, n in last if n != 1}
 
-    return _resize("tile", A, _facts(reps), read)
+    found: Any = _resize("tile", A, _facts(reps), read)
+    new = as_ints("reps", reps)[: -A.ndim]
+    return cast("Field", np.broadcast_to(found, (*new, *found.shape)) if new else found)
 
 
 def repeat(a: Field, repeats: Any, axis: int | None = None) -> Field:
@@ -435,6 +501,15 @@ def _read_joined(
 def diff_with_ends(a: Field, n: int, axis: int, prepend: Any, append: Any) -> Field:
     """Subtract neighbours along an axis, with points before and after it: see `diff`."""
     ends = prepend, append
+    if fields_among(*ends):
+        with agreed(topology_among(a, *ends).comm, "diff") as agree:
+            check_field("a", a)
+            number = one_axis("diff", a, axis)
+            agree(axis=number, ends=[facts_of(None if x is NO_VALUE else x) for x in ends])
+            before, after = (x if isinstance(x, Field) else _end(a, number, x) for x in ends)
+        found: Any = np.diff(cast("Any", concatenate([before, a, after], number)), n, number)
+        lead = len(a.components)
+        return found if number < lead else transpose(found, a.pencil.resized(found.shape[lead:]))
 
     def plan(agree: Agreement) -> Steps:
         number, times = one_axis("diff", a, axis), as_int("n", n, least=0)
@@ -468,11 +543,6 @@ def diff_with_ends(a: Field, n: int, axis: int, prepend: Any, append: Any) -> Fi
 
 def _end(a: Field, axis: int, given: Any) -> Array:
     """Return the points before or after an axis, as an array of all of them."""
-    if isinstance(given, Field):
-        raise TypeError(
-            "numpy.diff takes no PencilArray as prepend= or append=; write "
-            "numpy.diff(numpy.concatenate([u, v], axis), axis=axis)"
-        )
     shape = list(a.shape)
     shape[axis] = 0
     array = np.empty(shape, a.dtype) if given is NO_VALUE else plain_array(given)
