@@ -109,7 +109,7 @@ def test_random_layouts(comm):
 
 A, T = ArgumentError, TypeError
 REFUSED = [
-    (lambda u: np.roll(u, 1), A, "flatten", "axis="),
+    (lambda u: np.roll(u, 1.5), T, "shift"),
     (lambda u: np.roll(u, 1, 2), A, "axis"),
     (lambda u: np.roll(u, [[1]], (0,)), A, "shift"),
     (lambda u: np.roll(u, (1, 2, 3), (0, 1)), ValueError),
@@ -158,6 +158,7 @@ def test_refused(comm):
 # Functions of a field and a number, in which a rank may be wrong: by 1, and by 9.
 OF_NUMBER = [
     (lambda u, n: np.roll(u, n, 0), None),
+    (np.roll, None),
     (np.flip, "axis"),
     (lambda u, n: np.roll(u, 1, n), "axis"),
     (lambda u, n: np.diff(u, 1 + n), None),
