@@ -60,6 +60,8 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.linalg.norm: components.norm,
     np.linalg.vecdot: components.vecdot,
     np.linalg.matmul: matrices.matmul,
+    np.linalg.multi_dot: matrices.multi_dot,
+    np.linalg.outer: matrices.outer,
     np.linalg.tensordot: components.tensordot,
     np.linalg.vector_norm: matrices.vector_norm,
     np.linalg.solve: matrices.solve,

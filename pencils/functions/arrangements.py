@@ -235,9 +235,16 @@ def array_equiv(a1: Any, a2: Any) -> bool:
     return bool(np.all(np.equal(a1, a2)))
 
 
-def _of_sets(name: str, ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
+def _of_sets(
+    name: str, ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False
+) -> Array:
     """Apply a function of sets to the distinct values of all ranks. *Collective*."""
     del assume_unique  # distinct values are computed anyway
+    if return_indices:
+        raise TypeError(
+            f"numpy.{name} of a PencilArray takes no return_indices=, which are numbers of points "
+            "of any rank; write pencils.functions.own_points(numpy.isin(u, values))"
+        )
     sets = [np.unique(each) for each in (ar1, ar2)]
     options = {} if name == "union1d" else {"assume_unique": True}
     found: Array = getattr(np, name)(*sets, **options)

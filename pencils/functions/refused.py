@@ -55,8 +55,8 @@ _INSTEAD: Mapping[str, str] = {
     "convolve correlate lib.stride_tricks.sliding_window_view": "write a stencil of u.shift() "
     "after u.exchange_halo(), or a product of transforms of pencils.fft.PencilFFT",
     "cov corrcoef": "write numpy.vdot(u - u.mean(), v - v.mean()) / u.size",
-    "linalg.multi_dot": DOT,
-    "outer kron linalg.outer": "write u * v: extents of 1 broadcast against each other",
+    "linalg.lstsq": "write numpy.linalg.pinv(u) @ v, the least squares at each point",
+    "outer kron": "write u * v: extents of 1 broadcast against each other",
     "meshgrid ix_": "write pencils.localgrid(pencil, axes) for coordinates on each rank",
     "rot90": "dimensions cannot be exchanged; numpy.flip(u, axis) reverses their points",
     "real_if_close": "its element type depends on all values; write u.real",

@@ -160,6 +160,10 @@ CALLS = {
     "tensordot": "np.tensordot([[0, 1], [2, 3]], w, axes=1)",
     "einsum": "np.einsum('ij...,j...->i...', m, w)",
     "linalg.solve": "np.linalg.solve(p, p + 1)",
+    "linalg.multi_dot": "m @ p @ m if isinstance(m, np.ndarray) else "
+    "np.linalg.multi_dot([m, p, m])",
+    "linalg.outer": "np.einsum('i...,j...->ij...', w, x) if isinstance(w, np.ndarray) else "
+    "np.linalg.outer(w, x)",
     "linalg.matrix_power": "np.linalg.matrix_power(p, 3)",
     "linalg.cholesky": "np.linalg.cholesky(p)",
     "trace": "np.trace(m)",

@@ -75,6 +75,28 @@ def test_solve_and_eigenvalues(pencil, dtype):
     assert_holds(raw, first(np.linalg.qr(last(a), mode="raw")[1], 1), rtol=rtol)
 
 
+def test_tolerances_and_products_of_many(comm):
+    pencil = lay(comm, "blocks")
+    a, cut = draw((3, 2, *pencil.shape)), np.abs(draw(pencil.shape, seed=1)) / 2
+    m, tolerance = spread(pencil, a), spread(pencil, cut)
+    for found, expected in (
+        (np.linalg.pinv(m, tolerance), first(np.linalg.pinv(last(a), cut))),
+        (np.linalg.pinv(m, rtol=tolerance), first(np.linalg.pinv(last(a), rtol=cut))),
+        (np.linalg.matrix_rank(m, tolerance), np.linalg.matrix_rank(last(a), cut)),
+        (
+            np.linalg.multi_dot([np.ones(3), m, [[1], [2]]]),
+            np.einsum("ij...,j->...", a, [1, 2])[None],
+        ),
+        (np.linalg.outer(m[0], [1, 2, 3]), np.einsum("i...,j->ij...", a[0], [1, 2, 3])),
+    ):
+        assert_holds(found, expected, rtol=1e-9)
+    all_raise(comm, TypeError, "no out=", lambda: np.linalg.multi_dot([m, m], out=m))
+    where = {"where": m > 0}
+    for call in (np.fmax.reduce, np.max, np.nanmin):
+        all_raise(comm, ArgumentError, "needs initial=", lambda: call(m, **where))  # noqa: B023
+    assert_holds(np.fmax.reduce(m, initial=-9, **where), np.fmax.reduce(a, initial=-9, where=a > 0))
+
+
 def test_singletons(comm):
     pencil = lay(comm, "pencils")
     a = draw((2, 2, pencil.shape[0], 1, 1))
