@@ -36,13 +36,13 @@ __all__ = ["FUNCTIONS", "along", "own_points"]
 # What replaces functions of the same names; some are there since NumPy 2.1.
 _NAMES: dict[ModuleType, str] = {
     arrangements: "expand_dims squeeze append choose array_equiv apply_over_axes broadcast_arrays "
-    "broadcast_to delete dot ediff1d ravel_multi_index",
+    "block broadcast_to delete dot ediff1d ravel_multi_index real_if_close",
     components: "stack unstack take cross vecdot einsum tensordot",
     differences: "diff trapezoid gradient",
     elementwise: "searchsorted digitize isin select piecewise polyval fix astype",
     histograms: "bincount unique unique_values unique_counts histogram histogram_bin_edges "
     "histogram2d histogramdd",
-    lines: "sort argsort unwrap apply_along_axis",
+    lines: "sort argsort unwrap apply_along_axis take_along_axis",
     matrices: "matmul matvec vecmat trace",
     moves: "roll flip fliplr flipud",
     order_statistics: "median nanmedian quantile nanquantile percentile nanpercentile",
@@ -65,6 +65,8 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.linalg.tensordot: components.tensordot,
     np.linalg.vector_norm: matrices.vector_norm,
     np.linalg.solve: matrices.solve,
+    np.partition: partial(lines.partition, np.partition),
+    np.argpartition: partial(lines.partition, np.argpartition),
     np.add.accumulate: partial(scans.accumulate, np.add),
     np.multiply.accumulate: partial(scans.accumulate, np.multiply),
 }

@@ -104,6 +104,28 @@ def _joined(name: str, tup: Any, **options: Any) -> Any:
     return joined
 
 
+def block(arrays: Any) -> Any:
+    """Join fields in nested lists along the last axes, as `numpy.block`. *Collective* in space."""
+    depth, first = 0, arrays
+    while isinstance(first, list) and first:
+        depth, first = depth + 1, first[0]
+
+    def joined(part: Any, axis: int) -> Any:
+        if not isinstance(part, list):
+            return part
+        return np.concatenate([joined(each, axis + 1) for each in part], axis)
+
+    return joined(arrays, -depth)
+
+
+def real_if_close(a: Any, tol: float = 100) -> Any:
+    """Return the real part if all imaginary ones are small, as NumPy. *Collective*."""
+    if a.dtype.kind != "c":
+        return a
+    most = float(np.finfo(a.dtype).eps) * tol if tol > 1 else tol
+    return a.real if np.all(np.less(np.abs(a.imag), most)) else a
+
+
 def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     """Join two fields along an axis, as `numpy.append` and `numpy.concatenate`."""
     if axis is None and np.ndim(arr) == np.ndim(values) == 1:
@@ -148,6 +170,8 @@ def _spaced(name: str, start: Any, stop: Any, num: int = 50, *args: Any, **optio
     def between(one: Any, other: Any) -> Any:
         return getattr(np, name)(*np.broadcast_arrays(one, other), num, *args, **options)
 
+    if name == "geomspace":  # it raises for zeros
+        return _checked(name, 2, start, stop, call=between)
     return elementwise(between, (start, stop), {})
 
 
@@ -283,6 +307,7 @@ ARRANGING: dict[Callable[..., Any], Callable[..., Any]] = {
     np.atleast_3d: partial(_at_least, 3),
     np.linspace: partial(_spaced, "linspace"),
     np.logspace: partial(_spaced, "logspace"),
+    np.geomspace: partial(_spaced, "geomspace"),
     np.putmask: partial(_put, "putmask"),
     np.place: partial(_put, "place"),
     np.inner: dot,

@@ -137,6 +137,12 @@ CALLS = {
     "broadcast_arrays": "np.broadcast_arrays(u, w)",
     "broadcast_to": "np.broadcast_to(u, (3, *u.shape))",
     "linspace": "np.linspace(u, v, 3)",
+    "geomspace": "np.geomspace(1 + np.abs(u), 2 + np.abs(v), 3)",
+    **each("partition argpartition", "np.{}(w, 1, 0)"),
+    "take_along_axis": "np.take_along_axis(w, np.argsort(w, 0), 0)",
+    "block": "np.block([[u[None] if isinstance(u, np.ndarray) else np.expand_dims(u, 0)], [w]])"
+    " if u.ndim < 2 else np.block([[u, v], [v, u]])",
+    "real_if_close": "np.real_if_close(u + 0j)",
     "logspace": "np.logspace(u, v, 3)",
     "delete": "np.delete(x, 1, 0)",
     "putmask": "(np.putmask(o, b, v), o)[1]",

@@ -136,6 +136,20 @@ def test_what_is_no_matrix_is_refused(comm):
     all_raise(comm, ValueError, "axes", lambda m: np.matmul(m, m, axes=[(0, 1)]), u)
 
 
+def test_results_that_depend_on_all_values(comm):
+    pencil = lay(comm, "slabs")
+    a = draw(pencil.shape) + 0j
+    assert_holds(np.real_if_close(spread(pencil, a)), a.real)
+    a[1, 2, 1] += 1e-3j
+    assert_holds(np.real_if_close(spread(pencil, a)), a)
+    assert_holds(np.real_if_close(spread(pencil, a), 0.1), a.real)
+    ends = np.abs(a) + 1, np.abs(a) + 2
+    u, v = (spread(pencil, end) for end in ends)
+    assert_holds(np.geomspace(u, v, 4), np.geomspace(*ends, 4), rtol=1e-12)
+    v[1, 2, 1] = 0
+    all_raise(comm, ValueError, "zero", lambda: np.geomspace(u, v, 4))
+
+
 FLOATS = (np.logaddexp, np.logaddexp2, np.hypot, np.fmax, np.fmin, np.logical_xor)
 INTEGERS = (np.gcd, np.bitwise_and, np.bitwise_or, np.bitwise_xor)
 

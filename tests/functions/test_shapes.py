@@ -114,6 +114,12 @@ def test_singletons(pencil):
     assert np.repeat(u, 3, 0).singletons == {0}
 
 
+def test_nested_lists_are_joined(pencil):
+    u, a = both(pencil, draw((2, *pencil.shape)))
+    for one, other in (([u, 2 * u], [a, 2 * a]), ([[u, a], [a, u]], [[a, a], [a, a]])):
+        assert_holds(np.block(one), np.block(other))
+
+
 def test_stack_along_space(pencil):
     u, a = both(pencil, draw((2, *pencil.shape)))
     for axis in range(1, a.ndim + 1):
