@@ -24,6 +24,7 @@ from pencils.functions import (
     matrices,
     moves,
     order_statistics,
+    padding,
     scans,
     shapes,
     statistics,
@@ -47,7 +48,8 @@ _NAMES: dict[ModuleType, str] = {
     moves: "roll flip fliplr flipud",
     order_statistics: "median nanmedian quantile nanquantile percentile nanpercentile",
     scans: "cumsum cumprod nancumsum nancumprod cumulative_sum cumulative_prod",
-    shapes: "concatenate pad tile repeat",
+    padding: "pad",
+    shapes: "concatenate tile repeat",
     statistics: "average nansum nanprod nanmin nanmax nanargmin nanargmax nanmean nanvar nanstd",
 }
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {

@@ -17,6 +17,7 @@ from pencils.array.elementwise import as_field, elementwise
 from pencils.array.operands import fields_among, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
+from pencils.functions.arguments import check_first, check_no_out
 from pencils.functions.components import component_axis
 from pencils.functions.refused import AXES, DOT, SQUEEZED
 from pencils.layout.integers import as_dim, as_dims
@@ -24,7 +25,7 @@ from pencils.layout.integers import as_dim, as_dims
 
 def _permuted(name: str, a: Any, *args: Any, **options: Any) -> Field:
     """View a field with its component axes in another order."""
-    _check_first(name, a)
+    check_first(name, a)
     order = getattr(np, name)(np.empty(range(a.ndim)), *args, **options).shape
     if order[len(a.components) :] != tuple(range(len(a.components), a.ndim)):
         raise TypeError(f"numpy.{name} does not take these axes of a PencilArray: {AXES}")
@@ -34,7 +35,7 @@ def _permuted(name: str, a: Any, *args: Any, **options: Any) -> Field:
 
 def expand_dims(a: Any, axis: Any) -> Field:
     """View a field with component axes of extent 1, as `numpy.expand_dims`; never communicates."""
-    _check_first("expand_dims", a)
+    check_first("expand_dims", a)
     count = np.size(axis)
     places = as_dims("axis", axis, a.ndim + count)
     if max(places, default=0) >= len(a.components) + count:
@@ -48,7 +49,7 @@ def expand_dims(a: Any, axis: Any) -> Field:
 
 def squeeze(a: Any, axis: Any = None) -> Field:
     """View a field without component axes of extent 1, as `numpy.squeeze`; never communicates."""
-    _check_first("squeeze", a)
+    check_first("squeeze", a)
     if axis is None:
         raise TypeError(f"numpy.squeeze of a PencilArray needs axis=: {SQUEEZED}")
     places = tuple(component_axis("squeeze", a, each) for each in np.atleast_1d(axis))
@@ -76,7 +77,7 @@ def _with_axes(ndim: int, a: Any) -> Any:
 
 def _split(name: str, ary: Any, sections: Any, axis: int | None = None) -> list[Field]:
     """List sections of a field along an axis, as `numpy.split`; never communicates."""
-    _check_first(name, ary)
+    check_first(name, ary)
     if axis is None:
         axis = {"vsplit": 0, "hsplit": min(1, ary.ndim - 1), "dsplit": 2}.get(name, 0)
     number = as_dim("axis", axis, ary.ndim)
@@ -136,7 +137,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 def _triangle(function: Callable[..., Array], m: Any, k: int = 0) -> Field:
     """Set the points on one side of a diagonal of the last two axes to zero; local."""
-    _check_first(function.__name__, m)
+    check_first(function.__name__, m)
     if m.ndim < 2:  # noqa: PLR2004
         raise TypeError(f"numpy.{function.__name__} takes a field of two axes at least")
     row, column = m.global_box.start[-2:]
@@ -220,8 +221,7 @@ def _checked(
     Ranks agree whether it raises; nothing else is communicated. The first arguments may be fields.
     """
     operands, function = args[:count], call or getattr(np, name)
-    if options.pop("out", None) is not None:
-        raise TypeError(f"numpy.{name} of a PencilArray takes no out=; use the result")
+    check_no_out(name, options.pop("out", None))
     with agreed(topology_among(*operands).comm, f"numpy.{name}") as agree:
         agree(fields=[signature(each) for each in fields_among(*operands)])
 
@@ -284,11 +284,6 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
         found = func(a, axis)
         a = found if np.ndim(found) == np.ndim(a) else np.expand_dims(found, axis)
     return a
-
-
-def _check_first(name: str, a: object) -> None:
-    if not isinstance(a, Field):
-        raise TypeError(f"numpy.{name}: give the PencilArray first, without a keyword")
 
 
 # What replaces functions of the same names.

@@ -26,7 +26,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.comm.stream import bcast_array
 from pencils.errors import ArgumentError
-from pencils.functions.arguments import Line, comm_along, decomposed_axes
+from pencils.functions.arguments import Line, check_first, comm_along, decomposed_axes
 from pencils.layout.integers import as_dim
 from pencils.layout.whole import is_whole
 from pencils.transposition.transpose import transpose
@@ -253,8 +253,7 @@ def partition(
 
 def _in_order(function: Any, a: Any, axis: object, *args: Any, **options: Any) -> Field:
     name = function.__name__
-    if not isinstance(a, Field):
-        raise TypeError(f"numpy.{name}: give the PencilArray first, without a keyword")
+    check_first(name, a)
     if axis is None:
         with agreed(a.pencil.topology.comm, f"numpy.{name}"):
             raise TypeError(

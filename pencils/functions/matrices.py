@@ -27,6 +27,7 @@ from pencils.array.operands import (
 )
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
+from pencils.functions.arguments import check_no_out
 from pencils.functions.components import component_axis, einsum, norm, with_space
 from pencils.functions.refused import MATRICES
 from pencils.layout.integers import as_dims
@@ -164,8 +165,7 @@ def trace(
     a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None
 ) -> Field:
     """Sum the diagonal of component axes, as `numpy.trace`; never communicates."""
-    if out is not None:
-        raise TypeError("numpy.trace of a PencilArray takes no out=; use the result")
+    check_no_out("trace", out)
     first, second = (component_axis("trace", a, axis) for axis in (axis1, axis2))
     block = np.trace(a.local, offset, first, second, dtype)
     total: Field = as_field(block, None, a.pencil, a.singletons, a)
@@ -233,8 +233,7 @@ def _facts(x: Any) -> object:
 
 def multi_dot(arrays: Sequence[Any], *, out: None = None) -> Any:
     """Multiply matrices of components one after another, as `numpy.linalg.multi_dot`."""
-    if out is not None:
-        raise TypeError("numpy.linalg.multi_dot of a PencilArray takes no out=; use the result")
+    check_no_out("linalg.multi_dot", out)
     return reduce(np.matmul, arrays)
 
 

@@ -1,4 +1,4 @@
-"""Functions whose results have another shape: joined, padded and repeated. *Collective* in space.
+"""Functions whose results have another shape: joined and repeated. *Collective* in space.
 
 The result lies on ``u.pencil.resized(shape)``. Each point is sent once, in one exchange, to each
 rank that needs it; a rank that needs it several times copies it.
@@ -19,14 +19,12 @@ from pencils.array.operands import check_field, fields_among, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.functions import components
-from pencils.functions.arguments import Line, facts_of, one_axis
+from pencils.functions.arguments import Line, check_no_out, facts_of, one_axis
 from pencils.functions.mapping import Indexed
 from pencils.functions.moves import Computation, Steps, fetch_boxes
 from pencils.layout.integers import as_dim, as_int, as_ints
 from pencils.plans import Agreement
 from pencils.transposition.transpose import transpose
-
-_NO_OUT = "numpy.concatenate of a PencilArray takes no out=; use the result"
 
 Indices = Mapping[int, Array]  # of each axis that changes: which point lies at each of the result
 
@@ -61,7 +59,7 @@ def _moves(
     return found
 
 
-def _resize(
+def resize(
     name: str,
     u: Field,
     given: Sequence[object] | None,
@@ -101,7 +99,7 @@ def _copy(own: Indices, _: Array, fetched: Sequence[Array], outs: Sequence[Array
     return [copy], False
 
 
-def _facts(*values: object) -> tuple[Any, ...] | None:
+def facts_of_numbers(*values: object) -> tuple[Any, ...] | None:
     """Return numbers and types in arguments, by which calls are kept; None for anything else."""
     found: list[Any] = []
     for value in values:
@@ -116,185 +114,6 @@ def _facts(*values: object) -> tuple[Any, ...] | None:
             return None
         found += [array.dtype.str, *array.shape, *array.ravel().tolist()]
     return tuple(found)
-
-
-# What each mode takes.
-_MODES = {
-    **dict.fromkeys(("edge", "empty", "wrap"), ""),
-    **dict.fromkeys(("maximum", "mean", "median", "minimum"), "stat_length"),
-    **dict.fromkeys(("reflect", "symmetric"), "reflect_type"),
-    "constant": "constant_values",
-    "linear_ramp": "end_values",
-}
-_STATISTICS: Mapping[str, Callable[..., Any]] = {
-    "maximum": np.max,
-    "mean": np.mean,
-    "median": np.median,
-    "minimum": np.min,
-}
-
-
-def pad(array: Field, pad_width: Any, mode: Any = "constant", **options: Any) -> Field:
-    """Add points at the ends of axes, as `numpy.pad`. *Collective*.
-
-    One message to each rank that has new places of own points.
-
-    Parameters
-    ----------
-    array : PencilArray
-        The field; its halo is not read.
-    pad_width : int, sequence or dict
-        Points before and after each axis, as in `numpy.pad`. One number is for all axes,
-        components included.
-    mode : {"constant", "edge", "empty", "linear_ramp", "reflect", "symmetric", "wrap", \
-            "maximum", "mean", "median", "minimum"}, optional
-        Values of the new points; ramps, means, and reflections of the type "odd" may differ from
-        those of NumPy in the last bits. The last four reduce the field along each axis.
-    **options : dict, optional
-        One of `constant_values`, `end_values`, `stat_length` and `reflect_type`, as in `numpy.pad`,
-        for the modes that take it.
-
-    Returns
-    -------
-    PencilArray
-        A new field without halo, on ``array.pencil.resized(shape)``.
-
-    Raises
-    ------
-    ArgumentError, TypeError, ValueError
-        On every rank, if an argument is not allowed.
-
-    Examples
-    --------
-    >>> import pencils
-    >>> u = pencils.from_function(pencils.Pencil((2, 3)), lambda i, j: 3 * i + j)
-    >>> np.pad(u, ((0, 0), (1, 2)), "reflect").local
-    array([[1, 0, 1, 2, 1, 0],
-           [4, 3, 4, 5, 4, 3]])
-    """
-    key = _MODES.get(mode, "") if isinstance(mode, str) else ""
-    value = options.get(key, {"reflect_type": "even", "stat_length": None}.get(key, 0))
-
-    def read(agree: Agreement) -> Indices:
-        if not isinstance(mode, str) or mode not in _MODES:
-            raise ArgumentError(
-                f"mode={mode!r}: numpy.pad of a PencilArray takes {', '.join(_MODES)}"
-            )
-        if set(options) - {key} or (key == "reflect_type" and value not in ("even", "odd")):
-            raise ArgumentError(
-                f"numpy.pad of a PencilArray with mode={mode!r} does not take "
-                f"{options}; it takes {key or 'nothing else'}"
-            )
-        widths, ends = _widths(array, pad_width), _ends(array, mode, value)
-        agree(mode=mode, widths=widths, values=ends)
-        of: Any = {"linear_ramp": {"mode": "edge"}}.get(mode, {"mode": mode})
-        if mode in {"constant", "empty", *_STATISTICS}:
-            of = {"constant_values": -1}
-        indices = {}
-        for axis, width in enumerate(widths):
-            if any(width):
-                points = np.arange(array.shape[axis])
-                if mode in _STATISTICS:
-                    np.pad(points, width, "edge")  # it raises if there are none
-                indices[axis] = np.pad(points, width, **of)
-        return indices
-
-    facts = None if isinstance(pad_width, dict) else _facts(pad_width, mode, value, *options)
-    result = cast("Any", _resize("pad", array, facts, read))
-    if mode in _STATISTICS or value == "odd" or mode in {"constant", "linear_ramp"}:
-        _fill(result, array, mode, _widths(array, pad_width), _ends(array, mode, value))
-    return result  # type: ignore[no-any-return]
-
-
-def _ends(u: Field, mode: str, value: Any) -> Any:
-    """Return the option of a mode for both ends of each axis, as `numpy.pad` reads it."""
-    if mode in {"constant", "linear_ramp"}:
-        pairs = np.broadcast_to(np.asarray(value), (u.ndim, 2))
-        if pairs.dtype.kind == "c" and u.dtype.kind != "c":
-            raise TypeError(
-                f"{_MODES[mode]}={value} is complex, and the field of {u.dtype}; pass "
-                "u.astype(complex), or the real part"
-            )
-        np.empty(pairs.shape, u.dtype)[...] = pairs  # it raises if NumPy does not convert
-        return pairs.tolist()
-    if mode not in _STATISTICS:
-        return value
-    most = np.repeat(u.shape, 2).reshape(-1, 2)
-    lengths = most if value is None else np.round(np.broadcast_to(value, most.shape)).astype(int)
-    if lengths.min() < (least := int(mode in {"maximum", "minimum"})):
-        raise ValueError(f"stat_length={value} of numpy.pad must be at least {least}")
-    return np.minimum(lengths, most).tolist()
-
-
-def _widths(u: Field, given: Any) -> list[list[int]]:
-    """Return the points before and after each axis, as `numpy.pad` reads them."""
-    if isinstance(given, dict):
-        every = np.zeros((u.ndim, 2), int)
-        for axis, width in given.items():
-            every[as_dim("axis", axis, u.ndim)] = width
-        given = every
-    pairs = np.broadcast_to(np.asarray(given), (u.ndim, 2))
-    if pairs.dtype.kind not in "iu":
-        raise TypeError(f"pad_width={given} must be of integers")
-    if np.any(pairs < 0):
-        raise ArgumentError(f"pad_width={given} must not be negative")
-    return pairs.tolist()  # type: ignore[no-any-return]
-
-
-def _fill(result: Any, u: Field, mode: str, widths: Sequence[Sequence[int]], ends: Any) -> None:
-    """Fill points at the ends of axes, one axis after another. *Collective* but for numbers."""
-    for axis, (low, high) in enumerate(widths):
-        n = u.shape[axis]
-        later = [slice(before, before + m) for (before, _), m in zip(widths, u.shape, strict=True)]
-        part = result[(slice(None),) * (axis + 1) + tuple(later[axis + 1 :])]
-        if ends == "odd":
-            _reflect(result, axis, (low, high), n, 1 if n == 1 else n - (mode == "reflect"))
-            continue
-        found: dict[Any, Any] = {}
-        for side, (start, width) in enumerate(((0, low), (low + n, high))):
-            if not width or not result.size:
-                continue
-            new, end = (
-                _along(result if mode == "linear_ramp" else part, axis, start, width),
-                ends[axis][side],
-            )
-            if mode == "constant":
-                new[...] = end
-            elif mode == "linear_ramp":
-                block, rows = np.moveaxis(new.local, axis, 0), new.local_slices[axis]
-                if block.size:
-                    ramp = np.linspace(end, block[0], width, endpoint=False, dtype=u.dtype)
-                    block[...] = (ramp if side == 0 else ramp[::-1])[rows]
-            else:
-                first = low if side == 0 else low + n - end
-                if (first, end) not in found:
-                    points = _along(part, axis, first, end)
-                    value = _STATISTICS[mode](points, axis=axis, keepdims=True)
-                    found[first, end] = np.round(value) if u.dtype.kind in "iu" else value
-                new[...] = found[first, end]
-
-
-def _along(u: Any, axis: int, start: int, count: int) -> Any:
-    """Return a section of points along an axis."""
-    return u[(*(slice(None),) * axis, slice(start, start + count))]
-
-
-def _reflect(u: Any, axis: int, widths: tuple[int, int], n: int, step: int) -> None:
-    """Turn mirrored points at the ends of an axis into those of an odd function. *Collective*.
-
-    Every `step` points they are mirrored again, at the value there.
-    """
-    planes = [_along(u, axis, at, 1) for at in (widths[0], widths[0] + n - 1)]
-    if axis >= len(u.components):
-        planes = [plane.replicate() for plane in planes]
-    for side, width in enumerate(widths):
-        offset: Any = 0
-        for turn, start in enumerate(range(0, width if n > 1 else 0, step)):
-            count = min(step, width - start)
-            at = widths[0] + n + start if side else widths[0] - start - count
-            part, twice = _along(u, axis, at, count), 2 * planes[(side + turn) % 2]
-            offset = offset - twice if turn % 2 else offset + twice
-            part[...] = offset + part if turn % 2 else offset - part
 
 
 def tile(A: Field, reps: Any) -> Field:  # noqa: N803 - of NumPy
@@ -337,7 +156,7 @@ def tile(A: Field, reps: Any) -> Field:  # noqa: N803 - of NumPy
         last = zip(range(A.ndim)[::-1], times[::-1], strict=False)
         return {axis: np.tile(np.arange(A.shape[axis]), n) for axis, n in last if n != 1}
 
-    found: Any = _resize("tile", A, _facts(reps), read)
+    found: Any = resize("tile", A, facts_of_numbers(reps), read)
     new = as_ints("reps", reps)[: -A.ndim]
     return cast("Field", np.broadcast_to(found, (*new, *found.shape)) if new else found)
 
@@ -381,7 +200,7 @@ def repeat(a: Field, repeats: Any, axis: int | None = None) -> Field:
         agree(axis=number, repeats=np.asarray(repeats).tolist())
         return {number: index}
 
-    return _resize("repeat", a, _facts(repeats, axis), read)
+    return resize("repeat", a, facts_of_numbers(repeats, axis), read)
 
 
 def concatenate(
@@ -425,7 +244,7 @@ def concatenate(
     """
     fields = fields_among(*arrays)
     if not fields:
-        raise TypeError(_NO_OUT)
+        check_no_out("concatenate", out)
     lead = len(fields[0].components)
     if isinstance(axis, int) and (
         0 <= axis < lead or -fields[0].ndim <= axis < -fields[0].pencil.ndim
@@ -469,8 +288,7 @@ def _read_joined(
     """Check what is joined; return the axis, and fields and arrays of one type."""
     fields = fields_among(*arrays)
     first = fields[0]
-    if out is not None:
-        raise TypeError(_NO_OUT)
+    check_no_out("concatenate", out)
     if axis is None:
         raise TypeError("numpy.concatenate with axis=None flattens; give an axis")
     number = as_dim("axis", axis, first.ndim)
@@ -508,8 +326,10 @@ def diff_with_ends(a: Field, n: int, axis: int, prepend: Any, append: Any) -> Fi
             agree(axis=number, ends=[facts_of(None if x is NO_VALUE else x) for x in ends])
             before, after = (x if isinstance(x, Field) else _end(a, number, x) for x in ends)
         found: Any = np.diff(cast("Any", concatenate([before, a, after], number)), n, number)
-        lead = len(a.components)
-        return found if number < lead else transpose(found, a.pencil.resized(found.shape[lead:]))
+        if number < len(a.components):
+            return cast("Field", found)
+        out: Any = _place(a, found.shape, found.singletons, found.dtype)[0]()
+        return transpose(found, out.pencil, out)
 
     def plan(agree: Agreement) -> Steps:
         number, times = one_axis("diff", a, axis), as_int("n", n, least=0)
@@ -536,7 +356,7 @@ def diff_with_ends(a: Field, n: int, axis: int, prepend: Any, append: Any) -> Fi
         return Steps([moves], [make], partial(_subtract, number, times, window, fill, joined))
 
     scalar = all(each is NO_VALUE or np.ndim(each) == 0 for each in ends)
-    facts = _facts(n, axis, *("" if each is NO_VALUE else each for each in ends))
+    facts = facts_of_numbers(n, axis, *("" if each is NO_VALUE else each for each in ends))
     (result,) = fetch_boxes("diff", a, facts if scalar else None, plan)
     return result
 
