@@ -27,6 +27,11 @@ CASES = {
     ),
     "draw by SciPy": ("scipy", "pencils.plot", ".*MissingLibraryError: SciPy is not .* scipy"),
     "demo": ("scipy", COMMAND.format("demo"), ".*error: SciPy is not installed: pip install scipy"),
+    "ZFP": (
+        "hdf5plugin",
+        "pencils.save('z.h5', {'u': pencils.ones(pencils.Pencil((4, 3)))}, tolerance=1e-3)",
+        r".*MissingLibraryError: hdf5plugin is not installed: .*\[zfp\]",
+    ),
     "FFTW": (
         "mpi4py_fft",
         "pencils.fft.PencilFFT(pencils.Pencil((4, 4)), backend='fftw')",

@@ -56,6 +56,7 @@ class HDF5Writer:
     def __init__(self, topology: Topology, path: str, contents: Contents) -> None:
         self.summed, self.align = contents.summed, contents.align
         self.compression = contents.compression
+        self.errors: dict[str, float] = {}  # of fields with a bound, on rank 0
         self._comm, self._rank = topology.comm, topology.rank  # it may be freed later
         # On rank 0: where chunks are, what `create.lay_out` has returned, and what `tell` has.
         self._chunks: list[ByteRange] = []
@@ -157,7 +158,8 @@ class HDF5Writer:
         from pencils.io import create
 
         path = str(self.temporary)
-        create.note_complete(path, sums, None if self._chunks else self._offsets)
+        offsets = None if self._chunks else self._offsets
+        create.note_complete(path, sums, offsets, self.errors)
         fields = [replace(entry, checksum=sums.get(entry.name)) for entry in self.entries]
         data = fields + [one for one in self._values if one.checksum is not None]
         whole = [(one.offset, one.nbytes) for one in data if one.offset is not None]
@@ -202,6 +204,7 @@ class Part:
         self._tiles = find_plan(u, extents).tiles if extents else u.pencil
         self._packed: list[tuple[bytes, int]] = []
         self._sum = 0
+        self._error = 0.0
 
     def work(self) -> None:
         """Write plain bytes, or pack chunks. Local: it may run in a thread."""
@@ -226,6 +229,7 @@ class Part:
                         found = packer.unpack()[tuple(map(slice, box.shape))]
                         self._sum += checksum_box(found, box.start, entry.shape)
                     self._progress(box.volume * entry.dtype.itemsize)
+                self._error = packer.largest_error
 
     def finish(self) -> int:
         """Write the rest; return this rank's part of the checksum. *Collective*."""
@@ -238,19 +242,24 @@ class Part:
                 file.attempt(lambda: self._write(places[own]))
         return self._sum % 2**64
 
-    def _sizes(self) -> Ints:
-        """Return the sizes and masks of the chunks of this rank."""
+    def _sizes(self) -> tuple[Ints, float]:
+        """Return the sizes and masks of the chunks of this rank, and their largest error."""
         pairs = [(len(data), mask) for data, mask in self._packed]
-        return np.array(pairs, np.int64).reshape(-1, 2).T
+        return np.array(pairs, np.int64).reshape(-1, 2).T, self._error
 
-    def _find_places(self, found: list[Ints | None] | None) -> Ints | None:
+    def _find_places(self, found: list[tuple[Ints, float] | None] | None) -> Ints | None:
         """Find room for the chunks of all ranks; None if one has failed. On rank 0."""
         table = np.zeros((2, *self._components, *self._tiles.shape), np.int64)
-        for rank, sizes in enumerate(found or ()):
-            if sizes is None:
+        errors = []
+        for rank, part in enumerate(found or ()):
+            if part is None:
                 return None  # `HDF5Writer.end` raises the error
+            sizes, error = part
+            errors.append(error)
             key: Any = (..., *self._tiles.box(rank).slices())
             table[key] = sizes.reshape(table[key].shape)
+        if self._entry.tolerance is not None:
+            self._writer.errors[self._entry.name] = max(errors)
         return self._writer.place_chunks(self._entry, table)
 
     def _write(self, starts: Ints) -> None:
