@@ -51,6 +51,17 @@ def test_what_is_missing_is_named(case, tmp_path):
     assert not list(tmp_path.glob("*.png"))
 
 
+def test_filters_are_found_when_a_file_is_read(tmp_path):
+    pytest.importorskip("hdf5plugin")
+    pencils.save(tmp_path / "z.h5", {"u": pencils.ones(pencils.Pencil((8, 3)))}, tolerance=1e-3)
+    load = "pencils.load('z.h5', pencils.Pencil((8, 3)))"
+    done = python("-c", HIDE.format("hdf5plugin") + load, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert re.search(r"MissingLibraryError: hdf5plugin is .*\[zfp\]", done.stderr), done.stderr
+    show = f"import pencils\nprint(round({load}['u'].sum()))"
+    done = python("-c", show, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert done.stdout.strip() == "24", done.stderr
+
+
 def test_errors_name_extras_that_there_are():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = set(re.findall(r"pencils\[(\w+)\]", " ".join(INSTALL.values())))

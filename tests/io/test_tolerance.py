@@ -188,8 +188,19 @@ def test_mistakes_raise_everywhere_and_nothing_happens(path, lab, case):
     assert lab.on_root(lambda: list(path.parent.iterdir())) == []
 
 
-def test_files_are_read_without_an_import(path, lab):
-    """As by a program that has not imported hdf5plugin: the filter is unknown to HDF5."""
+def test_any_number_of_dimensions(path, lab):
+    """ZFP takes up to four: more are rounded."""
+    fields, arrays = {}, {}
+    for shape in [(50,), (9, 8), (5, 6, 4, 7), (3, 4, 5, 2, 6), (1, 7, 1)]:
+        name = "x".join(map(str, shape))
+        arrays[name] = numbered(shape, "f8") / 7
+        fields[name] = spread(pencils.Pencil(shape, lab.comm), arrays[name])
+    pencils.save(path, fields, tolerance=1e-2)
+    stored = lab.look(path, lambda file: {name: file[name][...] for name in arrays})
+    assert all(0 < np.abs(stored[name] - arrays[name]).max() <= 1e-2 for name in arrays)
+
+
+def test_a_part_is_read(path, lab):
     array = ARRAYS["smooth"]
     pencil = pencils.Pencil(SHAPE, lab.comm)
     pencils.save(path, {"u": spread(pencil, array)}, tolerance=1e-3, checksum=False)
