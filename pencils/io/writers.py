@@ -56,7 +56,7 @@ class HDF5Writer:
     def __init__(self, topology: Topology, path: str, contents: Contents) -> None:
         self.summed, self.align = contents.summed, contents.align
         self.compression = contents.compression
-        self.errors: dict[str, float] = {}  # of fields with a bound, on rank 0
+        self.errors: dict[str, float] = {}  # the largest ones, of fields with a bound
         self._comm, self._rank = topology.comm, topology.rank  # it may be freed later
         # On rank 0: where chunks are, what `create.lay_out` has returned, and what `tell` has.
         self._chunks: list[ByteRange] = []
@@ -233,8 +233,10 @@ class Part:
 
     def finish(self) -> int:
         """Write the rest; return this rank's part of the checksum. *Collective*."""
+        comm, file = self._tiles.topology.comm, self._writer.file
+        if self._entry.tolerance is not None:
+            self._writer.errors[self._entry.name] = max(comm.allgather(self._error))
         if self._entry.chunks:
-            comm, file = self._tiles.topology.comm, self._writer.file
             found = comm.gather(file.attempt(self._sizes))
             places = from_root(comm, partial(self._find_places, found))
             if places is not None:
@@ -242,24 +244,19 @@ class Part:
                 file.attempt(lambda: self._write(places[own]))
         return self._sum % 2**64
 
-    def _sizes(self) -> tuple[Ints, float]:
-        """Return the sizes and masks of the chunks of this rank, and their largest error."""
+    def _sizes(self) -> Ints:
+        """Return the sizes and masks of the chunks of this rank."""
         pairs = [(len(data), mask) for data, mask in self._packed]
-        return np.array(pairs, np.int64).reshape(-1, 2).T, self._error
+        return np.array(pairs, np.int64).reshape(-1, 2).T
 
-    def _find_places(self, found: list[tuple[Ints, float] | None] | None) -> Ints | None:
+    def _find_places(self, found: list[Ints | None] | None) -> Ints | None:
         """Find room for the chunks of all ranks; None if one has failed. On rank 0."""
         table = np.zeros((2, *self._components, *self._tiles.shape), np.int64)
-        errors = []
-        for rank, part in enumerate(found or ()):
-            if part is None:
+        for rank, sizes in enumerate(found or ()):
+            if sizes is None:
                 return None  # `HDF5Writer.end` raises the error
-            sizes, error = part
-            errors.append(error)
             key: Any = (..., *self._tiles.box(rank).slices())
             table[key] = sizes.reshape(table[key].shape)
-        if self._entry.tolerance is not None:
-            self._writer.errors[self._entry.name] = max(errors)
         return self._writer.place_chunks(self._entry, table)
 
     def _write(self, starts: Ints) -> None:
