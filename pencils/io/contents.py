@@ -18,7 +18,7 @@ from pencils.distribute.gather import gather
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.file_info import COORDINATE, DatasetInfo, Stored, encode
-from pencils.io.options import as_field_names, check_groups
+from pencils.io.options import as_field_names, check_groups, check_known
 from pencils.io.slabs import Extents, boundary_widths, choose_chunk, widened, with_boundary
 from pencils.layout import Selection
 from pencils.layout.integers import as_ints, to_int
@@ -40,6 +40,7 @@ class Contents:
     grid: LocalGrid | None  # the coordinates
     compression: Mapping[str, Any]  # keywords of h5py's create_dataset, for all fields
     chunks: Extents | Mapping[str, Extents] = ()  # given extents: of all fields, or by name
+    tolerance: float | Mapping[str, float] | None = None  # bounds: of all fields, or by name
     boundary: Mapping[str, Widths] = field(default_factory=dict)  # of fields that include it
     attrs: Mapping[str, Any] = field(default_factory=dict)  # of the user
     dataset_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of datasets
@@ -53,8 +54,10 @@ class Contents:
         entries = []
         for name, u in self.fields.items():
             entry = DatasetInfo.of(name, u, self.boundary.get(name, ()))
-            given = self.chunks
+            given, bound = self.chunks, self.tolerance
             extents = given.get(name, ()) if isinstance(given, Mapping) else given
+            bound = bound.get(name) if isinstance(bound, Mapping) else bound
+            entry = replace(entry, tolerance=bound)
             chunks = chunks_of(entry, extents, filtered=bool(self.compression))
             entries.append(replace(entry, chunks=chunks))
         return entries
@@ -85,9 +88,7 @@ class Contents:
         return replace(self, fields=fields, boundary=boundary)
 
 
-def gather_contents(
-    fields: Any, grid: LocalGrid | None, size: int, *, chunks: Any, **options: Any
-) -> Contents:
+def gather_contents(fields: Any, grid: LocalGrid | None, size: int, **options: Any) -> Contents:
     """Check names, values and processes, and describe the contents, on `size` processes."""
     if grid is not None:
         check_type("grid", grid, LocalGrid)
@@ -114,10 +115,9 @@ def gather_contents(
                 f"{name!r} is a coordinate of the grid, so it cannot be a field; rename one"
             )
         values[name] = Stored(COORDINATE, axis)
-    unknown = sorted(set(chunks) - set(found)) if isinstance(chunks, Mapping) else ()
-    if unknown:
-        raise ArgumentError(f"chunks has extents for {unknown[0]!r}, which is not a field")
-    contents = Contents(found, values, grid, chunks=chunks, **options)
+    for argument in ("chunks", "tolerance"):
+        check_known(argument, options[argument], found)
+    contents = Contents(found, values, grid, **options)
     scales = {label for labels in contents.scales.values() for label in labels}
     check_groups(sorted({*names, *values, *scales}))
     taken = (scales - values.keys()) & set(names)
@@ -243,7 +243,7 @@ def chunks_of(entry: DatasetInfo, extents: Extents, *, filtered: bool) -> Extent
             f"chunks={extents} do not fit fields[{entry.name!r}], which has {len(points)} "
             "dimensions; give one extent for each, or a mapping of names of fields to them"
         )
-    if not entry.nbytes or not (extents or filtered):
+    if not entry.nbytes or not (extents or filtered or entry.tolerance is not None):
         return ()
     if repack_fields(entry.dtype, recurse=True) != entry.dtype:
         raise TypeError(

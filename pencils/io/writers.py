@@ -56,6 +56,7 @@ class HDF5Writer:
     def __init__(self, topology: Topology, path: str, contents: Contents) -> None:
         self.summed, self.align = contents.summed, contents.align
         self.compression = contents.compression
+        self.errors: dict[str, float] = {}  # the largest ones, of fields with a bound
         self._comm, self._rank = topology.comm, topology.rank  # it may be freed later
         # On rank 0: where chunks are, what `create.lay_out` has returned, and what `tell` has.
         self._chunks: list[ByteRange] = []
@@ -157,7 +158,8 @@ class HDF5Writer:
         from pencils.io import create
 
         path = str(self.temporary)
-        create.note_complete(path, sums, None if self._chunks else self._offsets)
+        offsets = None if self._chunks else self._offsets
+        create.note_complete(path, sums, offsets, self.errors)
         fields = [replace(entry, checksum=sums.get(entry.name)) for entry in self.entries]
         data = fields + [one for one in self._values if one.checksum is not None]
         whole = [(one.offset, one.nbytes) for one in data if one.offset is not None]
@@ -202,6 +204,7 @@ class Part:
         self._tiles = find_plan(u, extents).tiles if extents else u.pencil
         self._packed: list[tuple[bytes, int]] = []
         self._sum = 0
+        self._error = 0.0
 
     def work(self) -> None:
         """Write plain bytes, or pack chunks. Local: it may run in a thread."""
@@ -226,11 +229,14 @@ class Part:
                         found = packer.unpack()[tuple(map(slice, box.shape))]
                         self._sum += checksum_box(found, box.start, entry.shape)
                     self._progress(box.volume * entry.dtype.itemsize)
+                self._error = packer.largest_error
 
     def finish(self) -> int:
         """Write the rest; return this rank's part of the checksum. *Collective*."""
+        comm, file = self._tiles.topology.comm, self._writer.file
+        if self._entry.tolerance is not None:
+            self._writer.errors[self._entry.name] = max(comm.allgather(self._error))
         if self._entry.chunks:
-            comm, file = self._tiles.topology.comm, self._writer.file
             found = comm.gather(file.attempt(self._sizes))
             places = from_root(comm, partial(self._find_places, found))
             if places is not None:
