@@ -20,9 +20,10 @@ from pencils.errors import ArgumentError
 from pencils.io.commit import check_folder, discard, make_temporary
 from pencils.io.contents import as_chunks, as_filters, gather_contents, whole_grid
 from pencils.io.file_access import on_root
+from pencils.io.formats import is_zarr
 from pencils.io.options import as_attrs, as_path, as_step_and_time, check_described
 from pencils.io.slabs import FileMoves, boundary_widths
-from pencils.io.writers import HDF5Writer, Part
+from pencils.io.writers import HDF5Writer, Part, Writer
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
@@ -47,6 +48,7 @@ def save(
     checksum: bool = ...,
     compression: Compression = ...,
     chunks: Chunks = ...,
+    shards: Chunks = ...,
     wait: Literal[True] = ...,
 ) -> None: ...
 
@@ -65,6 +67,7 @@ def save(
     checksum: bool = ...,
     compression: Compression = ...,
     chunks: Chunks = ...,
+    shards: Chunks = ...,
     wait: Literal[False],
 ) -> Saving: ...
 
@@ -82,9 +85,10 @@ def save(
     checksum: bool = True,
     compression: Compression = None,
     chunks: Chunks = None,
+    shards: Chunks = None,
     wait: bool = True,
 ) -> Saving | None:
-    """Write fields and values to a new HDF5 file that any tool reads. *Collective*.
+    """Write fields and values to a new file that any tool reads: HDF5 or Zarr. *Collective*.
 
     The global arrays are stored in logical order, whatever the decomposition and memory order;
     halos are left out, singleton dimensions have extent 1. The file takes its name when it is
@@ -93,7 +97,9 @@ def save(
     Parameters
     ----------
     path : str or path-like
-        The file; a relative path starts at the working directory of rank 0.
+        The file; a relative path starts at the working directory of rank 0. A name that ends in
+        ``.zarr`` is that of a Zarr folder, of version 3; it may be an address that fsspec knows,
+        where nothing is replaced. Any other is that of an HDF5 file.
     fields : mapping of str to PencilArray, number, str, numpy.ndarray or random generator
         Fields over the same processes, by name; ``"fluid/u"`` is in a group. Other values are
         values that all ranks have alike: Python's and NumPy's numbers, text, small arrays,
@@ -115,6 +121,7 @@ def save(
     align : int, optional
         Datasets of at least that many bytes begin at multiples of it in the file: the block or
         stripe size of the file system. So do chunks, if they have as many bytes when compressed.
+        HDF5 only.
     checksum : bool, optional
         Whether to store checksums, by which `load` and `verify` find damage.
     compression : str, int or mapping of str to object, optional
@@ -122,11 +129,16 @@ def save(
         gzip from 0 to 9, or a mapping of the keywords `compression`, `compression_opts`, `shuffle`,
         `fletcher32` and `scaleoffset`. Objects of hdf5plugin are such mappings:
         ``hdf5plugin.Zstd()``. Every rank compresses its share. With filters that lose digits,
-        checksums are those of the stored values.
+        checksums are those of the stored values. Zarr has "gzip", "zstd", "blosc", and codecs of
+        ``zarr.codecs``.
     chunks : sequence of int or mapping of str to sequence of int, optional
         Extents of chunks, one for each dimension, for all fields or by name. Each component has
         separate chunks. Default: about 1 MiB, near to cubes, if there is compression; else fields
-        are stored in one piece, which is faster to write and to read.
+        are stored in one piece, which is faster to write and to read; of Zarr, up to 8 MiB.
+    shards : sequence of int or mapping of str to sequence of int, optional
+        Extents of shards, of whole chunks each: Zarr stores one in an object. One rank writes it,
+        that which has most of its points. Default: chunks are objects, unless `chunks` is not given
+        and there would be more than 8192. Zarr only.
     wait : bool, optional
         Whether to return after the file is complete. Otherwise the fields are copied, so that they
         may change at once, a thread writes them, and the file takes its name in `Saving.wait`.
@@ -165,7 +177,7 @@ def save(
         run = as_step_and_time(step, time)
         room = 1 if align is None else as_int("align", align, least=1)
         agree(attrs=sorted(attrs or ()), **run, align=room, halo=bool(halo))
-        filters = as_filters(compression)
+        filters = _as_filters(target, compression, align, shards)
         agree(checksum=bool(checksum), wait=bool(wait), compression=filters)
         contents = gather_contents(
             fields,
@@ -173,6 +185,7 @@ def save(
             comm.size,
             compression=filters,
             chunks=as_chunks(chunks),
+            shards=as_chunks(shards, "shards") if is_zarr(target) else None,
             attrs=of_file,
             dataset_attrs=of_datasets,
             step_and_time=run,
@@ -180,7 +193,9 @@ def save(
             summed=bool(checksum),
         )
         entries = [entry for entry in contents.entries if entry.nbytes]
-        if any(entry.chunks for entry in entries):
+        if is_zarr(target):
+            _zarr().check_codecs(contents)
+        elif any(entry.chunks for entry in entries):
             from pencils.io.create import check_filters  # most ranks never need h5py
 
             check_filters(entries, filters)
@@ -196,11 +211,28 @@ def save(
             moves.prepare(agree, moving)
     if halo:
         contents = contents.with_boundary()
-    writer = HDF5Writer(topology, target, contents)
+    kind = _zarr().ZarrWriter if is_zarr(target) else HDF5Writer
+    writer: Writer = kind(topology, target, contents)
     if not wait:
         return Saving(comm, writer, contents.fields)
     writer.write(contents.fields, moves)
     return None
+
+
+def _zarr() -> Any:
+    from pencils.io import zarr_write  # HDF5 needs no zarr
+
+    return zarr_write
+
+
+def _as_filters(path: str, compression: object, align: object, shards: object) -> dict[str, Any]:
+    """Return how fields are compressed; ArgumentError for options of the other format."""
+    if is_zarr(path) and align is not None:
+        raise ArgumentError(f"align is for HDF5 files; leave it out for {path!r}")
+    if not is_zarr(path) and shards is not None:
+        raise ArgumentError(f"shards are for Zarr folders like 'run.zarr'; {path!r} has none")
+    found: dict[str, Any] = (_zarr().as_codecs if is_zarr(path) else as_filters)(compression)
+    return found
 
 
 def check_target(path: str) -> None:
@@ -231,7 +263,7 @@ class Saving(CollectiveBlock):
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, writer: HDF5Writer, fields: Mapping[str, PencilArray]
+        self, comm: MPI.Intracomm, writer: Writer, fields: Mapping[str, PencilArray]
     ) -> None:
         self._comm = comm
         self._writer = writer
@@ -245,7 +277,7 @@ class Saving(CollectiveBlock):
                 with closing(FileMoves(copies=True)) as moves:
                     for entry in writer.entries:
                         if entry.nbytes:
-                            self._parts[entry.name] = Part(writer, fields[entry.name], entry, moves)
+                            self._parts[entry.name] = writer.part(fields[entry.name], entry, moves)
                 with agreed(comm, "save"):  # one rank may have no thread for it
                     writer.file.raise_error()
                     worker = ThreadPoolExecutor(1, "pencils-save")
@@ -260,7 +292,7 @@ class Saving(CollectiveBlock):
     @property
     def path(self) -> str:
         """Path of the file."""
-        return str(self._writer.target)
+        return self._writer.path
 
     @property
     def done(self) -> bool:
@@ -323,7 +355,7 @@ class Saving(CollectiveBlock):
         return f"<Saving {self.path}: {state}>"
 
 
-def _write(parts: Iterable[Part], writer: HDF5Writer, stop: Event) -> None:
+def _write(parts: Iterable[Part], writer: Writer, stop: Event) -> None:
     """Write all parts; the thread runs this."""
     for part in parts:
         if stop.is_set():
@@ -332,7 +364,7 @@ def _write(parts: Iterable[Part], writer: HDF5Writer, stop: Event) -> None:
     writer.file.sync()
 
 
-def _give_up(written: Future[None], writer: HDF5Writer, stop: Event) -> bool:
+def _give_up(written: Future[None], writer: Writer, stop: Event) -> bool:
     """End a saving without `Saving.wait`. Local."""
     stop.set()
     written.add_done_callback(lambda _: writer.close())
