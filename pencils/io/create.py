@@ -146,7 +146,7 @@ def _write_all(
     file: Any, contents: Contents, numbers: Mapping[str, Any]
 ) -> tuple[list[DatasetInfo], list[DatasetInfo]]:
     """Make all datasets of a new file, and write values and attributes; the numbers are given."""
-    head = {"format": FORMAT, "version": _version(), "complete": np.int64(numbers[""])} | LIBRARIES
+    head = {"format": FORMAT, "version": version(), "complete": np.int64(numbers[""])} | LIBRARIES
     run = {name: numbers.get(f"/{name}", one) for name, one in contents.step_and_time.items()}
     write_head(file, head | run, contents.attrs)
     pairs = contents.values.items()
@@ -192,7 +192,8 @@ def write_head(file: Any, head: Mapping[str, Any], attrs: Mapping[str, Any]) -> 
 
 
 @cache
-def _version() -> str:
+def version() -> str:
+    """Return the version of pencils."""
     try:
         return metadata.version("pencils")
     except metadata.PackageNotFoundError:

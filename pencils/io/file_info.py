@@ -64,7 +64,8 @@ class DatasetInfo:
     boundary: Widths = ()  # numbers of boundary points by dimension; empty for none
     kind: str = ""  # empty for a field; else the kind of a value, as of `Stored`
     checksum: int | None = None  # of the elements; None if unknown
-    chunks: tuple[int, ...] = ()  # extents of a chunk; empty without chunks
+    chunks: tuple[int, ...] = ()  # extents of a chunk, or a shard of Zarr; empty without chunks
+    inner: tuple[int, ...] = ()  # extents of a chunk inside of a shard
     tolerance: float | None = None  # bound on the error, of a new file; None without one
 
     @classmethod

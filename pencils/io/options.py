@@ -8,6 +8,7 @@ from typing import Any
 
 from pencils.errors import ArgumentError
 from pencils.io.file_info import MOST_GROUPS, OF_SCALES, RESERVED, VIEW
+from pencils.io.formats import is_url, is_zarr
 from pencils.layout.integers import as_int
 
 
@@ -18,6 +19,8 @@ def as_path(path: object) -> str:
     text = os.fsdecode(path)
     if not text or "\0" in text:
         raise ArgumentError(f"path={text!r} names no file; pass text like 'run.h5'")
+    if is_url(text) and not is_zarr(text):
+        raise ArgumentError(f"path={text!r} is a store, which has Zarr only; end it with '.zarr'")
     return text
 
 

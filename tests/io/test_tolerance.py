@@ -98,6 +98,32 @@ def test_every_error_is_within_the_bound_and_the_largest_is_stored(path, lab, bo
     assert lab.holds_all(state, stored)
 
 
+@pytest.mark.parametrize("bound", [1e-2, 1e-9, 5e-324])
+def test_zarr_folders_keep_the_bound(mpi_tmp_path, lab, bound):
+    zarr = pytest.importorskip("zarr")
+    arrays = {name: array for name, array in ARRAYS.items() if name not in ("big-endian", "long")}
+    arrays |= {"i4": EXACT["i4"], "?": EXACT["?"]}
+    fields = spread_all(lab.comm, arrays, halo=1)
+    path = mpi_tmp_path / "run.zarr"
+    pencils.save(path, fields, tolerance=bound)
+
+    def look():
+        group = zarr.open_group(path, mode="r")
+        for name, array in arrays.items():
+            stored, attrs = group[name][...], group[name].attrs
+            finite = np.isfinite(array)
+            assert stored[~finite].tobytes() == array[~finite].tobytes()
+            largest = float(errors_of(stored, array).max(initial=0)) if array.size else 0.0
+            assert largest == attrs["pencils_largest_error"] <= attrs["pencils_tolerance"] == bound
+        return group["smooth"][...], group["smooth"].nbytes_stored()
+
+    smooth, size = lab.on_root(look)
+    assert lab.holds(pencils.load(path, fields["smooth"].pencil)["smooth"], smooth)
+    assert size < ARRAYS["smooth"].nbytes or bound < 1e-9
+    both = {"tolerance": bound, "compression": "zstd"}
+    lab.refuses(ArgumentError, "one of them", pencils.save, path, fields, **both)
+
+
 def test_what_is_no_real_number_is_exact(path, lab):
     fields = spread_all(lab.comm, EXACT) | {"dt": 0.1, "modes": np.arange(3.0)}
     pencils.save(path, fields, tolerance=1e-1)
