@@ -32,6 +32,7 @@ from pencils.comm.pack import (
     own_blocks,
     pack_plans,
     prepare_ordered_copies,
+    slabs_in_order,
 )
 from pencils.comm.recording import current, timed
 from pencils.comm.topology import Topology, attribute
@@ -129,9 +130,9 @@ class Pull:
         self.freed = True
 
     @property
-    def sends_any(self) -> bool:
-        """Whether any rank sends anything."""
-        return self._most > 0
+    def most(self) -> int:
+        """The most bytes that any rank sends of an array of each spec."""
+        return self._most
 
     def fits(self, arrays: int) -> bool:
         """Whether so many arrays are exchanged at once; for plans with one spec."""
@@ -152,16 +153,17 @@ class Pull:
         own = zip(sources, targets, one_each(self._own, targets), strict=True)
         kept = [(target[into], source[key]) for source, target, keys in own for key, into in keys]
         saved: Pairs = []
-        if aliased:
+        copied = slabs_in_order(kept) if aliased else kept
+        if copied is None:
             saved = [(np.empty(source.shape, source.dtype), source) for _, source in kept]
-            kept = [(target, room) for (room, _), (target, _) in zip(saved, kept, strict=True)]
+            copied = [(target, room) for (room, _), (target, _) in zip(saved, kept, strict=True)]
         packs, pulls = [], []
         for turn in range(TURNS):
             sent = self._staged(turn, self._sends, self._send_starts, sources, self.topology.rank)
             packs.append(prepare_ordered_copies([*saved, *sent], read_elsewhere=True))
             received = self._staged(turn, self._recvs, self._recv_starts, targets)
             pulled = [(view, window) for window, view in received]
-            pulls.append(prepare_ordered_copies([*pulled, *kept, *after]))
+            pulls.append(prepare_ordered_copies([*copied, *pulled, *after]))
         return PreparedPull(self, packs, pulls, kept, len(sources) if self.single else 1)
 
     def _staged(
