@@ -215,9 +215,9 @@ class Transposition(Plan[Move]):
         if self._method != AUTO or self._options.max_buffer_bytes is not None:
             return None
         pull = Pull.find(topology, [self._messages(1)])
-        # Slabs of more than one and a half staging blocks, or two, are faster through an exchange.
-        most = MOST_STAGED - MOST_STAGED // topology.comm.size**2
-        return pull if pull is not None and 0 < pull.most <= most else None
+        # Larger ones are faster through an exchange.
+        mean = MOST_STAGED - MOST_STAGED // topology.comm.size**2
+        return pull if pull is not None and pull.most and pull.fits(1, mean) else None
 
     def _make_exchange(self, topology: Topology) -> Exchange:
         """Make what moves large blocks, in as many chunks as buffers demand. *Collective*."""

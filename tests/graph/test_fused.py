@@ -123,9 +123,13 @@ class Program:
             return f"{name} {choose(['+=', '-='])} {self.atom()}"
         if kind < 0.76:
             key = [":"] * self.pencil.ndim
-            key[self.chosen.randrange(len(key))] = choose(["0", "-1", "1:", ":-1"])
+            dim = self.chosen.randrange(len(key))
+            key[dim] = choose(["0", "-1", "1:", ":-1"])
             part = f"{name}[..., {', '.join(key)}]"
-            return f"{part} = {choose(['dt', '0', '3.5', part + ' * 2'])}"
+            others = {"0": "-1:", "-1": ":1", "1:": ":-1", ":-1": "1:"}
+            key[dim] = others[key[dim]]
+            moved = f"{choose(self.names + self.values[-1:])}[..., {', '.join(key)}]"
+            return f"{part} = {choose(['dt', '0', '3.5', part + ' * 2', moved, moved])}"
         if kind < 0.9 and any(self.halos[name]):
             return f"{name}.exchange_halo()"
         widths = zip(self.halos[name], self.pencil.periodic, strict=True)
