@@ -62,12 +62,12 @@ from pencils.comm.pack import (
     MessageSpec,
     Pairs,
     Unpacker,
+    in_order,
     no_op,
     one_each,
     own_blocks,
     pack_plans,
     prepare_copies,
-    slabs_in_order,
 )
 from pencils.comm.recording import Recorder, current, timed
 from pencils.comm.shared_memory import Buffers
@@ -205,7 +205,7 @@ class PreparedExchange:
         copied: Pairs | None = own
         if aliased:
             alone = unpack is prepare_copies and not (exchange.sent or exchange.received)
-            copied = slabs_in_order(own) if alone else None
+            copied = in_order(own) if alone else None
         self._kept = [pair for pair in own if not same_view(*pair)] if copied is None else []
         *self._starts, self._kept_bytes = accumulate(
             (round_up(source.nbytes) for _, source in self._kept), initial=0

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.memory import Bytes, address, fence, restrided, round_up, same_view
+from pencils.comm.memory import Bytes, fence, restrided, round_up, same_view
 from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
 from pencils.errors import ArgumentError
@@ -32,9 +32,6 @@ Pairs = Sequence[tuple[Array, Array]]
 Unpacker = Callable[[Pairs], Callable[[], None]]
 
 VARIABLE = "PENCILS_KERNELS"
-
-# Bytes of a slab that is copied through a block in the cache, and the most slabs of an array.
-SLAB, MOST_SLABS = 2**16, 256
 
 _kernels: Any
 try:
@@ -202,39 +199,16 @@ def prepare_ordered_copies(pairs: Pairs, *, read_elsewhere: bool = False) -> Cal
     return ordered
 
 
-def slabs_in_order(pairs: Pairs) -> Pairs | None:
-    """Return copies that do what those of `pairs` do, whose arrays may overlap; None if unknown.
+def in_order(pairs: Pairs) -> Pairs | None:
+    """Return the pairs to copy, without those that are equal; None if some must be saved first.
 
-    A single part that moves within an array is copied slab by slab, beginning with the one that no
-    other slab overwrites.
+    Compiled copies move a part within an array so that nothing is overwritten before it is read.
     """
     pairs = [pair for pair in pairs if pair[0].size and not same_view(*pair)]
-    if len(pairs) != 1:
-        return None if pairs else pairs
-    ((target, source),) = pairs
-    if not np.may_share_memory(target, source):
-        return pairs
-    along = list(zip(target.shape, map(abs, target.strides), source.strides, strict=True))
-    each = zip(target.shape, target.strides, source.strides, strict=True)
-    axis = max(range(target.ndim), key=lambda axis: along[axis][1] * (along[axis][0] > 1))
-    points, step, _ = along.pop(axis)
-    span = target.itemsize + sum((n - 1) * stride for n, stride, _ in along)
-    if span > step or any(n > 1 and stride != other for n, stride, other in each):
-        return None
-    way, nbytes = address(target) - address(source), target.nbytes // points
-    rows, room = abs(way) // step, None  # so many do not overlap what they are copied to
-    if rows * nbytes < SMALL or points > rows * MOST_SLABS:
-        rows = max(1, SLAB // nbytes, points // MOST_SLABS)
-        room = np.empty((rows, *np.delete(target.shape, axis)), target.dtype)
-    slabs: list[tuple[Array, Array]] = []
-    parts = [slice(start, min(start + rows, points)) for start in range(0, points, rows)]
-    for part in parts if way * target.strides[axis] < 0 else reversed(parts):
-        to, at = np.moveaxis(target, axis, 0)[part], np.moveaxis(source, axis, 0)[part]
-        if room is None:
-            slabs.append((to, at))
-        else:
-            slabs += [(room[: len(at)], at), (to, room[: len(at)])]
-    return slabs
+    targets, sources = ([pair[side] for pair in pairs] for side in (0, 1))
+    overlap = any(np.may_share_memory(*pair) for pair in product(targets, sources))
+    moves = len(pairs) == 1 and _chosen.name != "numpy" and _kernels.moves_within(*pairs[0])
+    return None if overlap and not moves else pairs
 
 
 def prepare_additions(pairs: Pairs) -> Callable[[], None]:

@@ -324,7 +324,7 @@ def test_the_share_of_the_cache(tmp_path, files, share):
     "shape", [(6,), (20000,), (40, 7), (900, 9), (3, 4, 5, 6), (1, 50, 1), (30, 3, 300)]
 )
 def test_parts_that_move_within_an_array(name, shape):
-    """Whatever the slabs are, the part arrives as NumPy copies it."""
+    """Nothing is overwritten before it is read."""
     rng = np.random.default_rng(len(shape))
     for _ in range(30):
         order = rng.permutation(len(shape))
@@ -348,5 +348,9 @@ def test_parts_that_move_within_an_array(name, shape):
                 block[tuple(slice(a, b + s if b + s >= 0 else None, s) for a, b, s in ends)]
             )
         with pack.using(name):
-            pack.prepare_copies(pack.slabs_in_order([tuple(views)]))()
+            pairs = pack.in_order([tuple(views)])
+            if pairs is None:
+                assert name == "numpy"
+                continue
+            pack.prepare_copies(pairs)()
         assert np.array_equal(block, expected)

@@ -27,12 +27,12 @@ from pencils.comm.pack import (
     PackPlan,
     Pairs,
     find_starts,
+    in_order,
     no_op,
     one_each,
     own_blocks,
     pack_plans,
     prepare_ordered_copies,
-    slabs_in_order,
 )
 from pencils.comm.recording import current, timed
 from pencils.comm.topology import Topology, attribute
@@ -155,7 +155,7 @@ class Pull:
         own = zip(sources, targets, one_each(self._own, targets), strict=True)
         kept = [(target[into], source[key]) for source, target, keys in own for key, into in keys]
         saved: Pairs = []
-        copied = slabs_in_order(kept) if aliased else kept
+        copied = in_order(kept) if aliased else kept
         if copied is None:
             saved = [(np.empty(source.shape, source.dtype), source) for _, source in kept]
             copied = [(target, room) for (room, _), (target, _) in zip(saved, kept, strict=True)]
