@@ -52,6 +52,7 @@ SIMMPI_USERS = {"comm/mpi.py", "__init__.py", "tools"}
 OWNERS = {
     "mpi4py": {"tools"},
     "h5py": {"io"},
+    "zarr": {"io"},
     "scipy": {"fft"},
     "mpi4py_fft": {"fft", "interop"},
     "petsc4py": {"interop"},

@@ -34,7 +34,7 @@ def _boot() -> str:
 
 
 class SharedFile:
-    """An existing file, opened by all ranks. Everything is local.
+    """An existing file, opened by all ranks; without a path, only errors. Everything is local.
 
     The first error of opening it, and of every other method, is kept until `raise_error`.
     """
@@ -44,8 +44,9 @@ class SharedFile:
         self._fault: Exception | None = None
         self._file = -1
         self._since, self._waiting = range(0), 0  # where was written after a hint, how many bytes
-        found = self._try("open", lambda: os.open(path, os.O_RDWR if write else os.O_RDONLY))
-        self._file = -1 if found is None else found
+        if path:
+            found = self._try("open", lambda: os.open(path, os.O_RDWR if write else os.O_RDONLY))
+            self._file = -1 if found is None else found
 
     def attempt(self, work: Callable[[], T], verb: str = "") -> T | None:
         """Do something, unless something has failed; its error is kept, too. Local.

@@ -9,10 +9,13 @@ from pencils.errors import MissingAttributeError, MissingLibraryError
 
 # How to install each library: as an extra of pencils, or by name.
 INSTALL = {
+    "fsspec": "pip install fsspec",
     "Matplotlib": 'pip install "pencils[plot]"',
     "SciPy": "pip install scipy",
+    "hdf5plugin": 'pip install "pencils[zfp]"',
     "mpi4py-fft": 'pip install "pencils[fftw]", with a compiler and the headers of FFTW',
     "petsc4py": "pip install petsc petsc4py, with compilers",
+    "Zarr": 'pip install "pencils[zarr]"',
 }
 
 _HALO = "write u.exchange_halo() to fill ghosts, of a field made with halo="

@@ -40,6 +40,7 @@ from pencils.comm.topology import Topology
 from pencils.errors import CheckpointError
 from pencils.io.file_access import from_root, open_to_read, open_to_write
 from pencils.io.file_info import FileInfo
+from pencils.io.formats import is_url, is_zarr, real_path
 
 LOG = logging.getLogger("pencils")
 
@@ -64,6 +65,8 @@ _LARGE = 2**22
 # Threads that free the disk space of files that were replaced; of all simulated ranks.
 _FREEING: list[threading.Thread] = []
 _C_LIBRARY = ctypes.CDLL(None, use_errno=True)
+# Errors of renameat2 that mean that the system cannot exchange names.
+_NO_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 # Errors of fallocate that mean a full disk; with others, the file system cannot allocate.
 _NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.ENOSPC}
 
@@ -198,17 +201,20 @@ def _close(handle: int) -> None:
 
 
 def make_temporary(target: Path) -> Path:
-    """Create an empty hidden file beside the one that is to be written, or raise OSError."""
+    """Create an empty hidden file or folder beside the one to be written, or raise OSError."""
     if not target.parent.is_dir():
         msg = f"cannot save {target}: {target.parent} is not a directory; create it first"
         raise NotADirectoryError(msg) if target.parent.exists() else FileNotFoundError(msg)
-    if target.exists() and not target.is_file():
-        msg = f"cannot save {target}: it is not a file; choose another name"
+    folder = is_zarr(target)
+    # Another folder may hold what nobody wants to lose.
+    if target.exists() and not (_is_store(target) if folder else target.is_file()):
+        kind = "Zarr folder" if folder else "file"
+        msg = f"cannot save {target}: it is not a {kind}; choose another name"
         raise IsADirectoryError(msg) if target.is_dir() else OSError(msg)
     marks = f"{_machine()}-{os.getpid()}-{secrets.token_hex(6)}"
     temporary = target.with_name(f".{target.name[:_KEPT]}.{marks}.tmp")
     try:
-        temporary.touch(exist_ok=False)
+        (temporary.mkdir if folder else temporary.touch)(exist_ok=False)
     except OSError as error:
         discard(temporary)  # it may have been made and not been closed
         msg = f"cannot save {target}: {error.strerror} in {target.parent}"
@@ -287,6 +293,9 @@ def commit(
 
 def _replace(temporary: Path, target: Path) -> None:
     """Rename a file; a thread frees the one that it replaces: that takes long if it is large."""
+    if temporary.is_dir():
+        _replace_folder(temporary, target)
+        return
     old = None
     with contextlib.suppress(OSError):  # there is none, or it may not be read
         old = os.open(target, os.O_RDONLY)
@@ -305,8 +314,51 @@ def _replace(temporary: Path, target: Path) -> None:
                 _close(old)
 
 
+def _replace_folder(temporary: Path, target: Path) -> None:
+    """Exchange two folders at once, and remove the old one; where that is impossible, rename it."""
+    aside = _aside(target)
+    if not target.exists():
+        temporary.replace(target)
+    elif _exchange(temporary, target):
+        aside = temporary
+    else:
+        target.replace(aside)
+        temporary.replace(target)
+    discard(aside)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange the names of two folders; return whether the system does so."""
+    rename = getattr(_C_LIBRARY, "renameat2", None)
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    names = os.fsencode(one), os.fsencode(other)
+    if rename is None or rename(here, names[0], here, names[1], exchange):
+        if rename is not None and ctypes.get_errno() not in _NO_EXCHANGE:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
+        return False
+    return True
+
+
+def _is_store(folder: Path) -> bool:
+    """Whether a folder holds Zarr, or nothing."""
+    if not folder.is_dir():
+        return False
+    found = [path.name for path in folder.iterdir()]
+    return not found or any(name in found for name in ("zarr.json", ".zgroup", ".zarray"))
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.old.zarr")
+
+
+def recovered(path: str) -> str:
+    """Return a path, or that of the old folder if a process was killed between two renames."""
+    aside = _aside(Path(path)) if is_zarr(path) and not is_url(path) else None
+    return str(aside) if aside and aside.exists() and not Path(path).exists() else path
+
+
 def wait_for_space(left: int = 0) -> None:
-    """Wait until the space of replaced files is free, but for so many files."""
+    """Wait until the space of replaced files is free, but for `left` files."""
     while len(_FREEING) > left:
         _FREEING.pop(0).join()
 
@@ -335,6 +387,8 @@ def allocate(file: Path) -> None:
 def discard(temporary: Path) -> None:
     """Remove a temporary, if it still exists, now or in the next `clean`; raise nothing."""
     try:
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
         temporary.unlink(missing_ok=True)
     except OSError:
         _DISCARDED.add(temporary)
@@ -365,7 +419,7 @@ _SEEN, _ABSENT, _OTHER = range(3)
 
 def check_seen(topology: Topology, path: str | Path, size: int | None = None) -> None:
     """Raise an error unless this rank sees a file of rank 0, for `naming_hosts`; local."""
-    found = _SEEN if topology.known_nodes == 1 else _look(Path(path), size)
+    found = _SEEN if topology.known_nodes == 1 else _look(path, size)
     if found == _ABSENT:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     if found == _OTHER:
@@ -429,15 +483,15 @@ def describe_seen(topology: Topology, given: str, describe: Callable[[str], File
     file. Whether these have the same one is left to `check_seen`.
     """
     try:
-        return from_root(topology.comm, lambda: describe(os.path.realpath(given)))
+        return from_root(topology.comm, lambda: describe(recovered(real_path(given))))
     except FileNotFoundError:
-        _check_same(topology, from_root(topology.comm, lambda: os.path.realpath(given)))
+        _check_same(topology, from_root(topology.comm, lambda: real_path(given)))
         raise
 
 
 def _check_same(topology: Topology, path: str, size: int | None = None) -> None:
     """Raise an error that names hosts without a file, or with one of another size. *Collective*."""
-    hosts = _find_hosts(topology, Path(path), size)
+    hosts = _find_hosts(topology, path, size)
     if hosts is None or not hosts[_SEEN]:
         return
     seen, absent, other = hosts
@@ -449,7 +503,7 @@ def _check_same(topology: Topology, path: str, size: int | None = None) -> None:
         raise CheckpointError(msg)
 
 
-def _find_hosts(topology: Topology, path: Path, size: int | None = None) -> list[str] | None:
+def _find_hosts(topology: Topology, path: str | Path, size: int | None = None) -> list[str] | None:
     """Name the hosts that see a file, do not, or see another size; None if all see it."""
     if topology.nodes == 1:
         return None
@@ -465,8 +519,10 @@ def _find_hosts(topology: Topology, path: Path, size: int | None = None) -> list
     return [text + f" and {n} more" * (n > 0) for text, n in zip(texts, more, strict=True)]
 
 
-def _look(path: Path, size: int | None) -> int:
+def _look(path: str | Path, size: int | None) -> int:
     """Look for a file; local. File systems of networks ask the server only if a file is opened."""
+    if is_url(path):
+        return _SEEN
     try:
         with open_to_read(str(path)) as handle:
             return _SEEN if size in (None, os.fstat(handle).st_size) else _OTHER

@@ -18,8 +18,15 @@ from pencils.distribute.gather import gather
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.file_info import COORDINATE, DatasetInfo, Stored, encode
-from pencils.io.options import as_field_names, check_groups
-from pencils.io.slabs import Extents, boundary_widths, choose_chunk, widened, with_boundary
+from pencils.io.options import as_field_names, check_groups, check_known
+from pencils.io.slabs import (
+    Extents,
+    boundary_widths,
+    choose_chunk,
+    count_chunks,
+    widened,
+    with_boundary,
+)
 from pencils.layout import Selection
 from pencils.layout.integers import as_ints, to_int
 
@@ -28,6 +35,9 @@ if TYPE_CHECKING:
 
 # HDF5 keeps the size of a chunk in 32 bits.
 MOST_BYTES = 2**32 - 1
+# Of a chunk of Zarr by default, and objects that all fields together may have: readers get them
+# one by one, and file systems bear so many in a folder.
+GOOD_ZARR_BYTES, MOST_FILES = 2**23, 2**13
 _KEYWORDS = ("compression", "compression_opts", "shuffle", "fletcher32", "scaleoffset")
 
 
@@ -38,8 +48,10 @@ class Contents:
     fields: Mapping[str, PencilArray]
     values: Mapping[str, Stored]  # the same on all ranks, coordinates included
     grid: LocalGrid | None  # the coordinates
-    compression: Mapping[str, Any]  # keywords of h5py's create_dataset, for all fields
+    compression: Mapping[str, Any]  # as `save` gets it, for all fields
     chunks: Extents | Mapping[str, Extents] = ()  # given extents: of all fields, or by name
+    shards: Extents | Mapping[str, Extents] | None = None  # the same; None for HDF5
+    tolerance: float | Mapping[str, float] | None = None  # bounds: of all fields, or by name
     boundary: Mapping[str, Widths] = field(default_factory=dict)  # of fields that include it
     attrs: Mapping[str, Any] = field(default_factory=dict)  # of the user
     dataset_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of datasets
@@ -53,20 +65,26 @@ class Contents:
         entries = []
         for name, u in self.fields.items():
             entry = DatasetInfo.of(name, u, self.boundary.get(name, ()))
-            given = self.chunks
-            extents = given.get(name, ()) if isinstance(given, Mapping) else given
-            chunks = chunks_of(entry, extents, filtered=bool(self.compression))
-            entries.append(replace(entry, chunks=chunks))
+            bound = self.tolerance
+            bound = bound.get(name) if isinstance(bound, Mapping) else bound
+            entry = replace(entry, tolerance=bound)
+            extents = _given(self.chunks, name)
+            if self.shards is not None:
+                most = MOST_FILES // max(1, len(self.fields))
+                entries.append(sharded(entry, extents, _given(self.shards, name), most))
+            else:
+                chunks = chunks_of(entry, extents, filtered=bool(self.compression))
+                entries.append(replace(entry, chunks=chunks))
         return entries
 
     @cached_property
     def scales(self) -> dict[str, tuple[str, ...]]:
-        """Names for the axes of all datasets, if there is a grid."""
-        if self.grid is None:
+        """Names for the axes of all datasets, of HDF5 only if there is a grid."""
+        if self.grid is None and self.shards is None:
             return {}
         found: dict[str, tuple[str, ...]] = {}
         for entry in self.entries:
-            if entry.nbytes:
+            if entry.nbytes or self.shards is not None:
                 u = self.fields[entry.name]
                 whole = Selection.from_key(..., u.shape)
                 found[entry.name], *_ = label_axes(entry.name, u, whole, self.grid)
@@ -85,9 +103,7 @@ class Contents:
         return replace(self, fields=fields, boundary=boundary)
 
 
-def gather_contents(
-    fields: Any, grid: LocalGrid | None, size: int, *, chunks: Any, **options: Any
-) -> Contents:
+def gather_contents(fields: Any, grid: LocalGrid | None, size: int, **options: Any) -> Contents:
     """Check names, values and processes, and describe the contents, on `size` processes."""
     if grid is not None:
         check_type("grid", grid, LocalGrid)
@@ -114,10 +130,9 @@ def gather_contents(
                 f"{name!r} is a coordinate of the grid, so it cannot be a field; rename one"
             )
         values[name] = Stored(COORDINATE, axis)
-    unknown = sorted(set(chunks) - set(found)) if isinstance(chunks, Mapping) else ()
-    if unknown:
-        raise ArgumentError(f"chunks has extents for {unknown[0]!r}, which is not a field")
-    contents = Contents(found, values, grid, chunks=chunks, **options)
+    for argument in ("chunks", "shards", "tolerance"):
+        check_known(argument, options[argument], found)
+    contents = Contents(found, values, grid, **options)
     scales = {label for labels in contents.scales.values() for label in labels}
     check_groups(sorted({*names, *values, *scales}))
     taken = (scales - values.keys()) & set(names)
@@ -218,32 +233,60 @@ def as_filters(compression: object) -> dict[str, Any]:
     return options
 
 
-def as_chunks(chunks: object) -> Extents | dict[str, Extents]:
+def as_chunks(chunks: object, what: str = "chunks") -> Extents | dict[str, Extents]:
     """Return extents of chunks: for all fields, empty for none, or by name of the field."""
     if chunks is None:
         return ()
     if isinstance(chunks, Mapping):
-        return {name: _as_extents(own) for name, own in chunks.items()}
-    return _as_extents(chunks)
+        return {name: _as_extents(own, what) for name, own in chunks.items()}
+    return _as_extents(chunks, what)
 
 
-def _as_extents(chunks: object) -> Extents:
-    extents = as_ints("chunks", chunks)
+def _as_extents(chunks: object, what: str) -> Extents:
+    extents = as_ints(what, chunks)
     if not extents or min(extents) < 1:
-        raise ArgumentError(f"chunks={extents} must be one positive extent for each dimension")
+        raise ArgumentError(f"{what}={extents} must be one positive extent for each dimension")
     return extents
+
+
+def _given(extents: Extents | Mapping[str, Extents], name: str) -> Extents:
+    return extents.get(name, ()) if isinstance(extents, Mapping) else extents
+
+
+def _check_rank(what: str, extents: Extents, entry: DatasetInfo, dims: int) -> None:
+    if extents and len(extents) != dims:
+        raise ArgumentError(
+            f"{what}={extents} do not fit fields[{entry.name!r}], which has {dims} "
+            "dimensions; give one extent for each, or a mapping of names of fields to them"
+        )
+
+
+def sharded(entry: DatasetInfo, chunks: Extents, shards: Extents, most: int) -> DatasetInfo:
+    """Describe a field of a Zarr folder by its chunks, and shards: given, or at most so many."""
+    lead = entry.components or 0
+    points = entry.shape[lead:]
+    for what, extents in (("chunks", chunks), ("shards", shards)):
+        _check_rank(what, extents, entry, len(points))
+    chosen = choose_chunk(points, entry.dtype.itemsize, GOOD_ZARR_BYTES)
+    inner = chunks or shards or tuple(max(1, n) for n in chosen)
+    if shards and any(n % extent for n, extent in zip(shards, inner, strict=True)):
+        raise ArgumentError(
+            f"shards={shards} of fields[{entry.name!r}] do not consist of whole chunks, of "
+            f"{inner} points; give multiples of these"
+        )
+    unit, most = [*(shards or inner)], max(1, most // max(1, prod(entry.shape[:lead])))
+    while not (chunks or shards) and prod(counts := count_chunks(points, unit)) > most:
+        unit[counts.index(max(counts))] *= 2
+    ones, in_shards = (1,) * lead, shards or tuple(unit) != inner
+    return replace(entry, chunks=ones + tuple(unit), inner=ones + inner if in_shards else ())
 
 
 def chunks_of(entry: DatasetInfo, extents: Extents, *, filtered: bool) -> Extents:
     """Extents of a field's chunks, components included, of those given; empty if it has none."""
     lead = entry.components or 0
     points = entry.shape[lead:]
-    if extents and len(extents) != len(points):
-        raise ArgumentError(
-            f"chunks={extents} do not fit fields[{entry.name!r}], which has {len(points)} "
-            "dimensions; give one extent for each, or a mapping of names of fields to them"
-        )
-    if not entry.nbytes or not (extents or filtered):
+    _check_rank("chunks", extents, entry, len(points))
+    if not entry.nbytes or not (extents or filtered or entry.tolerance is not None):
         return ()
     if repack_fields(entry.dtype, recurse=True) != entry.dtype:
         raise TypeError(

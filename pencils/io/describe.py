@@ -6,6 +6,7 @@ them. Another program that changes them removes the manifest, or the manifest no
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,22 @@ from pencils.io.file_info import (
     encode_attribute,
     is_kept,
 )
+from pencils.io.formats import is_zarr
 from pencils.io.manifest import Record, check_manifest
+
+
+def reader_of(path: str) -> Any:
+    """Return the module that reads data which are no plain bytes; most ranks never need it."""
+    if is_zarr(path):
+        from pencils.io import zarr_read as reader
+    else:
+        from pencils.io import hdf5 as reader  # type: ignore[no-redef]
+    return reader
+
+
+def describer_of(path: str) -> Any:
+    """Return the module that has the three functions below for the format of a file."""
+    return reader_of(path) if is_zarr(path) else sys.modules[__name__]
 
 
 def describe(

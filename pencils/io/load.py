@@ -23,10 +23,11 @@ from pencils.comm.topology import as_comm, topology_of
 from pencils.distribute.partition import ArrayLike
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.commit import check_seen, describe_seen, seen_alike
-from pencils.io.describe import describe, describe_summed
+from pencils.io.describe import describer_of, reader_of
 from pencils.io.direct import checksum, checksum_box
 from pencils.io.file_access import on_root, open_regular
 from pencils.io.file_info import Access, DatasetInfo, FileInfo
+from pencils.io.formats import is_url
 from pencils.io.options import as_names, as_path
 from pencils.io.reading import as_targets, compare, default_targets, read_contents, sum_together
 from pencils.io.slabs import chunk_box, count_chunks, enlarge
@@ -113,7 +114,7 @@ def load(
     external: bool = False,
     comm: MPI.Intracomm | None = None,
 ) -> Checkpoint:
-    """Read fields and values from an HDF5 file. *Collective*.
+    """Read fields and values from an HDF5 file or a Zarr folder. *Collective*.
 
     The file may come from `save`, on any number of processes and any decomposition, or from other
     tools. Leading axes beyond the dimensions of the pencil become components; axes of extent 1
@@ -198,7 +199,9 @@ def load(
         agree(template=repr(targets), halo=halo if targets is None else None)
     # Fields that have a target; None if all have.
     among = None if targets is None or None in targets else [*filter(None, targets)]
-    file = describe_seen(topology, given, lambda real: describe(real, wanted, among, access))
+    file = describe_seen(
+        topology, given, lambda real: describer_of(real).describe(real, wanted, among, access)
+    )
     if targets is None:
         targets = default_targets(file, halo, comm)
     with seen_alike(topology, file):
@@ -273,7 +276,9 @@ def find_matches(
         given = as_path(path)
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, edited=access.edited, external=access.external)
-    file = describe_seen(topology, given, lambda real: describe_summed(real, access))
+    file = describe_seen(
+        topology, given, lambda real: describer_of(real).describe_summed(real, access)
+    )
     with seen_alike(topology, file):
         share = partial(_sum_shares, topology, file)
         sums = sum_together(topology.comm, "verify", file, share)
@@ -292,7 +297,7 @@ def _sum_shares(topology: Topology, file: FileInfo, _: object) -> dict[str, int]
     """Compute this rank's part of every checksum. Local."""
     sums, comm = {}, topology.comm
     check_seen(topology, file.path, file.identity.size)
-    with closing(SharedFile(file.path)) as shared:
+    with closing(SharedFile("" if is_url(file.path) else file.path)) as shared:
         shared.raise_error()
         for number, one in enumerate(file.datasets):
             if one.offset is not None:
@@ -317,23 +322,18 @@ def _sum_bytes(file: SharedFile, one: DatasetInfo, offset: int, part: int, parts
 
 
 def _sum_boxes(path: str, one: DatasetInfo, part: int, parts: int) -> int:
-    """Sum up a part of a dataset that HDF5 has to read, some chunks at a time."""
+    """Sum up a part of a dataset that h5py or zarr has to read, some chunks at a time."""
     most, total = max(1, _PIECE_BYTES // one.dtype.itemsize), 0
     extents = enlarge(one.chunks or (1,) * len(one.shape), one.shape, most)
     counts = count_chunks(one.shape, extents)
     first, last = (prod(counts) * (part + n) // parts for n in (0, 1))
-    with _hdf5().opened(path) as opened:
+    reader = reader_of(path)
+    with reader.opened(path) as opened:
         for index in islice(np.ndindex(*counts), first, last):
             box = chunk_box(index, extents, one.shape)
-            data = _hdf5().read_box(opened, one.name, (*box.slices(), ...), summed=True)
+            data = reader.read_box(opened, one.name, (*box.slices(), ...), summed=True)
             total += checksum_box(data, box.start, one.shape)
     return total
-
-
-def _hdf5() -> Any:
-    from pencils.io import hdf5  # most ranks never need h5py
-
-    return hdf5
 
 
 def open_on_root(path: str, name: str) -> tuple[ArrayLike | None, tuple[int, ...], np.dtype[Any]]:
@@ -352,7 +352,9 @@ def open_on_root(path: str, name: str) -> tuple[ArrayLike | None, tuple[int, ...
             except ValueError as error:
                 raise CheckpointError(f"cannot read {path}: {error}") from None
         else:
-            opened.append(_hdf5().open_dataset(path, name))
+            from pencils.io import hdf5  # most ranks never need h5py
+
+            opened.append(hdf5.open_dataset(path, name))
         return opened[0].shape, opened[0].dtype
 
     shape, dtype = on_root(Pencil(1).comm, "open_on_root", work)

@@ -26,9 +26,10 @@ from pencils.io.commit import (
     describe_seen,
     seen_alike,
 )
-from pencils.io.describe import describe_fields
+from pencils.io.describe import describer_of, reader_of
 from pencils.io.direct import add_up, checksum, longest_runs
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
+from pencils.io.formats import is_url, is_zarr
 from pencils.io.manifest import reseal
 from pencils.io.options import as_path
 from pencils.io.reading import Target
@@ -96,6 +97,8 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
             raise ArgumentError(
                 f"mode={mode!r} must be 'r' to read, or 'r+' to write into fields, too"
             )
+        if mode != "r" and is_zarr(given):
+            raise ArgumentError(f"{given} is a Zarr folder, whose fields can only be read; use 'r'")
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, mode=mode, edited=access.edited, external=access.external)
     lock = WriterLock()
@@ -103,7 +106,8 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     def look(real: str) -> FileInfo:
         if mode == "r+":
             lock.take(Path(real))
-        return describe_fields(real, access)
+        found: FileInfo = describer_of(real).describe_fields(real, access)
+        return found
 
     try:
         file = describe_seen(topology, given, look)
@@ -250,13 +254,12 @@ class StoredField:
         return selection
 
     def _read_box(self, selection: Selection, u: PencilArray) -> Array:
-        from pencils.io import hdf5
-
+        reader = reader_of(self._file.path)
         ranges = own_ranges(selection, u.local_slices)
         rising = [kept if kept.step > 0 else kept[::-1] for kept in ranges]
         box = tuple(slice(kept.start, kept.stop, kept.step) for kept in rising)
-        with hdf5.opened(self._file.path) as file:
-            found = hdf5.read_box(file, self.dataset.name, box, summed=False)
+        with reader.opened(self._file.path) as file:
+            found: Array = reader.read_box(file, self.dataset.name, box, summed=False)
         turned = tuple(slice(None, None, 1 if kept.step > 0 else -1) for kept in ranges)
         return found[turned].reshape(u.local_shape)
 
@@ -292,7 +295,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         # The identity of this rank, because every machine numbers files in its own way.
         self.info = file._replace(identity=Identity.of(file.path))
         # To read, too: while it is open here, no other file gets the number of this one.
-        self._shared = SharedFile(file.path, write=writable)
+        self._shared = SharedFile("" if is_url(file.path) else file.path, write=writable)
         weakref.finalize(self, self._shared.close)
         with agreed(self.comm, "open"):
             if topology.rank == 0:  # before others find a file of another size in its place

@@ -8,6 +8,7 @@ from typing import Any
 
 from pencils.errors import ArgumentError
 from pencils.io.file_info import MOST_GROUPS, OF_SCALES, RESERVED, VIEW
+from pencils.io.formats import is_url, is_zarr
 from pencils.layout.integers import as_int
 
 
@@ -18,6 +19,8 @@ def as_path(path: object) -> str:
     text = os.fsdecode(path)
     if not text or "\0" in text:
         raise ArgumentError(f"path={text!r} names no file; pass text like 'run.h5'")
+    if is_url(text) and not is_zarr(text):
+        raise ArgumentError(f"path={text!r} is a store, which has Zarr only; end it with '.zarr'")
     return text
 
 
@@ -100,12 +103,13 @@ def as_attrs(attrs: object) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]
     return {name: attrs[name] for name in attrs if name not in of_datasets}, of_datasets
 
 
-def check_described(names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ArgumentError if a dataset that is to have attributes is not among those known."""
-    stored = sorted(known)
-    if missing := sorted(set(names) - set(stored)):
+def check_known(argument: str, given: object, known: Iterable[str]) -> None:
+    """Raise ArgumentError if a mapping has a name of a dataset that is not among those known."""
+    missing = sorted({*given} - {*known}, key=str) if isinstance(given, Mapping) else ()
+    if missing:
         raise ArgumentError(
-            f"attrs has attributes of {missing[0]!r}, which is not stored; choose among {stored}"
+            f"{argument} has an entry for {missing[0]!r}, but datasets for which it may have one "
+            f"are {sorted(known)}; choose among them"
         )
 
 

@@ -23,6 +23,7 @@ from pencils.comm.file import SharedFile
 from pencils.comm.recording import timed
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.commit import check_seen
+from pencils.io.describe import reader_of
 from pencils.io.direct import add_up, checksum_box, is_direct, read_points
 from pencils.io.file_info import DatasetInfo, FileInfo, damaged, decode, encode
 from pencils.io.options import as_name
@@ -358,13 +359,12 @@ class _Reader:
 
     def _read_boxes(self, boxes: Sequence[tuple[DatasetInfo, PencilArray]]) -> None:
         """Read this rank's box of datasets that have no plain bytes."""
-        from pencils.io import hdf5  # most ranks never need h5py
-
-        with hdf5.opened(self._info.path) as opened:
+        reader = reader_of(self._info.path)
+        with reader.opened(self._info.path) as opened:
             for one, raw in boxes:
                 where, is_known = raw.local_slices, one.checksum is not None
                 if raw.local.size:
-                    read = partial(hdf5.read_box, summed=is_known)
+                    read = partial(reader.read_box, summed=is_known)
                     box = timed("I/O", read, opened, one.name, where, nbytes=raw.local.nbytes)
                     raw.local[...] = box
                     if _is_summed(one, raw):

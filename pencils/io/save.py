@@ -20,9 +20,11 @@ from pencils.errors import ArgumentError
 from pencils.io.commit import check_folder, discard, make_temporary
 from pencils.io.contents import as_chunks, as_filters, gather_contents, whole_grid
 from pencils.io.file_access import on_root
-from pencils.io.options import as_attrs, as_path, as_step_and_time, check_described
+from pencils.io.formats import is_zarr
+from pencils.io.options import as_attrs, as_path, as_step_and_time, check_known
 from pencils.io.slabs import FileMoves, boundary_widths
-from pencils.io.writers import HDF5Writer, Part
+from pencils.io.tolerance import Tolerance, as_tolerance
+from pencils.io.writers import HDF5Writer, Part, Writer
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
@@ -47,6 +49,8 @@ def save(
     checksum: bool = ...,
     compression: Compression = ...,
     chunks: Chunks = ...,
+    shards: Chunks = ...,
+    tolerance: Tolerance = ...,
     wait: Literal[True] = ...,
 ) -> None: ...
 
@@ -65,6 +69,8 @@ def save(
     checksum: bool = ...,
     compression: Compression = ...,
     chunks: Chunks = ...,
+    shards: Chunks = ...,
+    tolerance: Tolerance = ...,
     wait: Literal[False],
 ) -> Saving: ...
 
@@ -82,9 +88,11 @@ def save(
     checksum: bool = True,
     compression: Compression = None,
     chunks: Chunks = None,
+    shards: Chunks = None,
+    tolerance: Tolerance = None,
     wait: bool = True,
 ) -> Saving | None:
-    """Write fields and values to a new HDF5 file that any tool reads. *Collective*.
+    """Write fields and values to a new file that any tool reads: HDF5 or Zarr. *Collective*.
 
     The global arrays are stored in logical order, whatever the decomposition and memory order;
     halos are left out, singleton dimensions have extent 1. The file takes its name when it is
@@ -93,7 +101,9 @@ def save(
     Parameters
     ----------
     path : str or path-like
-        The file; a relative path starts at the working directory of rank 0.
+        The file; a relative path starts at the working directory of rank 0. A name that ends in
+        ``.zarr`` is that of a Zarr folder, of version 3; it may be an address that fsspec knows,
+        where nothing is replaced. Any other is that of an HDF5 file.
     fields : mapping of str to PencilArray, number, str, numpy.ndarray or random generator
         Fields over the same processes, by name; ``"fluid/u"`` is in a group. Other values are
         values that all ranks have alike: Python's and NumPy's numbers, text, small arrays,
@@ -115,6 +125,7 @@ def save(
     align : int, optional
         Datasets of at least that many bytes begin at multiples of it in the file: the block or
         stripe size of the file system. So do chunks, if they have as many bytes when compressed.
+        HDF5 only.
     checksum : bool, optional
         Whether to store checksums, by which `load` and `verify` find damage.
     compression : str, int or mapping of str to object, optional
@@ -122,11 +133,20 @@ def save(
         gzip from 0 to 9, or a mapping of the keywords `compression`, `compression_opts`, `shuffle`,
         `fletcher32` and `scaleoffset`. Objects of hdf5plugin are such mappings:
         ``hdf5plugin.Zstd()``. Every rank compresses its share. With filters that lose digits,
-        checksums are those of the stored values.
+        checksums are those of the stored values. Zarr has "gzip", "zstd", "blosc", and codecs of
+        ``zarr.codecs``.
     chunks : sequence of int or mapping of str to sequence of int, optional
         Extents of chunks, one for each dimension, for all fields or by name. Each component has
         separate chunks. Default: about 1 MiB, near to cubes, if there is compression; else fields
-        are stored in one piece, which is faster to write and to read.
+        are stored in one piece, which is faster to write and to read; of Zarr, up to 8 MiB.
+    shards : sequence of int or mapping of str to sequence of int, optional
+        Extents of shards, of whole chunks each: Zarr stores one in an object. One rank writes it,
+        that which has most of its points. Default: chunks are objects, unless `chunks` is not given
+        and there would be more than 8192. Zarr only.
+    tolerance : float or mapping of str to float, optional
+        Bound on the absolute error of each stored number, for all fields or by name: fields are
+        compressed as far as it allows, by ZFP of hdf5plugin or by rounding. See Notes. Default:
+        all numbers are stored exactly.
     wait : bool, optional
         Whether to return after the file is complete. Otherwise the fields are copied, so that they
         may change at once, a thread writes them, and the file takes its name in `Saving.wait`.
@@ -140,9 +160,22 @@ def save(
     ------
     ArgumentError, PencilMismatchError, RankDisagreementError, TypeError
         On every rank, if an argument is not allowed or differs between ranks, or HDF5 does not
-        have the filters on one.
+        have the filters on one, or there are `compression` and `tolerance`.
+    MissingLibraryError
+        On every rank, if `tolerance` needs hdf5plugin, which is not installed on one.
     OSError
         On every rank, if the file cannot be written.
+
+    Notes
+    -----
+    With `tolerance`, each rank decodes the chunks that it has compressed, and compares them. The
+    dataset has the attributes ``pencils_tolerance`` and ``pencils_largest_error``, which is never
+    above the bound. ZFP compresses float32 and float64. Chunks for which it does not keep the bound
+    are rounded to multiples of a power of two, and compressed by gzip: those with NaN or
+    infinities, which stay as they are, or of a large range. So are float16, long double, and
+    complex numbers, whose error is an absolute value. Integers, other types, and fields with a
+    bound of zero stay exact, compressed by gzip. In Zarr folders all fields are rounded, and
+    compressed by blosc.
 
     Examples
     --------
@@ -165,14 +198,22 @@ def save(
         run = as_step_and_time(step, time)
         room = 1 if align is None else as_int("align", align, least=1)
         agree(attrs=sorted(attrs or ()), **run, align=room, halo=bool(halo))
-        filters = as_filters(compression)
-        agree(checksum=bool(checksum), wait=bool(wait), compression=filters)
+        filters = _as_filters(target, compression, align, shards)
+        bounds = as_tolerance(tolerance)
+        if compression is not None and bounds is not None:
+            raise ArgumentError(
+                f"compression={compression!r:.80} and tolerance={tolerance!r:.80} both choose "
+                "filters; pass one of them"
+            )
+        agree(checksum=bool(checksum), wait=bool(wait), compression=filters, tolerance=bounds)
         contents = gather_contents(
             fields,
             grid,
             comm.size,
             compression=filters,
             chunks=as_chunks(chunks),
+            shards=as_chunks(shards, "shards") if is_zarr(target) else None,
+            tolerance=bounds,
             attrs=of_file,
             dataset_attrs=of_datasets,
             step_and_time=run,
@@ -180,7 +221,9 @@ def save(
             summed=bool(checksum),
         )
         entries = [entry for entry in contents.entries if entry.nbytes]
-        if any(entry.chunks for entry in entries):
+        if is_zarr(target):
+            _zarr().check_codecs(contents)
+        elif any(entry.chunks for entry in entries):
             from pencils.io.create import check_filters  # most ranks never need h5py
 
             check_filters(entries, filters)
@@ -190,17 +233,34 @@ def save(
             agree(**{f"fields[{entry.name!r}]": (u.pencil, entry, boundary_widths(u))})
         for name, value in contents.values.items():
             agree(**{f"fields[{name!r}], which is not a PencilArray": value})
-        check_described(of_datasets, [*contents.fields, *contents.values])
+        check_known("attrs", of_datasets, [*contents.fields, *contents.values])
         if wait and not halo:
             moving = ((contents.fields[one.name], one.chunks[one.components :]) for one in entries)
             moves.prepare(agree, moving)
     if halo:
         contents = contents.with_boundary()
-    writer = HDF5Writer(topology, target, contents)
+    kind = _zarr().ZarrWriter if is_zarr(target) else HDF5Writer
+    writer: Writer = kind(topology, target, contents)
     if not wait:
         return Saving(comm, writer, contents.fields)
     writer.write(contents.fields, moves)
     return None
+
+
+def _zarr() -> Any:
+    from pencils.io import zarr_write  # HDF5 needs no zarr
+
+    return zarr_write
+
+
+def _as_filters(path: str, compression: object, align: object, shards: object) -> dict[str, Any]:
+    """Return how fields are compressed; ArgumentError for options of the other format."""
+    if is_zarr(path) and align is not None:
+        raise ArgumentError(f"align is for HDF5 files; leave it out for {path!r}")
+    if not is_zarr(path) and shards is not None:
+        raise ArgumentError(f"shards are for Zarr folders like 'run.zarr'; {path!r} has none")
+    found: dict[str, Any] = (_zarr().as_codecs if is_zarr(path) else as_filters)(compression)
+    return found
 
 
 def check_target(path: str) -> None:
@@ -231,7 +291,7 @@ class Saving(CollectiveBlock):
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, writer: HDF5Writer, fields: Mapping[str, PencilArray]
+        self, comm: MPI.Intracomm, writer: Writer, fields: Mapping[str, PencilArray]
     ) -> None:
         self._comm = comm
         self._writer = writer
@@ -245,7 +305,7 @@ class Saving(CollectiveBlock):
                 with closing(FileMoves(copies=True)) as moves:
                     for entry in writer.entries:
                         if entry.nbytes:
-                            self._parts[entry.name] = Part(writer, fields[entry.name], entry, moves)
+                            self._parts[entry.name] = writer.part(fields[entry.name], entry, moves)
                 with agreed(comm, "save"):  # one rank may have no thread for it
                     writer.file.raise_error()
                     worker = ThreadPoolExecutor(1, "pencils-save")
@@ -260,7 +320,7 @@ class Saving(CollectiveBlock):
     @property
     def path(self) -> str:
         """Path of the file."""
-        return str(self._writer.target)
+        return self._writer.path
 
     @property
     def done(self) -> bool:
@@ -323,7 +383,7 @@ class Saving(CollectiveBlock):
         return f"<Saving {self.path}: {state}>"
 
 
-def _write(parts: Iterable[Part], writer: HDF5Writer, stop: Event) -> None:
+def _write(parts: Iterable[Part], writer: Writer, stop: Event) -> None:
     """Write all parts; the thread runs this."""
     for part in parts:
         if stop.is_set():
@@ -332,7 +392,7 @@ def _write(parts: Iterable[Part], writer: HDF5Writer, stop: Event) -> None:
     writer.file.sync()
 
 
-def _give_up(written: Future[None], writer: HDF5Writer, stop: Event) -> bool:
+def _give_up(written: Future[None], writer: Writer, stop: Event) -> bool:
     """End a saving without `Saving.wait`. Local."""
     stop.set()
     written.add_done_callback(lambda _: writer.close())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import pairwise
 from math import isqrt, prod
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ Extents = tuple[int, ...]
 GOOD_BYTES = 2**20
 # Memory for packing, besides the field and the slab.
 STAGING_BYTES = 2**26
+# A rank has less than so many times its share, or the largest block, so that fewer points move.
+_UNEVEN = 2
 # Runs that several nodes write side by side: as long as the stripes of parallel file systems.
 _STRIPE_BYTES = 2**22
 
@@ -48,10 +51,10 @@ def chunk_box(index: Sequence[int], chunk: Sequence[int], shape: Sequence[int]) 
     return Box(start, tuple(map(sum, zip(start, chunk, strict=True)))) & Box.of_shape(shape)
 
 
-def choose_chunk(shape: Sequence[int], itemsize: int) -> Extents:
-    """Choose extents of about `GOOD_BYTES`, as nearly cubes as halving of dimensions gives."""
+def choose_chunk(shape: Sequence[int], itemsize: int, most: int = GOOD_BYTES) -> Extents:
+    """Choose extents of at most so many bytes, as near to cubes as halving of dimensions gives."""
     chunk, parts = list(shape), [1] * len(shape)
-    while prod(chunk) * itemsize > GOOD_BYTES and max(chunk) > 1:
+    while prod(chunk) * itemsize > most and max(chunk) > 1:
         dim = chunk.index(max(chunk))
         parts[dim] *= 2
         chunk[dim] = -(-shape[dim] // parts[dim])
@@ -64,14 +67,6 @@ def enlarge(chunk: Sequence[int], shape: Sequence[int], most: int) -> Extents:
     for axis in reversed(range(len(block))):
         block[axis] = min(block[axis] * max(1, most // prod(block)), shape[axis])
     return tuple(block)
-
-
-def whole_chunks(split: Split, chunk: int) -> tuple[int, ...] | None:
-    """Cut the chunks of a dimension as its points are; None if that would cut through chunks."""
-    bounds = [*(split.bounds(part)[0] for part in range(split.parts)), split.points]
-    if any(bound % chunk for bound in bounds if bound < split.points):
-        return None
-    return count_chunks(bounds, [chunk] * len(bounds))
 
 
 def cut_points(split: Split, chunk: int, points: int) -> tuple[int, ...]:
@@ -122,15 +117,17 @@ def run_bytes(layout: Layout, itemsize: int) -> int:
 def tile(u: PencilArray, extents: Extents) -> Pencil:
     """Make the pencil whose points are the chunks of a field. *Collective*.
 
-    Chunks stay where they are if no rank has a part of one and no rank is a mere replica of
-    others; else they are distributed so that as many ranks as possible have some.
+    Each chunk is where most of its points are. If ranks are replicas of others, or one of them
+    would have much more than its share, as many ranks as possible have some.
     """
     pencil, layout = u.pencil, u.extent.layout
     dims, shape = range(pencil.ndim), count_chunks(u.extent.shape, extents)
     whole: dict[str, Any] = {"shape": shape, "periodic": False, "order": dims}
-    found = [whole_chunks(*pair) for pair in zip(layout.splits, extents, strict=True)]
-    cuts = [cut for cut in found if cut is not None]
-    if len(cuts) == len(found) and not layout.replicated_axes:
+    cuts = [split.chunk_cuts(chunk) for split, chunk in zip(layout.splits, extents, strict=True)]
+    largest = prod(max(hi - lo for lo, hi in pairwise(cut)) for cut in cuts)
+    chunk, block = prod(extents), prod(split.longest for split in layout.splits)
+    fair = max(block, -(-prod(shape) // layout.size) * chunk)
+    if largest * chunk < _UNEVEN * fair and not layout.replicated_axes:
         return pencil.with_(**whole, decomp=pencil.decomp, grid=pencil.grid, splits=cuts)
     return pencil.with_(**whole, decomp=dims, grid=[0] * pencil.ndim, splits="first")
 

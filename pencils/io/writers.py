@@ -1,4 +1,4 @@
-"""Write fields to a new file: rank 0 lays it out, all ranks write, rank 0 gives it its name.
+"""Write fields to a new HDF5 file: rank 0 lays it out, all ranks write, rank 0 gives it its name.
 
 `save` completes the `Part` of one field before it takes the next one, so that one at a time exists
 twice; `Saving` takes all fields first, and works on their parts in a thread.
@@ -7,7 +7,7 @@ twice; `Saving` takes all fields first, and works on their parts in a thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
@@ -50,22 +50,102 @@ Ints = NDArray[np.int64]
 _RUN_BYTES = 2**23
 
 
-class HDF5Writer:
-    """A new HDF5 file under a temporary name, laid out by rank 0 and open on all. *Collective*."""
+class Writer:
+    """A new file under a temporary name, laid out by rank 0 and open on all. *Collective*."""
+
+    path: str
+    target: Path
+    temporary: Path
+    file: SharedFile
+    entries: list[DatasetInfo]
+    _find_hosts: Callable[[], object]
+
+    def __init__(self, topology: Topology, contents: Contents) -> None:
+        self.summed = contents.summed
+        self.errors: dict[str, float] = {}  # the largest ones, of fields with a bound
+        self.comm, self._rank = topology.comm, topology.rank  # it may be freed later
+
+    def naming_hosts(self) -> AbstractContextManager[None]:
+        """Make a block up to the first agreement, whose error names hosts without the file."""
+        return naming_hosts(self._find_hosts)
+
+    def part(
+        self, u: PencilArray, entry: DatasetInfo, moves: FileMoves, progress: OnProgress = ignore
+    ) -> Part:
+        """Bring a field to where it is written. *Collective*."""
+        raise NotImplementedError
+
+    def write(self, fields: Mapping[str, PencilArray], moves: FileMoves) -> None:
+        """Write the fields, and give the file its name, or remove it. *Collective*."""
+        share = sum(entry.nbytes for entry in self.entries) // self.comm.size
+        sums: dict[str, int] = {}
+        try:
+            bar = shown(f"save {self.target.name}", share, rank=self._rank, unit=BYTES)
+            with self.naming_hosts(), bar as progress, closing(moves):
+                for entry in self.entries:
+                    if entry.nbytes:
+                        part = self.part(fields[entry.name], entry, moves, progress)
+                        self.file.attempt(part.work)
+                        sums[entry.name] = part.finish()
+                self.end(sums)
+        except BaseException:
+            self.discard()
+            raise
+        finally:
+            self.close()
+
+    def end(self, sums: Mapping[str, int]) -> None:
+        """Add checksums, seal the file, which is whole, and give it its name. *Collective*."""
+
+        def end_writing(_: object) -> dict[str, int]:
+            self.file.raise_error()
+            self._end_rank()
+            return {one.name: sums.get(one.name, 0) for one in self.entries if self.summed}
+
+        totals = add_up(self.comm, "save", end_writing)
+        with agreed(self.comm, "save"), system("save", self.path):
+            if self._rank == 0:
+                self._commit(totals)
+
+    def _end_rank(self) -> None:
+        """Bring what this rank has written to the disk. Local."""
+        self._close(to_disk=True)
+
+    def _commit(self, sums: Mapping[str, int]) -> None:
+        """Seal the file with its checksums, and give it its name. On rank 0."""
+        raise NotImplementedError
+
+    def _close(self, *, to_disk: bool) -> None:
+        if to_disk:
+            self.file.sync()
+        self.file.close()
+        self.file.raise_error()
+
+    def close(self) -> None:
+        """Close the file without bringing the rest of the data to the disk. Local."""
+        self.file.close()
+
+    def discard(self) -> None:
+        """Remove the file, if it has not got its name. Local, even if the communicator is gone."""
+        if self._rank == 0:
+            discard(self.temporary)
+
+
+class HDF5Writer(Writer):
+    """A new HDF5 file, of which all ranks write the bytes of fields. *Collective*."""
 
     def __init__(self, topology: Topology, path: str, contents: Contents) -> None:
-        self.summed, self.align = contents.summed, contents.align
-        self.compression = contents.compression
-        self._comm, self._rank = topology.comm, topology.rank  # it may be freed later
+        super().__init__(topology, contents)
+        self.align, self.compression = contents.align, contents.compression
         # On rank 0: where chunks are, what `create.lay_out` has returned, and what `tell` has.
         self._chunks: list[ByteRange] = []
         self._offsets: Mapping[str, list[int]] | None = None
         self._values: list[DatasetInfo] = []
         self._about: Mapping[str, Any] | None = None
         target, temporary, offsets, self._cache_id = from_root(
-            self._comm, lambda: self._begin(path, contents)
+            self.comm, lambda: self._begin(path, contents)
         )
-        self.target, self.temporary = Path(target), Path(temporary)
+        self.path, self.target, self.temporary = target, Path(target), Path(temporary)
         pairs = zip(contents.entries, offsets, strict=True)
         self.entries = [replace(entry, offset=offset) for entry, offset in pairs]
         if self._rank != 0:
@@ -74,10 +154,6 @@ class HDF5Writer:
         self._find_hosts = partial(
             check_visible_on_all_hosts, topology, "save", self.target, self.temporary
         )
-
-    def naming_hosts(self) -> AbstractContextManager[None]:
-        """Make a block up to the first agreement, whose error names hosts without the file."""
-        return naming_hosts(self._find_hosts)
 
     def _begin(self, path: str, contents: Contents) -> tuple[Any, ...]:
         """Lay out the file under its temporary name, on rank 0; return its description."""
@@ -102,24 +178,11 @@ class HDF5Writer:
         offsets = [entry.offset for entry in made.fields]
         return str(target), str(temporary), offsets, self.file.place()
 
-    def write(self, fields: Mapping[str, PencilArray], moves: FileMoves) -> None:
-        """Write the fields, and give the file its name, or remove it. *Collective*."""
-        share = sum(entry.nbytes for entry in self.entries) // self._comm.size
-        sums: dict[str, int] = {}
-        try:
-            bar = shown(f"save {self.target.name}", share, rank=self._rank, unit=BYTES)
-            with self.naming_hosts(), bar as progress, closing(moves):
-                for entry in self.entries:
-                    if entry.nbytes:
-                        part = Part(self, fields[entry.name], entry, moves, progress)
-                        self.file.attempt(part.work)
-                        sums[entry.name] = part.finish()
-                self.end(sums)
-        except BaseException:
-            self.discard()
-            raise
-        finally:
-            self.close()
+    def part(
+        self, u: PencilArray, entry: DatasetInfo, moves: FileMoves, progress: OnProgress = ignore
+    ) -> Part:
+        """Bring a field to where it is written. *Collective*."""
+        return HDF5Part(self, u, entry, moves, progress)
 
     def place_chunks(self, entry: DatasetInfo, table: Ints) -> Ints:
         """Find room for all chunks of a field, by their sizes and masks. On rank 0 only."""
@@ -130,47 +193,26 @@ class HDF5Writer:
         self._chunks += zip(places.ravel().tolist(), table[0].ravel().tolist(), strict=True)
         return places
 
-    def end(self, sums: Mapping[str, int]) -> None:
-        """Add checksums, seal the file, which is whole, and give it its name. *Collective*."""
+    def _end_rank(self) -> None:
+        if self._rank != 0:
+            # In the memory of the same system, rank 0 will bring all of it to the disk at once.
+            self._close(to_disk=self._cache_id is None or self.file.place() != self._cache_id)
 
-        def end_writing(_: object) -> dict[str, int]:
-            self.file.raise_error()
-            if self._rank != 0:
-                # In the memory of the same system, rank 0 will bring all of it to the disk at once.
-                self._close(to_disk=self._cache_id is None or self.file.place() != self._cache_id)
-            return {one.name: sums.get(one.name, 0) for one in self.entries if self.summed}
-
-        totals = add_up(self._comm, "save", end_writing)
-        with agreed(self._comm, "save"), system("save", self.target):
-            if self._rank == 0:
-                self._seal(totals)
-                commit(self.temporary, self.target, lambda _: self._close(to_disk=True))
-
-    def _close(self, *, to_disk: bool) -> None:
-        if to_disk:
-            self.file.sync()
-        self.file.close()
-        self.file.raise_error()
+    def _commit(self, sums: Mapping[str, int]) -> None:
+        self._seal(sums)
+        commit(self.temporary, self.target, lambda _: self._close(to_disk=True))
 
     def _seal(self, sums: Mapping[str, int]) -> None:
         """Write the checksums, the note that the file is complete, and the list of contents."""
         from pencils.io import create
 
         path = str(self.temporary)
-        create.note_complete(path, sums, None if self._chunks else self._offsets)
+        offsets = None if self._chunks else self._offsets
+        create.note_complete(path, sums, offsets, self.errors)
         fields = [replace(entry, checksum=sums.get(entry.name)) for entry in self.entries]
         data = fields + [one for one in self._values if one.checksum is not None]
         whole = [(one.offset, one.nbytes) for one in data if one.offset is not None]
         seal_new(path, self._values + fields, [*whole, *self._chunks], self._about)
-
-    def close(self) -> None:
-        """Close the file without bringing the rest of the data to the disk. Local."""
-        self.file.close()
-
-    def discard(self) -> None:
-        """Remove the file, if it has not got its name. Local, even if the communicator is gone."""
-        if self._rank == 0:
-            discard(self.temporary)
 
 
 def _kept_for(contents: Contents) -> Bounded:
@@ -180,15 +222,11 @@ def _kept_for(contents: Contents) -> Bounded:
 
 
 class Part:
-    """The points of a field that this rank writes. Making it is *Collective*: they move.
-
-    HDF5 assigns the place of a chunk when it knows its size. So rank 0 lets HDF5 write as
-    many bytes into a `CapturedFile`, which drops them, and all ranks write to the places it finds.
-    """
+    """The points of a field that this rank writes. Making it is *Collective*: they move."""
 
     def __init__(
         self,
-        writer: HDF5Writer,
+        writer: Writer,
         u: PencilArray,
         entry: DatasetInfo,
         moves: FileMoves,
@@ -200,8 +238,33 @@ class Part:
         # Until it is written or packed.
         self._block: PencilArray | None = moves.of(u, extents, writer.file.raise_error)
         self._tiles = find_plan(u, extents).tiles if extents else u.pencil
-        self._packed: list[tuple[bytes, int]] = []
         self._sum = 0
+        self._error = 0.0
+
+    def work(self) -> None:
+        """Write points, or pack chunks. Local: it may run in a thread."""
+        raise NotImplementedError
+
+    def finish(self) -> int:
+        """Write the rest; return this rank's part of the checksum. *Collective*."""
+        if self._entry.tolerance is not None:
+            errors = self._tiles.topology.comm.allgather(self._error)
+            self._writer.errors[self._entry.name] = max(errors)
+        return self._sum % 2**64
+
+
+class HDF5Part(Part):
+    """The points of a field that this rank writes to an HDF5 file.
+
+    HDF5 assigns the place of a chunk when it knows its size. So rank 0 lets HDF5 write as
+    many bytes into a `CapturedFile`, which drops them, and all ranks write to the places it finds.
+    """
+
+    _writer: HDF5Writer
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._packed: list[tuple[bytes, int]] = []
 
     def work(self) -> None:
         """Write plain bytes, or pack chunks. Local: it may run in a thread."""
@@ -226,6 +289,7 @@ class Part:
                         found = packer.unpack()[tuple(map(slice, box.shape))]
                         self._sum += checksum_box(found, box.start, entry.shape)
                     self._progress(box.volume * entry.dtype.itemsize)
+                self._error = packer.largest_error
 
     def finish(self) -> int:
         """Write the rest; return this rank's part of the checksum. *Collective*."""
@@ -236,7 +300,7 @@ class Part:
             if places is not None:
                 own: Any = (..., *self._tiles.box().slices())
                 file.attempt(lambda: self._write(places[own]))
-        return self._sum % 2**64
+        return super().finish()
 
     def _sizes(self) -> Ints:
         """Return the sizes and masks of the chunks of this rank."""

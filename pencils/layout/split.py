@@ -136,6 +136,41 @@ class Split:
             return self.table
         return (0, *map(self.cut, range(1, self.parts)), self.points)
 
+    def chunk_cuts(self, chunk: int) -> tuple[int, ...]:
+        """Cut the chunks of the points so that each is in the part that has most of its points.
+
+        Parameters
+        ----------
+        chunk : int
+            Points of a chunk; the last one may have fewer.
+
+        Returns
+        -------
+        tuple of int
+            First chunk of each part, and the number of chunks. No other cut moves fewer points.
+
+        Examples
+        --------
+        >>> Split(10, 3).chunk_cuts(3)  # the parts have 4, 3 and 3 points
+        (0, 1, 2, 4)
+        """
+        count = -(-self.points // chunk)
+        cuts = (*[0] * self.parts, self.points) if self.replicated else self.cuts
+        owners: dict[
+            int, tuple[int, int]
+        ] = {}  # of chunks that are cut: most points, and minus part
+        for part, (low, high) in enumerate(pairwise(cuts)):
+            for number in {low // chunk, max(low, high - 1) // chunk}:
+                shared = min(high, (number + 1) * chunk) - max(low, number * chunk)
+                if shared > 0:
+                    owners[number] = max(owners.get(number, (0, 0)), (shared, -part))
+        found = []
+        for part, cut in enumerate(cuts):
+            number, rest = divmod(cut, chunk)
+            inside = rest and cut < self.points and -owners[number][1] < part
+            found.append(count if cut == self.points else number + bool(inside))
+        return tuple(found)
+
     @property
     def is_formula(self) -> bool:
         """Whether the blocks follow from the rule, the points and the parts."""

@@ -215,7 +215,7 @@ class Poisson(Plan[None]):
         dtype = np.result_type(spec.dtype, "F") if halved else spec.dtype
         real = np.empty(0, dtype).real.dtype
         numbers = self._fft.wavenumbers(
-            [each.length if each.edges is None else 1.0 for each in ends]
+            [each.length if each.edges is None else 1.0 for each in ends], nyquist="keep"
         )
         along = {
             each.dim: each.eigenvalues(numbers[each.dim], exact=self._exact)

@@ -19,7 +19,6 @@ from pencils.io.slabs import (
     is_slab,
     run_bytes,
     slab_dimension,
-    whole_chunks,
 )
 from pencils.layout import Split, build_layout
 
@@ -96,22 +95,26 @@ def test_ranks_with_whole_chunks(points, chunk, parts, rule):
         lo, hi = tiles.bounds(part)
         owned = {point // chunk for point in range(*split.bounds(part))}
         assert owned == set(range(lo, hi))
-    cuts = whole_chunks(split, chunk)
-    assert cuts is not None
-    assert Split.from_bounds(cuts) == tiles
+    assert Split.from_bounds(split.chunk_cuts(chunk)) == tiles
 
 
-@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 7))
-def test_a_cut_through_a_chunk_is_seen(points, chunk, parts):
-    split = Split(points, parts)
-    owners = {}
+@given(st.integers(1, 40), st.integers(1, 12), st.data())
+def test_each_chunk_is_where_most_of_its_points_are(points, chunk, data):
+    inner = data.draw(st.lists(st.integers(0, points), max_size=6))
+    split = Split.from_bounds([0, *sorted(inner), points])
+    shares = np.zeros((split.parts, -(-points // chunk)), int)
     for point in range(points):
-        owners.setdefault(point // chunk, set()).add(split.owner(point))
-    assert (whole_chunks(split, chunk) is None) == any(len(ranks) > 1 for ranks in owners.values())
+        shares[split.owner(point), point // chunk] += 1
+    owned = Split.from_bounds(split.chunk_cuts(chunk))
+    for number, share in enumerate(shares.T):
+        assert share[owned.owner(number)] == share.max()
 
 
-def test_singletons_have_one_chunk_on_the_first_replica():
-    assert whole_chunks(Split(1, 3, "replicated"), 1) == (0, 0, 0, 1)
+def test_chunks_of_a_million_ranks_and_of_singletons():
+    split = Split(12_345, 1_000)  # along each of two dimensions
+    owned = Split.from_bounds(split.chunk_cuts(64))
+    assert (owned.points, owned.parts, owned.longest) == (193, 1_000, 1)
+    assert Split(1, 3, "replicated").chunk_cuts(1) == (0, 0, 0, 1)
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (1, 4, 3), (3, 1, 2), (1, 1), (2, 0, 3), (0,), (6,)])

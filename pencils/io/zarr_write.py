@@ -1,0 +1,379 @@
+"""Write fields to a Zarr folder: rank 0 makes all arrays, each rank writes whole chunks or shards.
+
+What rank 0 writes to the root last makes the folder whole; a folder of a file system has another
+name until then. On other stores nothing can be renamed: what is there is never replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from errno import EEXIST
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pencils.array.allocation import Array
+from pencils.array.pencil_array import PencilArray
+from pencils.bars import OnProgress, ignore
+from pencils.comm.file import SharedFile
+from pencils.comm.pack import no_op
+from pencils.comm.recording import timed
+from pencils.errors import ArgumentError
+from pencils.errors.missing import needs
+from pencils.io.commit import (
+    check_seen,
+    check_unlocked,
+    check_visible_on_all_hosts,
+    clean,
+    commit,
+    discard,
+    make_temporary,
+    sync,
+)
+from pencils.io.contents import Contents
+from pencils.io.create import version
+from pencils.io.direct import checksum, checksum_box
+from pencils.io.file_access import from_root, system
+from pencils.io.file_info import (
+    CONVENTIONS,
+    COORDINATE,
+    FORMAT,
+    GIVEN_CONVENTIONS,
+    RESERVED,
+    DatasetInfo,
+    Stored,
+    encode_attribute,
+    is_kept,
+)
+from pencils.io.formats import is_url, real_path
+from pencils.io.slabs import FileMoves, chunk_box
+from pencils.io.tolerance import largest_error, rounded
+from pencils.io.writers import Part, Writer
+from pencils.io.zarr_read import EXACT, ROOT, SUMS, read_json, seal, store_at
+
+with needs("Zarr"):
+    import zarr
+    from zarr.core.sync import sync as await_
+
+if TYPE_CHECKING:
+    from pencils.comm.topology import Topology
+    from pencils.pencil import Pencil
+
+# Names of compression that HDF5 and Zarr share, and those of Zarr; filters of hdf5plugin by number.
+_CODECS = ("gzip", "zstd", "blosc")
+_BY_NUMBER = {32001: "blosc", 32015: "zstd"}
+_AXES = ("x", "y", "z")
+# Of fields with a bound on the error, whose numbers are rounded.
+_FOR_ROUNDED: dict[str, Any] = {
+    "name": "blosc",
+    "configuration": {"cname": "zstd", "shuffle": "bitshuffle"},
+}
+
+
+def as_codecs(compression: object) -> dict[str, Any]:
+    """Return codecs, as zarr writes them into metadata; they are checked by `check_codecs`."""
+    given: Any = compression
+    if hasattr(given, "to_dict"):  # a codec of zarr
+        given = given.to_dict()
+    if given is None:
+        return {"codecs": []}
+    if isinstance(given, Mapping) and "name" in given:
+        return {"codecs": [dict(given)]}
+    options = dict(given) if isinstance(given, Mapping) else {"compression": given}
+    if isinstance(kind := options.pop("compression", None), int) and not isinstance(kind, bool):
+        name = _BY_NUMBER.get(kind, "gzip")
+        level = kind if name == "gzip" else None
+    else:
+        name, level = kind, None
+    given_level = options.pop("compression_opts", None)
+    if isinstance(given_level, int):
+        level = given_level
+    if name not in _CODECS or options:
+        raise ArgumentError(
+            f"compression={compression!r} is not for Zarr: pass {', '.join(map(repr, _CODECS))}, a "
+            "level of gzip, a mapping with these as compression and compression_opts, or a codec "
+            "of zarr.codecs"
+        )
+    key = "clevel" if name == "blosc" else "level"
+    return {"codecs": [{"name": name, "configuration": {} if level is None else {key: level}}]}
+
+
+def check_codecs(contents: Contents) -> None:
+    """Raise ArgumentError or TypeError if zarr cannot store fields with such codecs."""
+    for entry in contents.entries:
+        if not (is_kept(entry.dtype) and entry.dtype.isnative):
+            raise _no_type(entry)
+        try:
+            _make_array(zarr.storage.MemoryStore(), entry, contents, {})
+        except (TypeError, ValueError, KeyError, RuntimeError) as error:
+            msg = f"fields[{entry.name!r}] cannot be stored with {contents.compression}: {error}"
+            raise ArgumentError(msg) from error
+
+
+def _no_type(entry: DatasetInfo) -> TypeError:
+    return TypeError(
+        f"fields[{entry.name!r}] has dtype {entry.dtype}, which Zarr cannot store; convert the "
+        "field with astype, or save it to an HDF5 file"
+    )
+
+
+def _make_array(
+    store: Any, entry: DatasetInfo, contents: Contents, attrs: Mapping[str, Any]
+) -> Any:
+    """Make the array of a field."""
+    codecs = [*contents.compression["codecs"]] if entry.tolerance is None else [_FOR_ROUNDED]
+    return zarr.create_array(
+        store,
+        name=entry.name,
+        shape=entry.shape,
+        dtype=entry.dtype,
+        chunks=entry.inner or entry.chunks,
+        shards=entry.chunks if entry.inner else None,
+        compressors=codecs + [{"name": "crc32c"}] * contents.summed,
+        dimension_names=contents.scales[entry.name],
+        attributes=plain({**entry.attrs, **attrs}),
+    )
+
+
+def make_value(
+    store: Any, name: str, value: Stored, labels: tuple[str, ...], attrs: Mapping[str, Any]
+) -> None:
+    """Make the array of a value or a coordinate, and write it."""
+    kind, data = value
+    text = data.item().decode() if data.dtype.kind == "S" and not data.shape else None
+    if text is None and not is_kept(data.dtype):
+        raise _no_type(DatasetInfo(name, data.shape, data.dtype))
+    own: dict[str, Any] = {RESERVED + "value": kind}
+    if kind == COORDINATE and name in _AXES:
+        own["axis"] = name.upper()
+    made = zarr.create_array(
+        store,
+        name=name,
+        shape=data.shape,
+        dtype=data.dtype.newbyteorder("=") if text is None else str,
+        chunks=tuple(max(1, n) for n in data.shape),
+        compressors=[{"name": "crc32c"}],
+        dimension_names=labels,
+        attributes=plain({**own, **attrs}),
+    )
+    made[...] = data if text is None else text
+
+
+def plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes as JSON has them; TypeError for others."""
+    found = {}
+    for name, value in attrs.items():
+        try:
+            found[name] = json.loads(json.dumps(value, default=_listed))
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"attrs[{name!r}] = {value!r:.80} cannot be stored ({error}); attributes are "
+                "numbers, strings and arrays of them"
+            ) from None
+    return found
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, complex):
+        return str(value)
+    raise TypeError(f"it has a {type(value).__name__}")
+
+
+class WrittenObjects(SharedFile):
+    """The objects that this rank has written to a store, to be brought to the disk."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("")
+        self._root = None if is_url(path) else Path(path)
+        self._keys: set[Path] = set()
+
+    def note(self, key: str) -> None:
+        """Note an object."""
+        self._keys.add(Path(key))
+
+    def sync(self) -> None:
+        """Wait until all are on disk, and their names; errors are kept. Local."""
+        self.attempt(lambda: timed("I/O", self._sync), "sync")
+
+    def _sync(self) -> None:
+        parents = {parent for key in self._keys for parent in key.parents}
+        root = self._root
+        for path in (root / key for key in (*self._keys, *parents)) if root else ():
+            sync(path)
+        self._keys.clear()
+
+
+class ZarrWriter(Writer):
+    """A new Zarr folder, made by rank 0, in which all ranks write chunks. *Collective*."""
+
+    def __init__(self, topology: Topology, path: str, contents: Contents) -> None:
+        super().__init__(topology, contents)
+        self._sums: dict[str, int] = {}  # of values, on rank 0
+        self.path, self.place = from_root(self.comm, lambda: self._begin(path, contents))
+        self.target, self.temporary = Path(self.path), Path(self.place)
+        self.entries = contents.entries
+        self.file = self.written = WrittenObjects(self.place)
+        self._find_hosts = no_op
+        if not is_url(self.path):
+            for key in self.temporary.rglob("*") if self._rank == 0 else ():
+                self.written.note(str(key.relative_to(self.temporary)))
+            self.file.attempt(partial(check_seen, topology, self.temporary))
+            self._find_hosts = partial(
+                check_visible_on_all_hosts, topology, "save", self.target, self.temporary
+            )
+
+    def _begin(self, path: str, contents: Contents) -> tuple[str, str]:
+        """Make all arrays under a temporary name, on rank 0; return both names."""
+        target = place = real_path(path)
+        if is_url(target):
+            _check_free(target)
+        with system("save", path):
+            if not is_url(target):
+                check_unlocked(Path(target))
+                clean(Path(target))
+                place = str(make_temporary(Path(target)))
+            try:
+                self._sums = make_folder(store_at(place, write=True), contents)
+            except BaseException:
+                if not is_url(place):
+                    discard(Path(place))
+                raise
+        return target, place
+
+    def part(
+        self, u: PencilArray, entry: DatasetInfo, moves: FileMoves, progress: OnProgress = ignore
+    ) -> Part:
+        """Bring a field to where it is written. *Collective*."""
+        return ZarrPart(self, u, entry, moves, progress)
+
+    def _commit(self, sums: Mapping[str, int]) -> None:
+        store = store_at(self.place, write=True)
+        for name, error in self.errors.items():
+            array = zarr.open_array(store, path=name, mode="r+")
+            array.update_attributes({RESERVED + "largest_error": error})
+        seal(store, {RESERVED + "complete": 1, SUMS: {**self._sums, **sums}})
+        if not is_url(self.place):
+            sync(self.temporary / ROOT)
+            commit(self.temporary, self.target)
+
+    def discard(self) -> None:
+        """Remove the folder, if it has not got its name; elsewhere it stays, and is refused."""
+        if not is_url(self.place):
+            super().discard()
+
+
+def _check_free(path: str) -> None:
+    """Raise FileExistsError if a store has something whole; on rank 0."""
+    store = store_at(path, write=True)
+    root = read_json(store)
+    with suppress(FileNotFoundError):
+        if root is None and await_(store.is_empty("")):
+            return
+    if root is not None and root["attributes"].get(RESERVED + "complete") != 0:
+        raise FileExistsError(
+            EEXIST,
+            f"cannot save {path}: there is something already, which such a store cannot replace at "
+            "once; choose another name, or delete it first",
+        )
+
+
+def make_folder(store: Any, contents: Contents) -> dict[str, int]:
+    """Make the root, which is not complete, and all arrays; return the checksums of values."""
+    attrs = plain(contents.attrs)
+    if contents.grid is not None and "Conventions" not in attrs:
+        attrs["Conventions"] = CONVENTIONS
+    elif attrs.get("Conventions") == CONVENTIONS:
+        attrs[GIVEN_CONVENTIONS] = 1
+    known = {name: encode_attribute(value) for name, value in contents.attrs.items()}
+    head = {"format": FORMAT, "version": version(), "zarr": zarr.__version__, "complete": 0}
+    head |= contents.step_and_time
+    attrs |= {RESERVED + name: value for name, value in head.items()}
+    attrs[EXACT] = plain({name: one for name, one in known.items() if one})
+    zarr.create_group(store, attributes=attrs, overwrite=True)  # of a writer that died
+    sums = {}
+    for name, value in contents.values.items():
+        labels = (name,) if value.kind == COORDINATE else contents.scales.get(name, ())
+        make_value(store, name, value, labels, contents.dataset_attrs.get(name, {}))
+        if contents.summed:
+            sums[name] = checksum(value.data)
+    for entry in contents.entries:
+        _make_array(store, entry, contents, contents.dataset_attrs.get(entry.name, {}))
+    return sums
+
+
+class ZarrPart(Part):
+    """The points of a field that this rank writes to a Zarr folder, in whole chunks or shards."""
+
+    _writer: ZarrWriter
+
+    def work(self) -> None:
+        """Write all chunks, or shards, and add up their checksums. Local."""
+        block, self._block = self._block, None
+        if block is not None and self._tiles.box().volume:
+            with system("save", self._writer.path):
+                store = store_at(self._writer.place, write=True)
+                array = writable(zarr.open_array(store, path=self._entry.name, mode="r+"))
+                self._sum = write_chunks(
+                    array,
+                    block,
+                    (self._tiles, self._entry.chunks),
+                    self._writer.written,
+                    prepare=np.asarray if self._entry.tolerance is None else self._round,
+                    summed=self._writer.summed,
+                    progress=self._progress,
+                )
+
+    def _round(self, values: Array) -> Array:
+        """Round numbers within the bound, and measure the error."""
+        found = rounded(values, self._entry.tolerance or 0)
+        self._error = max(self._error, largest_error(values, found))
+        return found
+
+
+def writable(array: Any, shape: tuple[int, ...] | None = None) -> Any:
+    """Return an array in which all chunks are stored, also zeros; perhaps of another shape."""
+    metadata = array.metadata if shape is None else array.metadata.update_shape(shape)
+    made = zarr.AsyncArray(
+        metadata=metadata,
+        store_path=array.store_path,
+        config={"order": "C", "write_empty_chunks": True},
+    )
+    return zarr.Array(made)
+
+
+def write_chunks(
+    array: Any,
+    block: PencilArray,
+    tiling: tuple[Pencil, tuple[int, ...]],
+    written: WrittenObjects,
+    *,
+    step: tuple[int, ...] = (),
+    prepare: Callable[[Array], Array] = np.asarray,
+    summed: bool = True,
+    progress: OnProgress = ignore,
+) -> int:
+    """Write this rank's chunks, or shards, of a field; return their checksum. Local.
+
+    `tiling` is the pencil whose points they are, and their extents; in a series the field is
+    `step` of those along the first axis.
+    """
+    (tiles, unit), shape, total = tiling, block.shape, 0
+    lead = (0,) * len(block.components)
+    origin, first = lead + block.extent.box.start, lead + tiles.box().start
+    for index in np.ndindex(*block.components, *tiles.local_shape):
+        chunk = tuple(map(sum, zip(first, index, strict=True)))
+        box = chunk_box(chunk, unit, shape)
+        values = prepare(block.local[box.slices(origin)])
+        where = (*(slice(one, one + 1) for one in step), *box.slices())
+        array[where] = values.reshape((1,) * len(step) + values.shape)
+        written.note(f"{array.path}/{array.metadata.encode_chunk_key((*step, *chunk))}")
+        if summed:
+            total += checksum_box(values, (*step, *box.start), ((1,) * len(step) + shape))
+        progress(values.nbytes)
+    return total
