@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
-from pencils.io.file_info import RESERVED, TIME
+from pencils.io.file_info import COORDINATE, RESERVED, TIME, Identity, Stored, decode
+from pencils.io.formats import is_zarr, real_path
 from pencils.io.hdf5 import has_own_conventions, only_names_an_axis, opened, stored_datasets
 from pencils.io.objects import read_checked
 from pencils.layout.integers import as_dim, as_index, as_ints
@@ -27,7 +28,7 @@ At: TypeAlias = Mapping[str, float] | Sequence[int] | int | None
 
 
 def describe_file(path: str) -> str:
-    """Describe the contents of an HDF5 file: fields, coordinates, times; local.
+    """Describe the contents of an HDF5 file or Zarr folder: fields, coordinates, times; local.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def describe_file(path: str) -> str:
     Raises
     ------
     OSError, CheckpointError
-        If there is no such file, or it is no HDF5 file.
+        If there is no such file, or it is neither of both, or a damaged folder.
 
     Examples
     --------
@@ -57,38 +58,81 @@ def describe_file(path: str) -> str:
       x  coordinate, 4 points from 0 to 1
       y  coordinate, 3 points from 0 to 1
     """
+    if is_zarr(path):
+        return _describe_folder(path)
     with opened(os.path.realpath(path)) as file:
         sums = file.get(f"{RESERVED}checksum", ())
         rows = [
             (name, _describe(file[name], summed=name in sums)) for name in stored_datasets(file)
         ]
-        width = max((len(name) for name, _ in rows), default=0)
-        lines = [f"{path}: {', '.join(_about(file, path))}"]
-        lines += [f"  {name:<{width}}  {text}" for name, text in rows]
-        own = {"Conventions"} if has_own_conventions(file.attrs) else set()
-        for name, value in file.attrs.items():
-            if name not in own and not name.startswith(RESERVED):
-                lines.append(f"  attribute {name}: {value}")
-        return "\n".join(lines)
-
-
-def _about(file: h5py.File, path: str) -> Iterator[str]:
-    """Yield the kind of the file, its size, and the programs that have written it."""
-    attrs = file.attrs
-    if f"{RESERVED}series" in attrs:
         steps = len(file[TIME]) if TIME in file else 0  # none before the first append
+        about = _about(file.attrs, "HDF5 file", steps, Path(path).stat().st_size)
+        own = {"Conventions"} if has_own_conventions(file.attrs) else set()
+        attrs = {name: value for name, value in file.attrs.items() if name not in own}
+        return _listed(path, about, rows, attrs)
+
+
+def _listed(
+    path: str, about: Iterable[str], rows: list[tuple[str, str]], attrs: Mapping[str, Any]
+) -> str:
+    width = max((len(name) for name, _ in rows), default=0)
+    lines = [f"{path}: {', '.join(about)}"]
+    lines += [f"  {name:<{width}}  {text}" for name, text in rows]
+    for name, value in attrs.items():
+        if not name.startswith(RESERVED):
+            lines.append(f"  attribute {name}: {value}")
+    return "\n".join(lines)
+
+
+def _describe_folder(path: str) -> str:
+    """Describe a Zarr folder."""
+    from pencils.io import zarr_read
+
+    with zarr_read.opened(real_path(path)) as folder:
+        info = folder.info(Identity(0, 0, 0, 0), [*folder.arrays])
+        rows = []
+        for name, array in folder.arrays.items():
+            units = [str(array.attrs["units"])] if "units" in array.attrs else []
+            kind, data = info.values.get(name, ("", array))
+            if kind == COORDINATE:
+                text = " ".join([_points("coordinate", data), *units])
+            elif kind and not array.shape:
+                text = _short(decode(Stored(kind, data)))
+            else:
+                labels = array.metadata.dimension_names or [None] * array.ndim
+                pairs = zip(labels, array.shape, strict=True)
+                axes = [f"{label}: {n}" if label in folder.arrays else str(n) for label, n in pairs]
+                parts = [f"({', '.join(axes)})", str(array.dtype), *units]
+                parts.append(f"in chunks of {array.chunks}")
+                parts += [f"in shards of {array.shards}"] if array.shards else []
+                parts += [
+                    *_errors(array.attrs),
+                    *["with checksum"] * (name in folder.attrs.get(zarr_read.SUMS, {})),
+                ]
+                text = "  ".join(parts)
+            rows.append((name, text))
+        size = sum(array.nbytes_stored() for array in folder.arrays.values())
+        about = _about(folder.attrs, "Zarr folder", len(folder.arrays.get(TIME, ())), size)
+        return _listed(path, about, rows, info.attrs)
+
+
+def _about(attrs: Mapping[str, Any], kind: str, steps: int, size: int) -> Iterator[str]:
+    """Yield the kind of a file, its size in bytes, and the programs that have written it."""
+    if f"{RESERVED}series" in attrs:
         yield f"time series of {steps} step{'s' * (steps != 1)}"
     else:
-        yield "checkpoint" if f"{RESERVED}format" in attrs else "HDF5 file"
+        yield "checkpoint" if f"{RESERVED}format" in attrs else kind
     if attrs.get(f"{RESERVED}complete", 1) != 1:
         yield "INCOMPLETE"
     for name in ("step", "time"):
         if RESERVED + name in attrs:
             yield f"{name} {attrs[RESERVED + name]}"
-    yield text_bytes(Path(path).stat().st_size)
+    yield text_bytes(size)
     versions = [
         f"{name} {attrs[RESERVED + key]}"
-        for name, key in (("pencils", "version"), ("h5py", "h5py"), ("HDF5", "hdf5"))
+        for name, key in (
+            *(("pencils", "version"), ("h5py", "h5py"), ("HDF5", "hdf5"), ("Zarr", "zarr")),
+        )
         if RESERVED + key in attrs
     ]
     if versions:
@@ -100,18 +144,11 @@ def _describe(item: h5py.Dataset, *, summed: bool) -> str:
         return f"empty  {item.dtype}"
     units = [str(item.attrs["units"])] if "units" in item.attrs else []
     if item.is_scale:
-        ends = ""
-        if item.ndim == 1 and item.dtype.kind in "iuf" and item.size:
-            first, last = (read_checked(item, end)[()] for end in (0, -1))
-            ends = f" from {first:.6g} to {last:.6g}"
         kind = "times" if item.name == f"/{TIME}" else "coordinate"
-        return " ".join([f"{kind}, {item.size} points{ends}", *units])
+        return " ".join([_points(kind, item), *units])
     if item.shape == ():
         value: Any = read_checked(item, ())[()]
-        value = value.decode(errors="replace") if isinstance(value, bytes) else value
-        text = repr(value.item() if isinstance(value, np.generic) else value)
-        # The state of a random generator is long.
-        return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 4]} ..."
+        return _short(value.decode(errors="replace") if isinstance(value, bytes) else value)
     axes = []
     for extent, dim in zip(item.shape, item.dims, strict=True):
         scales = [scale for scale in dim.values() if not only_names_an_axis(scale)]
@@ -124,14 +161,36 @@ def _describe(item: h5py.Dataset, *, summed: bool) -> str:
     return "  ".join(parts).rstrip()
 
 
-def _storage(item: h5py.Dataset) -> Iterator[str]:
-    """Yield how the elements of a dataset are stored."""
-    bound, error = (item.attrs.get(RESERVED + key) for key in ("tolerance", "largest_error"))
-    if item.chunks is not None:
-        filters = f" by {item.compression}" if item.compression and bound is None else ""
-        yield f"in chunks of {item.chunks}{filters}"
+def _points(kind: str, item: Any) -> str:
+    """Return the number of points of a coordinate, a dataset or array, and its ends."""
+    ends = ""
+    if item.ndim == 1 and item.dtype.kind in "iuf" and item.size:
+        read = read_checked if isinstance(item, h5py.Dataset) else np.take
+        first, last = (read(item, end)[()] for end in (0, -1))
+        ends = f" from {first:.6g} to {last:.6g}"
+    return f"{kind}, {item.size} points{ends}"
+
+
+def _short(value: Any) -> str:
+    """Return a value as text; the state of a random generator is long."""
+    text = repr(value.item() if isinstance(value, np.generic) else value)
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 4]} ..."
+
+
+def _errors(attrs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the error of a field that has a bound."""
+    bound, error = (attrs.get(RESERVED + key) for key in ("tolerance", "largest_error"))
     if bound is not None:
         yield f"largest error {error:.3g}, tolerance {bound:.3g}"
+
+
+def _storage(item: h5py.Dataset) -> Iterator[str]:
+    """Yield how the elements of a dataset are stored."""
+    errors = [*_errors(item.attrs)]
+    if item.chunks is not None:
+        filters = f" by {item.compression}" if item.compression and not errors else ""
+        yield f"in chunks of {item.chunks}{filters}"
+    yield from errors
     if item.is_virtual:
         yield "virtual"
     if item.external:

@@ -119,6 +119,8 @@ def test_zarr_folders_keep_the_bound(mpi_tmp_path, lab, bound):
 
     smooth, size = lab.on_root(look)
     assert lab.holds(pencils.load(path, fields["smooth"].pencil)["smooth"], smooth)
+    shown = lab.on_root(lambda: describe_file(str(path)))
+    assert shown.count(f", tolerance {bound:.3g}") == len(arrays)
     assert size < ARRAYS["smooth"].nbytes or bound < 1e-9
     both = {"tolerance": bound, "compression": "zstd"}
     lab.refuses(ArgumentError, "one of them", pencils.save, path, fields, **both)
