@@ -27,6 +27,11 @@ CASES = {
     ),
     "draw by SciPy": ("scipy", "pencils.plot", ".*MissingLibraryError: SciPy is not .* scipy"),
     "demo": ("scipy", COMMAND.format("demo"), ".*error: SciPy is not installed: pip install scipy"),
+    "ZFP": (
+        "hdf5plugin",
+        "pencils.save('z.h5', {'u': pencils.ones(pencils.Pencil((4, 3)))}, tolerance=1e-3)",
+        r".*MissingLibraryError: hdf5plugin is not installed: .*\[zfp\]",
+    ),
     "FFTW": (
         "mpi4py_fft",
         "pencils.fft.PencilFFT(pencils.Pencil((4, 4)), backend='fftw')",
@@ -44,6 +49,17 @@ def test_what_is_missing_is_named(case, tmp_path):
     last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1]
     assert re.match(text, last), done.stdout + done.stderr
     assert not list(tmp_path.glob("*.png"))
+
+
+def test_filters_are_found_when_a_file_is_read(tmp_path):
+    pytest.importorskip("hdf5plugin")
+    pencils.save(tmp_path / "z.h5", {"u": pencils.ones(pencils.Pencil((8, 3)))}, tolerance=1e-3)
+    load = "pencils.load('z.h5', pencils.Pencil((8, 3)))"
+    done = python("-c", HIDE.format("hdf5plugin") + load, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert re.search(r"MissingLibraryError: hdf5plugin is .*\[zfp\]", done.stderr), done.stderr
+    show = f"import pencils\nprint(round({load}['u'].sum()))"
+    done = python("-c", show, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert done.stdout.strip() == "24", done.stderr
 
 
 def test_errors_name_extras_that_there_are():

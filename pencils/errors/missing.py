@@ -12,6 +12,7 @@ INSTALL = {
     "fsspec": "pip install fsspec",
     "Matplotlib": 'pip install "pencils[plot]"',
     "SciPy": "pip install scipy",
+    "hdf5plugin": 'pip install "pencils[zfp]"',
     "mpi4py-fft": 'pip install "pencils[fftw]", with a compiler and the headers of FFTW',
     "petsc4py": "pip install petsc petsc4py, with compilers",
     "Zarr": 'pip install "pencils[zarr]"',

@@ -240,7 +240,8 @@ class CheckpointSeries(CollectiveBlock):
             of the fields, and the next `save`, `wait`, `latest`, `resume` or `close` completes it
             or raises its error.
         **options : optional
-            ``grid``, ``attrs`` and so on, as in `pencils.save`.
+            ``grid``, ``attrs`` and so on, as in `pencils.save`. Fields are exact without
+            ``tolerance``, which suits output better than restarts.
 
         Raises
         ------

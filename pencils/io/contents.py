@@ -18,7 +18,7 @@ from pencils.distribute.gather import gather
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.file_info import COORDINATE, DatasetInfo, Stored, encode
-from pencils.io.options import as_field_names, check_groups
+from pencils.io.options import as_field_names, check_groups, check_known
 from pencils.io.slabs import (
     Extents,
     boundary_widths,
@@ -51,6 +51,7 @@ class Contents:
     compression: Mapping[str, Any]  # as `save` gets it, for all fields
     chunks: Extents | Mapping[str, Extents] = ()  # given extents: of all fields, or by name
     shards: Extents | Mapping[str, Extents] | None = None  # the same; None for HDF5
+    tolerance: float | Mapping[str, float] | None = None  # bounds: of all fields, or by name
     boundary: Mapping[str, Widths] = field(default_factory=dict)  # of fields that include it
     attrs: Mapping[str, Any] = field(default_factory=dict)  # of the user
     dataset_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of datasets
@@ -64,6 +65,9 @@ class Contents:
         entries = []
         for name, u in self.fields.items():
             entry = DatasetInfo.of(name, u, self.boundary.get(name, ()))
+            bound = self.tolerance
+            bound = bound.get(name) if isinstance(bound, Mapping) else bound
+            entry = replace(entry, tolerance=bound)
             extents = _given(self.chunks, name)
             if self.shards is not None:
                 most = MOST_FILES // max(1, len(self.fields))
@@ -99,9 +103,7 @@ class Contents:
         return replace(self, fields=fields, boundary=boundary)
 
 
-def gather_contents(
-    fields: Any, grid: LocalGrid | None, size: int, *, chunks: Any, **options: Any
-) -> Contents:
+def gather_contents(fields: Any, grid: LocalGrid | None, size: int, **options: Any) -> Contents:
     """Check names, values and processes, and describe the contents, on `size` processes."""
     if grid is not None:
         check_type("grid", grid, LocalGrid)
@@ -128,9 +130,9 @@ def gather_contents(
                 f"{name!r} is a coordinate of the grid, so it cannot be a field; rename one"
             )
         values[name] = Stored(COORDINATE, axis)
-    for what, given in (("chunks", chunks), ("shards", options.get("shards"))):
-        check_extents(what, given, found)
-    contents = Contents(found, values, grid, chunks=chunks, **options)
+    for argument in ("chunks", "shards", "tolerance"):
+        check_known(argument, options[argument], found)
+    contents = Contents(found, values, grid, **options)
     scales = {label for labels in contents.scales.values() for label in labels}
     check_groups(sorted({*names, *values, *scales}))
     taken = (scales - values.keys()) & set(names)
@@ -247,13 +249,6 @@ def _as_extents(chunks: object, what: str) -> Extents:
     return extents
 
 
-def check_extents(what: str, extents: object, fields: Mapping[str, Any]) -> None:
-    """Raise ArgumentError if extents are given for what is not a field."""
-    unknown = sorted(set(extents) - set(fields)) if isinstance(extents, Mapping) else ()
-    if unknown:
-        raise ArgumentError(f"{what} has extents for {unknown[0]!r}, which is not a field")
-
-
 def _given(extents: Extents | Mapping[str, Extents], name: str) -> Extents:
     return extents.get(name, ()) if isinstance(extents, Mapping) else extents
 
@@ -291,7 +286,7 @@ def chunks_of(entry: DatasetInfo, extents: Extents, *, filtered: bool) -> Extent
     lead = entry.components or 0
     points = entry.shape[lead:]
     _check_rank("chunks", extents, entry, len(points))
-    if not entry.nbytes or not (extents or filtered):
+    if not entry.nbytes or not (extents or filtered or entry.tolerance is not None):
         return ()
     if repack_fields(entry.dtype, recurse=True) != entry.dtype:
         raise TypeError(

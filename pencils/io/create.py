@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
+from pencils.errors.missing import needs
 from pencils.io.captured_file import CapturedFile, Change, changing
 from pencils.io.contents import Contents
 from pencils.io.direct import checksum
@@ -32,6 +33,7 @@ from pencils.io.file_info import (
     encode_attribute,
 )
 from pencils.io.slabs import chunk_box
+from pencils.io.tolerance import largest_error, rounded, suits_zfp
 from pencils.io.vtkhdf import write_view
 from pencils.pencil import Bounded
 from pencils.plans import Freeable
@@ -42,6 +44,9 @@ Ints = NDArray[np.int64]
 LIBRARIES = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
 # Bytes of HDF5 in a file that are kept for the next one.
 _KEPT_BYTES = 2**16
+# Filters of fields with a bound on the error, behind ZFP, which has the lowest bit of masks.
+_LOSSLESS = {"shuffle": True, "compression": "gzip", "compression_opts": 1}
+_ONLY_ZFP = 0b110
 # Coordinates with these names are the axes of Cartesian grids.
 _AXES = ("x", "y", "z")
 # The name by which netCDF distinguishes a dimension from a variable.
@@ -199,8 +204,9 @@ def note_complete(
     path: str | CapturedFile,
     sums: Mapping[str, int],
     offsets: Mapping[str, list[int]] | None = None,
+    errors: Mapping[str, float] | None = None,
 ) -> None:
-    """Note that a file is complete, and its checksums; `offsets` are of `lay_out`."""
+    """Note that a file is complete, checksums, and errors; `offsets` are of `lay_out`."""
     if offsets is not None and not isinstance(path, CapturedFile):
         with open_to_write(path) as handle:
             for name, value in {**sums, "": 1}.items():
@@ -210,6 +216,8 @@ def note_complete(
     with changing(path) as file:
         for name, value in sums.items():
             file[name].attrs.modify(RESERVED + "checksum", np.uint64(value))
+        for name, error in (errors or {}).items():
+            file[name].attrs.modify(RESERVED + "largest_error", np.float64(error))
         file.attrs.modify(RESERVED + "complete", np.int64(1))
 
 
@@ -230,21 +238,46 @@ def place_chunks(path: str, entry: DatasetInfo, table: Ints, *, align: int) -> I
 def make_chunked(file: Any, entry: DatasetInfo, compression: Mapping[str, Any]) -> Any:
     """Make a dataset whose chunks are to come."""
     file_type(entry)  # complains if there is none
-    options = {"chunks": entry.chunks, "track_times": False, **compression}
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if entry.tolerance is not None:
+        zfp, compression = _zfp_of(entry), _LOSSLESS
+        if zfp:
+            layout.set_filter(zfp["compression"], h5py.h5z.FLAG_OPTIONAL, zfp["compression_opts"])
+    options = {"chunks": entry.chunks, "track_times": False, "dcpl": layout, **compression}
     return file.create_dataset(entry.name, entry.shape, entry.dtype, **options)
 
 
+def _zfp_of(entry: DatasetInfo) -> dict[str, Any]:
+    """Return ZFP for a field with a bound on the error; empty if it does not suit the field."""
+    if not entry.tolerance or not suits_zfp(entry.dtype, entry.chunks):
+        return {}
+    with needs("hdf5plugin"):
+        import hdf5plugin
+    return dict(hdf5plugin.Zfp(accuracy=entry.tolerance))
+
+
 class Packer(Freeable):
-    """Sends the chunks of one dataset through its filters, one after the other."""
+    """Sends the chunks of one dataset through its filters, one after the other.
+
+    With a bound on the error, ZFP compresses a chunk. If readers would get an error above the
+    bound, or the chunk does not shrink, it skips ZFP: it is rounded and goes through the others.
+    """
 
     def __init__(self, entry: DatasetInfo, compression: Mapping[str, Any]) -> None:
+        self.largest_error = 0.0  # of all chunks, measured
+        self._tolerance = entry.tolerance
         self._all = h5py.h5s.ALL
         self._chunk = np.zeros(entry.chunks, entry.dtype)
         # Without its cache HDF5 runs the filters in every call.
         self._file = h5py.File(uuid4().hex, "w", driver="core", backing_store=False, rdcc_nbytes=0)
         try:
-            one = replace(entry, shape=entry.chunks)
-            self._dataset = make_chunked(self._file, one, compression).id
+            one = replace(entry, shape=entry.chunks, tolerance=None)
+            last, zfp = compression, None
+            if self._tolerance is not None:
+                last, zfp = _LOSSLESS, _zfp_of(entry)
+            self._dataset = self._last = make_chunked(self._file, one, last).id
+            one = replace(one, name=uuid4().hex)
+            self._zfp = make_chunked(self._file, one, zfp).id if zfp else None
         except BaseException:
             self._file.close()
             raise
@@ -254,14 +287,31 @@ class Packer(Freeable):
         """Filter a chunk, filled up by zeros; return its bytes, and the mask of skipped filters."""
         if values.shape != self._chunk.shape:
             self._chunk = np.zeros_like(self._chunk)
+        if self._tolerance is None:
+            return self._filter(self._dataset, values)
+        if self._zfp is not None and np.isfinite(values).all():
+            data, mask = self._filter(self._zfp, values)
+            error = self._measure(values)
+            if not mask and error <= self._tolerance and len(data) < self._chunk.nbytes:
+                self.largest_error = max(self.largest_error, error)
+                return data, _ONLY_ZFP
+        data, mask = self._filter(self._dataset, rounded(values, self._tolerance))
+        self.largest_error = max(self.largest_error, self._measure(values))
+        return data, mask if self._zfp is None else mask << 1 | 1
+
+    def _filter(self, dataset: Any, values: Array) -> tuple[bytes, int]:
+        self._last = dataset
         self._chunk[tuple(map(slice, values.shape))] = values
-        self._dataset.write(self._all, self._all, self._chunk, self._kind)
-        mask, data = self._dataset.read_direct_chunk((0,) * self._chunk.ndim)
+        dataset.write(self._all, self._all, self._chunk, self._kind)
+        mask, data = dataset.read_direct_chunk((0,) * self._chunk.ndim)
         return data, mask
+
+    def _measure(self, values: Array) -> float:
+        return largest_error(values, self.unpack()[tuple(map(slice, values.shape))])
 
     def unpack(self) -> Array:
         """Return the chunk that was packed last as readers get it; the next call overwrites it."""
-        self._dataset.read(self._all, self._all, self._chunk, self._kind)
+        self._last.read(self._all, self._all, self._chunk, self._kind)
         return self._chunk
 
     def free(self) -> None:

@@ -66,6 +66,7 @@ class DatasetInfo:
     checksum: int | None = None  # of the elements; None if unknown
     chunks: tuple[int, ...] = ()  # extents of a chunk, or a shard of Zarr; empty without chunks
     inner: tuple[int, ...] = ()  # extents of a chunk inside of a shard
+    tolerance: float | None = None  # bound on the error, of a new file; None without one
 
     @classmethod
     def of(cls, name: str, u: PencilArray, boundary: Widths = ()) -> DatasetInfo:
@@ -107,6 +108,8 @@ class DatasetInfo:
         found["periodic"] = np.array(self.periodic, np.int8)
         if self.boundary:  # netCDF has no attributes of 2-D
             found["boundary"] = np.ravel(self.boundary)
+        if self.tolerance is not None:  # the error is not known yet
+            found |= {"tolerance": np.float64(self.tolerance), "largest_error": np.float64(0)}
         return {RESERVED + name: value for name, value in found.items()}
 
     @property

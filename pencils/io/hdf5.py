@@ -38,7 +38,7 @@ from pencils.io.file_info import (
     damaged,
 )
 from pencils.io.manifest import Listed, Record, broken, check_manifest, committed, lost
-from pencils.io.objects import Objects, open_unlocked, read_part
+from pencils.io.objects import Objects, load_filters, open_unlocked, read_part
 
 # Names of datasets in an error text.
 _MOST_NAMES = 20
@@ -303,7 +303,10 @@ def describe_summed(file: HDF5File, identity: Identity) -> FileInfo:
 def read_box(file: Any, name: str, key: tuple[Any, ...], *, summed: bool) -> Array:
     """Read a box; unless the caller sums it up, chunks that unpack to a wrong size are found."""
     try:
-        return np.asarray(file[name][key]) if summed else read_part(file[name], key)
+        if not summed:
+            return read_part(file[name], key)
+        load_filters(file[name])
+        return np.asarray(file[name][key])
     except (KeyError, OSError, RuntimeError) as error:
         if number_of(error) is not None:
             raise  # to `opened`
@@ -318,6 +321,7 @@ def open_dataset(path: str, name: str) -> ArrayLike:
             name = names[0]
         file.describe(name)  # raises if no field can hold it
     dataset: ArrayLike = _open_file(path)[name]
+    load_filters(dataset)
     return dataset
 
 

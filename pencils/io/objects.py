@@ -23,6 +23,7 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.errors import CheckpointError
+from pencils.errors.missing import needs
 from pencils.io.file_access import open_to_read
 from pencils.io.file_info import MOST_GROUPS
 from pencils.io.slabs import chunk_box
@@ -189,12 +190,22 @@ class _Filter(ctypes.Structure):
     )
 
 
+def load_filters(dataset: Any) -> None:
+    """Import hdf5plugin if a dataset needs it; raise MissingLibraryError if it is missing."""
+    layout = dataset.id.get_create_plist()
+    codes = (layout.get_filter(number)[0] for number in range(layout.get_nfilters()))
+    if not all(map(h5py.h5z.filter_avail, codes)):
+        with needs("hdf5plugin"):
+            import hdf5plugin  # noqa: F401
+
+
 def read_part(dataset: Any, key: Any) -> Array:
     """Read a selection; raise CheckpointError for a chunk that unpacks to a wrong size."""
     layout = dataset.id.get_create_plist()
     is_filtered = layout.get_layout() == h5py.h5d.CHUNKED and layout.get_nfilters()
     if not is_filtered or not dataset.id.get_storage_size():
         return np.asarray(dataset[key])
+    load_filters(dataset)
     with _Unpacker(dataset, layout) as unpacker:
         if not unpacker.is_exact:
             return np.asarray(dataset[key])

@@ -111,12 +111,13 @@ def as_attrs(attrs: object) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]
     return {name: attrs[name] for name in attrs if name not in of_datasets}, of_datasets
 
 
-def check_described(names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ArgumentError if a dataset that is to have attributes is not among those known."""
-    stored = sorted(known)
-    if missing := sorted(set(names) - set(stored)):
+def check_known(argument: str, given: object, known: Iterable[str]) -> None:
+    """Raise ArgumentError if a mapping has a name of a dataset that is not among those known."""
+    missing = sorted({*given} - {*known}, key=str) if isinstance(given, Mapping) else ()
+    if missing:
         raise ArgumentError(
-            f"attrs has attributes of {missing[0]!r}, which is not stored; choose among {stored}"
+            f"{argument} has an entry for {missing[0]!r}, but datasets for which it may have one "
+            f"are {sorted(known)}; choose among them"
         )
 
 

@@ -21,8 +21,9 @@ from pencils.io.commit import check_folder, discard, make_temporary
 from pencils.io.contents import as_chunks, as_filters, gather_contents, whole_grid
 from pencils.io.file_access import on_root
 from pencils.io.formats import is_zarr
-from pencils.io.options import as_attrs, as_path, as_step_and_time, check_described
+from pencils.io.options import as_attrs, as_path, as_step_and_time, check_known
 from pencils.io.slabs import FileMoves, boundary_widths
+from pencils.io.tolerance import Tolerance, as_tolerance
 from pencils.io.writers import HDF5Writer, Part, Writer
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
@@ -49,6 +50,7 @@ def save(
     compression: Compression = ...,
     chunks: Chunks = ...,
     shards: Chunks = ...,
+    tolerance: Tolerance = ...,
     wait: Literal[True] = ...,
 ) -> None: ...
 
@@ -68,6 +70,7 @@ def save(
     compression: Compression = ...,
     chunks: Chunks = ...,
     shards: Chunks = ...,
+    tolerance: Tolerance = ...,
     wait: Literal[False],
 ) -> Saving: ...
 
@@ -86,6 +89,7 @@ def save(
     compression: Compression = None,
     chunks: Chunks = None,
     shards: Chunks = None,
+    tolerance: Tolerance = None,
     wait: bool = True,
 ) -> Saving | None:
     """Write fields and values to a new file that any tool reads: HDF5 or Zarr. *Collective*.
@@ -139,6 +143,10 @@ def save(
         Extents of shards, of whole chunks each: Zarr stores one in an object. One rank writes it,
         that which has most of its points. Default: chunks are objects, unless `chunks` is not given
         and there would be more than 8192. Zarr only.
+    tolerance : float or mapping of str to float, optional
+        Bound on the absolute error of each stored number, for all fields or by name: fields are
+        compressed as far as it allows, by ZFP of hdf5plugin or by rounding. See Notes. Default:
+        all numbers are stored exactly.
     wait : bool, optional
         Whether to return after the file is complete. Otherwise the fields are copied, so that they
         may change at once, a thread writes them, and the file takes its name in `Saving.wait`.
@@ -152,9 +160,22 @@ def save(
     ------
     ArgumentError, PencilMismatchError, RankDisagreementError, TypeError
         On every rank, if an argument is not allowed or differs between ranks, or HDF5 does not
-        have the filters on one.
+        have the filters on one, or there are `compression` and `tolerance`.
+    MissingLibraryError
+        On every rank, if `tolerance` needs hdf5plugin, which is not installed on one.
     OSError
         On every rank, if the file cannot be written.
+
+    Notes
+    -----
+    With `tolerance`, each rank decodes the chunks that it has compressed, and compares them. The
+    dataset has the attributes ``pencils_tolerance`` and ``pencils_largest_error``, which is never
+    above the bound. ZFP compresses float32 and float64. Chunks for which it does not keep the bound
+    are rounded to multiples of a power of two, and compressed by gzip: those with NaN or
+    infinities, which stay as they are, or of a large range. So are float16, long double, and
+    complex numbers, whose error is an absolute value. Integers, other types, and fields with a
+    bound of zero stay exact, compressed by gzip. In Zarr folders all fields are rounded, and
+    compressed by blosc.
 
     Examples
     --------
@@ -178,7 +199,13 @@ def save(
         room = 1 if align is None else as_int("align", align, least=1)
         agree(attrs=sorted(attrs or ()), **run, align=room, halo=bool(halo))
         filters = _as_filters(target, compression, align, shards)
-        agree(checksum=bool(checksum), wait=bool(wait), compression=filters)
+        bounds = as_tolerance(tolerance)
+        if compression is not None and bounds is not None:
+            raise ArgumentError(
+                f"compression={compression!r:.80} and tolerance={tolerance!r:.80} both choose "
+                "filters; pass one of them"
+            )
+        agree(checksum=bool(checksum), wait=bool(wait), compression=filters, tolerance=bounds)
         contents = gather_contents(
             fields,
             grid,
@@ -186,6 +213,7 @@ def save(
             compression=filters,
             chunks=as_chunks(chunks),
             shards=as_chunks(shards, "shards") if is_zarr(target) else None,
+            tolerance=bounds,
             attrs=of_file,
             dataset_attrs=of_datasets,
             step_and_time=run,
@@ -205,7 +233,7 @@ def save(
             agree(**{f"fields[{entry.name!r}]": (u.pencil, entry, boundary_widths(u))})
         for name, value in contents.values.items():
             agree(**{f"fields[{name!r}], which is not a PencilArray": value})
-        check_described(of_datasets, [*contents.fields, *contents.values])
+        check_known("attrs", of_datasets, [*contents.fields, *contents.values])
         if wait and not halo:
             moving = ((contents.fields[one.name], one.chunks[one.components :]) for one in entries)
             moves.prepare(agree, moving)

@@ -61,7 +61,7 @@ from pencils.io.manifest import (
     seal_new,
 )
 from pencils.io.objects import read_checked
-from pencils.io.options import already_there, check_described
+from pencils.io.options import already_there, check_known
 from pencils.io.slabs import chunk_in_order, count_chunks
 from pencils.io.vtkhdf import update_view
 from pencils.layout import Selection
@@ -260,7 +260,7 @@ class SeriesFile:
                 f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename"
             )
         known, of_user = {*given, TIME, *coordinates}, self._given[1]
-        check_described(of_user, known)
+        check_known("attrs", of_user, known)
         kept = {name: own for name, own in self._dataset_attrs.items() if name in coordinates}
         self._dataset_attrs = kept | dict(of_user)
         names = [column.name for column in given.values() if column.is_field]

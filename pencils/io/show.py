@@ -118,16 +118,24 @@ def _describe(item: h5py.Dataset, *, summed: bool) -> str:
         names = [f"{str(scale.name).rpartition('/')[2]}: " for scale in scales]
         axes.append(f"{names[0] if names else ''}{extent}")
     parts = [f"({', '.join(axes)})", str(item.dtype), *units]
-    if item.chunks is not None:
-        filters = f" by {item.compression}" if item.compression else ""
-        parts.append(f"in chunks of {item.chunks}{filters}")
-    if item.is_virtual:
-        parts.append("virtual")
-    if item.external:
-        parts.append("in other files")
+    parts += _storage(item)
     if summed or f"{RESERVED}checksum" in item.attrs:
         parts.append("with checksum")
     return "  ".join(parts).rstrip()
+
+
+def _storage(item: h5py.Dataset) -> Iterator[str]:
+    """Yield how the elements of a dataset are stored."""
+    bound, error = (item.attrs.get(RESERVED + key) for key in ("tolerance", "largest_error"))
+    if item.chunks is not None:
+        filters = f" by {item.compression}" if item.compression and bound is None else ""
+        yield f"in chunks of {item.chunks}{filters}"
+    if bound is not None:
+        yield f"largest error {error:.3g}, tolerance {bound:.3g}"
+    if item.is_virtual:
+        yield "virtual"
+    if item.external:
+        yield "in other files"
 
 
 class Plane(NamedTuple):

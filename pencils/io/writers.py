@@ -62,6 +62,7 @@ class Writer:
 
     def __init__(self, topology: Topology, contents: Contents) -> None:
         self.summed = contents.summed
+        self.errors: dict[str, float] = {}  # the largest ones, of fields with a bound
         self.comm, self._rank = topology.comm, topology.rank  # it may be freed later
 
     def naming_hosts(self) -> AbstractContextManager[None]:
@@ -206,7 +207,8 @@ class HDF5Writer(Writer):
         from pencils.io import create
 
         path = str(self.temporary)
-        create.note_complete(path, sums, None if self._chunks else self._offsets)
+        offsets = None if self._chunks else self._offsets
+        create.note_complete(path, sums, offsets, self.errors)
         fields = [replace(entry, checksum=sums.get(entry.name)) for entry in self.entries]
         data = fields + [one for one in self._values if one.checksum is not None]
         whole = [(one.offset, one.nbytes) for one in data if one.offset is not None]
@@ -237,6 +239,7 @@ class Part:
         self._block: PencilArray | None = moves.of(u, extents, writer.file.raise_error)
         self._tiles = find_plan(u, extents).tiles if extents else u.pencil
         self._sum = 0
+        self._error = 0.0
 
     def work(self) -> None:
         """Write points, or pack chunks. Local: it may run in a thread."""
@@ -244,6 +247,9 @@ class Part:
 
     def finish(self) -> int:
         """Write the rest; return this rank's part of the checksum. *Collective*."""
+        if self._entry.tolerance is not None:
+            errors = self._tiles.topology.comm.allgather(self._error)
+            self._writer.errors[self._entry.name] = max(errors)
         return self._sum % 2**64
 
 
@@ -283,6 +289,7 @@ class HDF5Part(Part):
                         found = packer.unpack()[tuple(map(slice, box.shape))]
                         self._sum += checksum_box(found, box.start, entry.shape)
                     self._progress(box.volume * entry.dtype.itemsize)
+                self._error = packer.largest_error
 
     def finish(self) -> int:
         """Write the rest; return this rank's part of the checksum. *Collective*."""

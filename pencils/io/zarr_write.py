@@ -7,7 +7,7 @@ name until then. On other stores nothing can be renamed: what is there is never 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from errno import EEXIST
 from functools import partial
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
 from pencils.bars import OnProgress, ignore
 from pencils.comm.file import SharedFile
@@ -51,6 +52,7 @@ from pencils.io.file_info import (
 )
 from pencils.io.formats import is_url, real_path
 from pencils.io.slabs import FileMoves, chunk_box
+from pencils.io.tolerance import largest_error, rounded
 from pencils.io.writers import Part, Writer
 from pencils.io.zarr_read import EXACT, ROOT, SUMS, read_json, seal, store_at
 
@@ -68,6 +70,11 @@ _BY_NUMBER = {32001: "blosc", 32015: "zstd"}
 _AXES = ("x", "y", "z")
 # The codec that finds damage.
 CHECKED: dict[str, Any] = {"name": "crc32c"}
+# Of fields with a bound on the error, whose numbers are rounded.
+_FOR_ROUNDED: dict[str, Any] = {
+    "name": "blosc",
+    "configuration": {"cname": "zstd", "shuffle": "bitshuffle"},
+}
 
 
 def as_codecs(compression: object) -> dict[str, Any]:
@@ -119,7 +126,8 @@ def check_type_of(entry: DatasetInfo) -> None:
 
 
 def _make_field(store: Any, entry: DatasetInfo, contents: Contents) -> None:
-    codecs = contents.compression["codecs"] + [CHECKED] * contents.summed
+    given = contents.compression["codecs"] if entry.tolerance is None else [_FOR_ROUNDED]
+    codecs = [*given, *[CHECKED] * contents.summed]
     attrs = {**entry.attrs, **contents.dataset_attrs.get(entry.name, {})}
     make_array(store, entry, contents.scales[entry.name], attrs, codecs)
 
@@ -250,6 +258,9 @@ class ZarrWriter(Writer):
 
     def _commit(self, sums: Mapping[str, int]) -> None:
         store = store_at(self.place, write=True)
+        for name, error in self.errors.items():
+            array = zarr.open_array(store, path=name, mode="r+")
+            array.update_attributes({RESERVED + "largest_error": error})
         seal(store, {RESERVED + "complete": 1, SUMS: {**self._sums, **sums}})
         if not is_url(self.place):
             sync(self.temporary / ROOT)
@@ -324,9 +335,16 @@ class ZarrPart(Part):
                     block,
                     (self._tiles, self._entry.chunks),
                     self._writer.written,
+                    prepare=np.asarray if self._entry.tolerance is None else self._round,
                     summed=self._writer.summed,
                     progress=self._progress,
                 )
+
+    def _round(self, values: Array) -> Array:
+        """Round numbers within the bound, and measure the error."""
+        found = rounded(values, self._entry.tolerance or 0)
+        self._error = max(self._error, largest_error(values, found))
+        return found
 
 
 def writable(array: Any, shape: tuple[int, ...] | None = None) -> Any:
@@ -348,6 +366,7 @@ def write_chunks(
     *,
     step: tuple[int, ...] = (),
     dropped: Collection[int] = (),
+    prepare: Callable[[Array], Array] = np.asarray,
     summed: bool = True,
     progress: OnProgress = ignore,
 ) -> int:
@@ -362,7 +381,7 @@ def write_chunks(
     for index in np.ndindex(*block.components, *tiles.local_shape):
         chunk = tuple(map(sum, zip(first, index, strict=True)))
         box = chunk_box(chunk, unit, shape)
-        values = block.local[box.slices(origin)]
+        values = prepare(block.local[box.slices(origin)])
         where = (*(slice(one, one + 1) for one in step), *compress(box.slices(), kept))
         array[where] = values.reshape([part.stop - part.start for part in where])
         key = array.metadata.encode_chunk_key((*step, *compress(chunk, kept)))

@@ -115,7 +115,7 @@ def test_a_field_named_as_a_coordinate_was_begins_without_its_attributes(lab, pa
 def test_mistakes(lab, path, grid):
     fields = fields_on(grid)
     for wrong, error, text in [
-        ({"v": {"units": "m"}}, ArgumentError, "'v', which is not stored; choose among"),
+        ({"v": {"units": "m"}}, ArgumentError, "attrs has an entry for 'v', but"),
         ({"u": {"pencils_x": 1}}, ArgumentError, "may not be named"),
         ({"u": {"DIMENSION_LIST": 3}}, ArgumentError, "HDF5 uses for coordinates; rename it"),
         ({"u": {3: 1}}, TypeError, "attrs must be a mapping"),

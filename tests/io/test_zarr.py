@@ -238,7 +238,7 @@ def test_what_is_refused(path, comm, lab):
             {"chunks": (2, 2), "shards": (3, 2)},
         ),
         (ArgumentError, "dimensions", path, {"chunks": (2,)}),
-        (ArgumentError, "shards has extents for 'w'", path, {"shards": {"w": (2, 2)}}),
+        (ArgumentError, "shards has an entry for 'w'", path, {"shards": {"w": (2, 2)}}),
         (ArgumentError, "is not for Zarr", path, {"compression": "lzf"}),
         (ArgumentError, "cannot be stored with", path, {"compression": {"name": "no such"}}),
         (IsADirectoryError, "is not a Zarr folder", other, {}),
