@@ -5,8 +5,8 @@
 
 Cases run in turn, and a sample is the time of the slowest rank; tables show minima, also in units
 of a copy of the own block. Right sides are random, walls are Dirichlet ones. Peers are PETSc's
-conjugate gradients with geometric multigrid on the same ranks, if petsc4py is installed, and pyamg
-on one rank.
+conjugate gradients with geometric multigrid, its own and that of hypre, on the same ranks, if
+petsc4py is installed, and pyamg on one rank.
 """
 
 import argparse
@@ -63,10 +63,11 @@ def ours(pen, jump, smoother, cycle):
     return Case(partial(mg.solve, f, out), tell), Case(partial(mg, f, out), lambda: "one cycle")
 
 
-def by_petsc(pen):
-    """Return a case of PETSc for a = 1: KSPCG with PCMG on a DMDA."""
-    da = PETSc.DMDA().create(pen.shape, stencil_width=1, comm=PETSc.COMM_WORLD)
-    da.setInterpolationType(PETSc.DM.InterpolationType.Q0)
+def by_petsc(pen, kind, matrix_type):
+    """Return a case of PETSc for a = 1: conjugate gradients with multigrid of a kind on a DMDA."""
+    da = PETSc.DMDA().create(pen.shape, stencil_width=1, stencil_type="star", comm=COMM)
+    da.setMatType(matrix_type)
+    da.setInterpolationType(PETSc.DMDA.InterpolationType.Q0)
     matrix, n = da.createMatrix(), pen.shape[0]
     (i0, i1), (j0, j1), (k0, k1) = da.getRanges()
     row, column = PETSc.Mat.Stencil(), PETSc.Mat.Stencil()
@@ -79,16 +80,17 @@ def by_petsc(pen):
                 matrix.setValueStencil(row, column, -1.0)
         matrix.setValueStencil(row, row, 12.0 - inner)
     matrix.assemble()
-    b, x = matrix.createVecs()
+    b, x = da.createGlobalVec(), da.createGlobalVec()
     b.setRandom()
     solver = PETSc.KSP().create(COMM)
     solver.setOperators(matrix)
     solver.setDM(da)
     solver.setDMActive(False)
     solver.setType("cg")
-    solver.getPC().setType("mg")
-    solver.getPC().setMGLevels(max(2, n.bit_length() - 3))
-    PETSc.Options()["pc_mg_galerkin"] = "both"
+    solver.getPC().setType(kind)
+    if kind == "mg":
+        solver.getPC().setMGLevels(max(2, n.bit_length() - 3))
+        PETSc.Options()["pc_mg_galerkin"] = "both"
     solver.setTolerances(rtol=1e-8)
     solver.setFromOptions()
     solver.setUp()
@@ -126,7 +128,8 @@ def cases(pen):
     if PETSc is None:
         print_on_root("petsc4py is not installed: no times of PETSc")
     else:
-        found["PETSc, CG with PCMG"] = by_petsc(pen)
+        found["PETSc, CG with PCMG"] = by_petsc(pen, "mg", "aij")
+        found["PETSc, CG with PFMG of hypre"] = by_petsc(pen, "pfmg", "hyprestruct")
     if pyamg is None:
         print_on_root("pyamg is not installed: no times of pyamg")
     elif COMM.size == 1:

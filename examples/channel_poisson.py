@@ -38,7 +38,7 @@ def solve(f):
     """Return a solution; it has any mean."""
     with PencilFFT(f.pencil, axes=(0, 1)) as plan:
         waves = plan.output_pencil
-        kx, ky, _ = plan.wavenumbers(LENGTHS)
+        kx, ky, _ = plan.wavenumbers(LENGTHS, nyquist="keep")
         diagonals = second_derivative(f.shape[2])
         p_hat = plan.forward(f)
         with pencils.lines.LineSolver(

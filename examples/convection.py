@@ -45,7 +45,7 @@ def solve(n, time, rayleigh, aspect):
     heat[...] = 1 - z + 0.1 * pencils.random.normal(pen, rng=1) * np.sin(np.pi * z)
     before, strengths = None, []
     with PencilFFT(pen, float, transforms=("fft", "dst1")) as plan:
-        kx, kz = plan.wavenumbers((aspect, 1))
+        kx, kz = plan.wavenumbers((aspect, 1), nyquist="keep")
         inverse = -1 / (kx**2 + kz**2)
         steps = int(np.ceil(time * n * max(2, 8 * n / rayleigh**0.5)))
         for step in range(steps):

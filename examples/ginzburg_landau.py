@@ -29,7 +29,7 @@ def react(a, dt):
 def solve(a, time, dt):
     """Return A after some time."""
     with PencilFFT(a.pencil, complex) as plan:
-        kx, ky = plan.wavenumbers((LENGTH, LENGTH))
+        kx, ky = plan.wavenumbers((LENGTH, LENGTH), nyquist="keep")
         decay = np.exp(-(1 + 1j * B) * dt * (kx**2 + ky**2))
         a = react(a, dt / 2)
         for _ in range(round(time / dt)):

@@ -48,7 +48,7 @@ class NavierStokes:
         # processes, which rounds differently.
         self.fft = PencilFFT(cube(n, comm), components=3, dealias="2/3", backend=backend)
         kx, ky, kz = self.fft.wavenumbers()
-        k2 = kx**2 + ky**2 + kz**2
+        k2 = sum(k**2 for k in self.fft.wavenumbers(nyquist="keep"))
         self.ik = [1j * k for k in (kx, ky, kz)]
         self.inverse_k2 = 1 / np.where(k2 == 0, 1, k2)
         self.damping = viscosity * k2

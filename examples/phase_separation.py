@@ -27,7 +27,7 @@ def main():
     u = -0.1 + 0.1 * pencils.random.normal(pen, rng=1)
     mean = u.mean()
     with PencilFFT(pen, float) as plan:
-        kx, ky = plan.wavenumbers((args.n, args.n))  # of spacing 1
+        kx, ky = plan.wavenumbers((args.n, args.n), nyquist="keep")  # of spacing 1
         k2 = kx**2 + ky**2
 
         def energy(u):

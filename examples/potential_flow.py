@@ -29,7 +29,8 @@ def operator(u):
 
 def inverse(plan):
     """Return what solves the equation for all points: the preconditioner."""
-    kx, ky = plan.wavenumbers([plan.input_pencil.shape[0], plan.input_pencil.shape[1] + 1])
+    nx, ny = plan.input_pencil.shape
+    kx, ky = plan.wavenumbers([nx, ny + 1], nyquist="keep")
     eigenvalues = 4 * np.sin(kx / 2) ** 2 + 4 * np.sin(ky / 2) ** 2
 
     def solve(r, out):

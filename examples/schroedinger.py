@@ -21,7 +21,7 @@ def solve(psi, potential, steps, dt):
     """Return ψ after some steps."""
     half = np.exp(-0.5j * dt * potential)
     with PencilFFT(psi.pencil, complex, normalize="ortho") as plan:
-        kx, ky = plan.wavenumbers((LENGTH, LENGTH))
+        kx, ky = plan.wavenumbers((LENGTH, LENGTH), nyquist="keep")
         turn = np.exp(-0.5j * dt * (kx**2 + ky**2))
         for _ in range(steps):
             psi = half * plan.backward(turn * plan.forward(half * psi))

@@ -18,7 +18,7 @@ from pencils.fft import PencilFFT
 
 def shells(plan):
     """Return the number of the shell of each wave: its wave number, rounded."""
-    kx, ky, kz = plan.wavenumbers()
+    kx, ky, kz = plan.wavenumbers(nyquist="keep")
     return np.rint(np.sqrt(kx**2 + ky**2 + kz**2)).astype(int)
 
 

@@ -22,7 +22,7 @@ def solve(n, time, nu):
     pen, dt = pencils.Pencil((n, n), periodic=True), 1 / n
     with PencilFFT(pen, float, dealias="2/3", normalize="forward") as plan:
         kx, ky = plan.wavenumbers()
-        k2 = kx**2 + ky**2
+        k2 = sum(k**2 for k in plan.wavenumbers(nyquist="keep"))
         inverse = 1 / np.where(k2 == 0, 1, k2)
         twice = np.where(ky == 0, 1, 2)  # waves with ky > 0 stand for those with -ky, too
 

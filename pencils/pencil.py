@@ -15,7 +15,7 @@ from pencils.errors.missing import PENCILS, explain_words
 from pencils.layout import Box, Extent, Layout, Selection, build_layout
 from pencils.layout.build import SplitSpec, change_layout
 from pencils.layout.drawing import Blocks, card, svg
-from pencils.layout.integers import as_dim, as_dims, as_int, as_ints, as_rank
+from pencils.layout.integers import as_dims, as_int, as_ints, as_rank
 from pencils.layout.levels import LEAST, coarse_layout, read_levels
 from pencils.layout.whole import is_whole, whole_layout
 
@@ -439,22 +439,23 @@ class Pencil:
         make = partial(self._layout.along, dims, whole)
         return self._kept_sibling("uncut", dims, make, whole)
 
-    def whole(self, axis: int) -> Pencil:
+    def whole(self, axis: int | Sequence[int]) -> Pencil:
         """Return the pencil on which lines along an axis are whole: on one process each.
 
         The processes along `axis` cut another dimension instead: only these exchange data in a
         transpose. If there are several dimensions to choose from, those are preferred that leave no
         process without points, blocks of equal size, and long runs in memory. If all dimensions are
         decomposed, another one is cut by more processes; if there is no other, the first process
-        has all points. Periodicity, memory order and split rules are kept.
+        has all points. Periodicity, memory order and split rules are kept. Several axes are whole
+        together, planes for instance; then all others are decomposed.
 
         A dimension is whole if it is not decomposed, or if explicit bounds give all its points to
         one process. This does not depend on the number of processes. Nothing is communicated.
 
         Parameters
         ----------
-        axis : int
-            Dimension of the grid, in ``[-ndim, ndim)``.
+        axis : int or sequence of int
+            Dimension of the grid, in ``[-ndim, ndim)``, or several.
 
         Returns
         -------
@@ -473,11 +474,10 @@ class Pencil:
         >>> pen.decomp, pen.whole(0).decomp, pen.whole(1).decomp, pen.whole(2) is pen
         ((0, 1), (2, 1), (0, 2), True)
         """
-        dim = as_dim("axis", axis, self.ndim)
-        layout = self._layout
-        if is_whole(layout, dim):
+        dims, layout = as_dims("axis", axis, self.ndim), self._layout
+        if all(is_whole(layout, dim) for dim in dims):
             return self
-        return self._kept_sibling("whole lines", dim, partial(whole_layout, layout, dim))
+        return self._kept_sibling("whole lines", dims, partial(whole_layout, layout, *dims))
 
     def _kept_sibling(
         self, kind: str, key: object, make: Callable[[], Layout], whole: Layout | None = None

@@ -86,17 +86,14 @@ SPACE = {
     "numpy.count_nonzero(mask)": "numpy.count_nonzero(M)",
     "numpy.cumprod(u, axis)": "numpy.cumprod(U, axis)",
     "numpy.cumsum(u, axis)": "numpy.cumsum(U, axis)",
-    "numpy.diff(numpy.concatenate([u, v], axis), axis=axis)": (
-        "numpy.diff(numpy.concatenate([U, V], axis), axis=axis)"
-    ),
     "numpy.diff(u, axis=axis)": "numpy.diff(U, axis=axis)",
     "numpy.empty(u.shape[-2:])": ("numpy.empty(u.shape[-2:]).shape", "U.shape[-2:]"),
     "numpy.flip(u, axis)": "numpy.flip(U, axis)",
     "numpy.gradient(u)": "tuple(numpy.gradient(U))",
     "numpy.histogram(u, bins, weights=weights)": "numpy.histogram(U, bins, weights=V)",
     "numpy.isin(u, values)": "numpy.isin(U, values)",
-    "numpy.linspace(0, 1, n)": "numpy.linspace(0, 1, n)",
     "numpy.nonzero(u.local == value)": "numpy.nonzero(U[own] == value)",
+    "numpy.partition(u, kth, axis)": "numpy.partition(U, kth, axis)",
     "numpy.polyval(p, u)": "numpy.polyval(p, U)",
     "numpy.quantile(u, q)": "numpy.quantile(U, q)",
     "numpy.repeat(u, n, axis)": "numpy.repeat(U, n, axis)",
@@ -104,7 +101,6 @@ SPACE = {
     "numpy.searchsorted(edges, u)": "numpy.searchsorted(edges, U)",
     "numpy.sort(u, axis)": "numpy.sort(U, axis)",
     "numpy.sqrt(u.astype(complex))": "numpy.sqrt(U.astype(complex))",
-    "numpy.stack([u, u])": "numpy.stack([U, U])",
     "numpy.stack([u, v])": "numpy.stack([U, V])",
     "numpy.trapezoid(u, axis=axis)": "numpy.trapezoid(U, axis=axis)[..., numpy.newaxis]",
     "numpy.unique(u)": "numpy.unique(U)",
@@ -131,6 +127,7 @@ SPACE = {
         "numpy.ix_(*axes)",
     ),
     "pencils.functions.own_points(mask)": "own_points(M)",
+    "pencils.functions.own_points(numpy.isin(u, values))": "own_points(numpy.isin(U, values))",
     "pencils.partition(pencil, data)": "V",
     "pencils.partition(u.pencil, data)": ("pencils.partition(u.pencil, V)", "V"),
     "pencils.progress()": "None",
@@ -145,7 +142,6 @@ SPACE = {
     "repr(u)": ("'PencilArray' in repr(u)", "True"),
     "u * v": "U * V",
     "u + pencils.zeros(pencil)": "U",
-    "u + s * (v - u)": "U + s * (V - U)",
     "u = u * v": "U = U * V",
     "u.all()": "U.all()",
     "u.any()": "U.any()",
@@ -200,6 +196,10 @@ TENSORS = {
     "numpy.trace(u)": "numpy.trace(U)",
     "numpy.linalg.solve(u, v)": (
         "numpy.einsum('ij...,jk...->ik...', u, numpy.linalg.solve(u, v))",
+        "V",
+    ),
+    "numpy.linalg.pinv(u) @ v": (
+        "numpy.einsum('ij...,jk...->ik...', u, numpy.linalg.pinv(u) @ v)",
         "V",
     ),
     "numpy.einsum('ii...->i...', u)": "numpy.einsum('ii...->i...', U)",
@@ -294,7 +294,7 @@ def names_of(table, comm):
         names |= {"axes": [np.arange(float(n)) for n in pencil.shape], "edges": [-1.0, 0.5, 2.0]}
         names["index"] = ([0, 1, 5, 2], [4, 3, 0, 1], [0, 0, 3, 2])
         names["values"] = draw((4,), seed=3)
-    names |= {"axis": 2, "n": 6, "q": 0.3, "s": 0.25, "ord": 1, "shift": 1, "mode": "edge"}
+    names |= {"axis": 2, "n": 6, "q": 0.3, "kth": 1, "ord": 1, "shift": 1, "mode": "edge"}
     names |= {"offsets": (1, 0, 0), "weight": 3.0, "dtype": np.dtype("i8"), "value": 2.5}
     names |= {"i": np.arange(7), "name": "mass"} | ({"values": 3.0} if table == "records" else {})
     return names

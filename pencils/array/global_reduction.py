@@ -223,6 +223,8 @@ def reduce_within(
     kind = result
     if result == np.float16 and ufunc in _ROUNDING and (task.whole or task.is_cut):
         kind = np.dtype(np.float32)  # as NumPy does where elements are contiguous
+    if where is not True and ufunc in EXTREMA and start is NO_VALUE:
+        raise ArgumentError(f"{name} with where= needs initial=, the result where nothing is")
     neutral = neutral_of(name, ufunc, kind, task.count if start is NO_VALUE else 1)
     agree(axis=task.axes, result=result, keepdims=task.keepdims, initial=start)
     options: dict[str, Any] = {} if where is True else {"where": mask_part(where, u)}

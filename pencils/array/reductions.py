@@ -93,7 +93,7 @@ def min(
 ) -> Any:
     """Return the minimum over all ranks, as `numpy.min`; parameters as in `sum`. *Collective*.
 
-    A NaN anywhere wins. A field without elements needs `initial`.
+    A NaN anywhere wins. A field without elements, and `where`, need `initial`.
     """
     return reduce_field("min", u, axis, None, out, keepdims, initial=initial, where=where)
 

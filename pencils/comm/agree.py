@@ -191,7 +191,7 @@ class PreparedAgreement:
         self._all_heads = Struct(f"{HEAD}s{VALUES}x" * size)
 
     def has_room(self, dtype: np.dtype[Any], count: int) -> bool:
-        """Whether so many values of a type can be sent along."""
+        """Whether that number of values of a type can be sent along."""
         return self.gathers and count * dtype.itemsize <= VALUES
 
     def adds(self, dtype: np.dtype[Any]) -> bool:

@@ -81,7 +81,7 @@ class _Loop(NamedTuple):
     results: tuple[int, ...]
 
     def fits(self) -> bool:
-        """Whether the compiled kernels take so many operands."""
+        """Whether the compiled kernels take this number of operands."""
         return len(self.operands) + len(self.results) <= MOST_OPERANDS
 
     def instruction(self, address: int) -> Instruction:
@@ -98,7 +98,7 @@ def with_loops(
     *,
     compiler: str,
 ) -> list[Instruction] | None:
-    """Join instructions, but so many last ones, to loops; None if they are not compiled.
+    """Join instructions to loops, but the `last` ones; None if they are not compiled.
 
     `stride_of` returns the bytes from one element of a value to the next one in a row.
     """

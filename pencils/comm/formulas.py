@@ -55,7 +55,7 @@ def with_formulas(
 ) -> list[Instruction]:
     """Join steps to formulas, for values of types and with bytes from element to element.
 
-    The last steps, so many, write where operands are read.
+    The last `late` steps write where operands are read.
     """
 
     def fits(step: Instruction) -> bool:

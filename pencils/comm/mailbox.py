@@ -1,4 +1,4 @@
-"""Messages that are polled, not waited for, and how ranks learn who requests data from them."""
+"""Messages that are polled, not waited for, and how ranks learn which others request data."""
 
 from __future__ import annotations
 

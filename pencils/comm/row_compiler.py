@@ -132,7 +132,7 @@ class RowCompiler:
         ]
 
     def _with_stores(self) -> tuple[list[Instruction], int]:
-        """List all instructions; the last ones, so many, write where operands are read."""
+        """List all instructions; the last ones write where operands are read."""
         builder = self._builder
         steps, late = builder.instructions.copy(), []
         made = {step.result: number for number, step in enumerate(steps)}
@@ -265,7 +265,7 @@ def _tile(shape: Shape, room: int, views: Sequence[tuple[int, ...]]) -> tuple[in
 
 
 def _part_of(extent: int, most: int) -> int:
-    """Divide an extent into equal parts, of at most so many if there is room for one."""
+    """Divide an extent into equal parts of at most `most`, if there is room for one."""
     parts = -(-extent // max(1, most))
     return -(-extent // max(1, parts)) or 1
 

@@ -41,7 +41,7 @@ class BlockReduction(NamedTuple):
         return self.ufunc in _ROUNDING and self.dtype.kind in "fc"
 
     def beginning(self, count: int, *, in_order: bool) -> Array | None:
-        """Return what the result begins with, if so many elements can be added some at a time."""
+        """Return the first value of the result, if the elements can be added some at a time."""
         if not self.is_rounded:
             return np.full(1, self.start, self.dtype)
         in_pass = self.ufunc is np.add and self.dtype == np.dtype(float) and in_order

@@ -51,7 +51,7 @@ class SlabRoom:
 class _StagingSlots:
     """Slots in shared memory between this rank and one other, used in turn.
 
-    An empty message says that a slot is full, another one back that it is free.
+    An empty message announces a full slot, an empty message back a free one.
     """
 
     def __init__(self, comm: MPI.Intracomm, slots: list[Bytes]) -> None:

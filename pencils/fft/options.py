@@ -69,7 +69,7 @@ class AxisTransform(NamedTuple):
 
     @property
     def nyquist(self) -> slice:
-        """The wave that stands for two of opposite sign, if there is one."""
+        """The wave that is two waves of opposite sign, if there is one."""
         n = self.resolution
         return slice(n // 2, n // 2 + (self.transform in FOURIER and n % 2 == 0))
 

@@ -90,7 +90,7 @@ class PencilFFT(Plan[PreparedSteps]):
     >>> pen = pencils.Pencil((8, 8, 8))
     >>> x, y, z = pencils.localgrid(pen, [np.arange(8) * np.pi / 4] * 3)
     >>> with PencilFFT(pen, float) as plan:
-    ...     kx, ky, kz = plan.wavenumbers(nyquist="zero")  # for odd derivatives
+    ...     kx, ky, kz = plan.wavenumbers()
     ...     u_hat = plan.forward(np.sin(x) * np.cos(z) + 0 * y)
     ...     du_dx = plan.backward(1j * kx * u_hat)
     >>> np.allclose(du_dx, np.cos(x) * np.cos(z))
@@ -222,17 +222,19 @@ class PencilFFT(Plan[PreparedSteps]):
         lengths: float | Sequence[float] | None = None,
         *,
         pencil: Pencil | None = None,
-        nyquist: Literal["keep", "zero"] = "keep",
+        nyquist: Literal["keep", "zero"] = "zero",
     ) -> LocalGrid:
         """Return the wave numbers, each a field along one dimension.
 
         Along Fourier axes with an even number of points n, the wave n/2, named after Nyquist, is
         n/2 and -n/2 in one: at the points they are equal. Even derivatives of both are equal, too;
-        odd ones cancel, and are zero at all points. Therefore **odd powers of wave numbers need**
-        ``nyquist="zero"``, **even powers the default**: ``1j * kx`` and ``-(kx**2 + ky**2)``.
-        Derivatives are then those of the trigonometric polynomial through all values [1]_. With the
-        other choice those of noise are as wrong as they are large; fields without this wave (n odd,
-        or ``dealias="2/3"``) need no choice.
+        odd ones cancel, and are zero at all points. Therefore **odd powers of wave numbers**,
+        ``1j * kx``, **need the default**, which sets this wave to zero, and **even powers**, the
+        ``kx**2 + ky**2`` of viscosity or of a Poisson equation, **need** ``nyquist="keep"``.
+        Derivatives are then those of the trigonometric polynomial through all values [1]_, real for
+        real values in complex transforms, too. With the other choice first derivatives of noise are
+        as wrong as they are large, and ``kx**2 + ky**2`` vanishes at more waves than the mean.
+        Fields without this wave (n odd, or ``dealias="2/3"``) need no choice.
 
         Parameters
         ----------
@@ -242,9 +244,9 @@ class PencilFFT(Plan[PreparedSteps]):
         pencil : Pencil, optional
             The pencil of these fields, of the shape of `output_pencil`: that on which waves are
             transposed or solved for. Default: `output_pencil`.
-        nyquist : {"keep", "zero"}, optional
-            Wave number of the wave n/2 along Fourier axes, n even: n/2 in units of ``2 pi /
-            length`` (-n/2 along axes of complex transforms, as `numpy.fft.fftfreq` has it), or 0.
+        nyquist : {"zero", "keep"}, optional
+            Wave number of the wave n/2 along Fourier axes, n even: 0, or n/2 in units of ``2 pi /
+            length`` (-n/2 along axes of complex transforms, as `numpy.fft.fftfreq` has it).
 
         Returns
         -------
@@ -266,14 +268,14 @@ class PencilFFT(Plan[PreparedSteps]):
         >>> import pencils
         >>> from pencils.fft import PencilFFT
         >>> with PencilFFT(pencils.Pencil(8)) as plan:
-        ...     (even,), (odd,) = plan.wavenumbers(), plan.wavenumbers(nyquist="zero")
-        >>> even.local, odd.local
-        (array([0., 1., 2., 3., 4.]), array([0., 1., 2., 3., 0.]))
+        ...     (odd,), (even,) = plan.wavenumbers(), plan.wavenumbers(nyquist="keep")
+        >>> odd.local, even.local
+        (array([0., 1., 2., 3., 0.]), array([0., 1., 2., 3., 4.]))
         """
         if nyquist not in ("keep", "zero"):
             raise ArgumentError(
-                f"nyquist={nyquist!r} must be 'keep', for even powers of wave numbers, or 'zero', "
-                "for odd ones"
+                f"nyquist={nyquist!r} must be 'zero', for odd powers of wave numbers, or 'keep', "
+                "for even ones"
             )
         place = self.output_pencil if pencil is None else pencil
         check_type("pencil", place, Pencil)

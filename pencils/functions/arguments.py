@@ -104,6 +104,18 @@ def check_given(name: str, a: object, *others: object, parameter: str = "a") -> 
             check_field(f"{name}: {parameter}", a)
 
 
+def check_first(name: str, a: object) -> None:
+    """Raise if the first argument of a function of NumPy is no field."""
+    if not isinstance(a, Field):
+        raise TypeError(f"numpy.{name}: give the PencilArray first, without a keyword")
+
+
+def check_no_out(name: str, out: object) -> None:
+    """Raise if a function that has no ``out=`` for fields gets one."""
+    if out is not None:
+        raise TypeError(f"numpy.{name} of a PencilArray takes no out=; use the result")
+
+
 def facts_of(operand: Any) -> object:
     """Return what all ranks must agree on about a field, an array or a scalar, without values."""
     if isinstance(operand, Field):

@@ -17,6 +17,7 @@ from pencils.array.elementwise import as_field, elementwise
 from pencils.array.operands import fields_among, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
+from pencils.functions.arguments import check_first, check_no_out
 from pencils.functions.components import component_axis
 from pencils.functions.refused import AXES, DOT, SQUEEZED
 from pencils.layout.integers import as_dim, as_dims
@@ -24,7 +25,7 @@ from pencils.layout.integers import as_dim, as_dims
 
 def _permuted(name: str, a: Any, *args: Any, **options: Any) -> Field:
     """View a field with its component axes in another order."""
-    _check_first(name, a)
+    check_first(name, a)
     order = getattr(np, name)(np.empty(range(a.ndim)), *args, **options).shape
     if order[len(a.components) :] != tuple(range(len(a.components), a.ndim)):
         raise TypeError(f"numpy.{name} does not take these axes of a PencilArray: {AXES}")
@@ -34,7 +35,7 @@ def _permuted(name: str, a: Any, *args: Any, **options: Any) -> Field:
 
 def expand_dims(a: Any, axis: Any) -> Field:
     """View a field with component axes of extent 1, as `numpy.expand_dims`; never communicates."""
-    _check_first("expand_dims", a)
+    check_first("expand_dims", a)
     count = np.size(axis)
     places = as_dims("axis", axis, a.ndim + count)
     if max(places, default=0) >= len(a.components) + count:
@@ -48,7 +49,7 @@ def expand_dims(a: Any, axis: Any) -> Field:
 
 def squeeze(a: Any, axis: Any = None) -> Field:
     """View a field without component axes of extent 1, as `numpy.squeeze`; never communicates."""
-    _check_first("squeeze", a)
+    check_first("squeeze", a)
     if axis is None:
         raise TypeError(f"numpy.squeeze of a PencilArray needs axis=: {SQUEEZED}")
     places = tuple(component_axis("squeeze", a, each) for each in np.atleast_1d(axis))
@@ -76,7 +77,7 @@ def _with_axes(ndim: int, a: Any) -> Any:
 
 def _split(name: str, ary: Any, sections: Any, axis: int | None = None) -> list[Field]:
     """List sections of a field along an axis, as `numpy.split`; never communicates."""
-    _check_first(name, ary)
+    check_first(name, ary)
     if axis is None:
         axis = {"vsplit": 0, "hsplit": min(1, ary.ndim - 1), "dsplit": 2}.get(name, 0)
     number = as_dim("axis", axis, ary.ndim)
@@ -104,6 +105,28 @@ def _joined(name: str, tup: Any, **options: Any) -> Any:
     return joined
 
 
+def block(arrays: Any) -> Any:
+    """Join fields in nested lists along the last axes, as `numpy.block`. *Collective* in space."""
+    depth, first = 0, arrays
+    while isinstance(first, list) and first:
+        depth, first = depth + 1, first[0]
+
+    def joined(part: Any, axis: int) -> Any:
+        if not isinstance(part, list):
+            return part
+        return np.concatenate([joined(each, axis + 1) for each in part], axis)
+
+    return joined(arrays, -depth)
+
+
+def real_if_close(a: Any, tol: float = 100) -> Any:
+    """Return the real part if all imaginary ones are small, as NumPy. *Collective*."""
+    if a.dtype.kind != "c":
+        return a
+    most = float(np.finfo(a.dtype).eps) * tol if tol > 1 else tol
+    return a.real if np.all(np.less(np.abs(a.imag), most)) else a
+
+
 def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     """Join two fields along an axis, as `numpy.append` and `numpy.concatenate`."""
     if axis is None and np.ndim(arr) == np.ndim(values) == 1:
@@ -114,7 +137,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 def _triangle(function: Callable[..., Array], m: Any, k: int = 0) -> Field:
     """Set the points on one side of a diagonal of the last two axes to zero; local."""
-    _check_first(function.__name__, m)
+    check_first(function.__name__, m)
     if m.ndim < 2:  # noqa: PLR2004
         raise TypeError(f"numpy.{function.__name__} takes a field of two axes at least")
     row, column = m.global_box.start[-2:]
@@ -148,6 +171,8 @@ def _spaced(name: str, start: Any, stop: Any, num: int = 50, *args: Any, **optio
     def between(one: Any, other: Any) -> Any:
         return getattr(np, name)(*np.broadcast_arrays(one, other), num, *args, **options)
 
+    if name == "geomspace":  # it raises for zeros
+        return _checked(name, 2, start, stop, call=between)
     return elementwise(between, (start, stop), {})
 
 
@@ -196,8 +221,7 @@ def _checked(
     Ranks agree whether it raises; nothing else is communicated. The first arguments may be fields.
     """
     operands, function = args[:count], call or getattr(np, name)
-    if options.pop("out", None) is not None:
-        raise TypeError(f"numpy.{name} of a PencilArray takes no out=; use the result")
+    check_no_out(name, options.pop("out", None))
     with agreed(topology_among(*operands).comm, f"numpy.{name}") as agree:
         agree(fields=[signature(each) for each in fields_among(*operands)])
 
@@ -235,9 +259,16 @@ def array_equiv(a1: Any, a2: Any) -> bool:
     return bool(np.all(np.equal(a1, a2)))
 
 
-def _of_sets(name: str, ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
+def _of_sets(
+    name: str, ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False
+) -> Array:
     """Apply a function of sets to the distinct values of all ranks. *Collective*."""
     del assume_unique  # distinct values are computed anyway
+    if return_indices:
+        raise TypeError(
+            f"numpy.{name} of a PencilArray takes no return_indices=, which are numbers of points "
+            "of any rank; write pencils.functions.own_points(numpy.isin(u, values))"
+        )
     sets = [np.unique(each) for each in (ar1, ar2)]
     options = {} if name == "union1d" else {"assume_unique": True}
     found: Array = getattr(np, name)(*sets, **options)
@@ -253,11 +284,6 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
         found = func(a, axis)
         a = found if np.ndim(found) == np.ndim(a) else np.expand_dims(found, axis)
     return a
-
-
-def _check_first(name: str, a: object) -> None:
-    if not isinstance(a, Field):
-        raise TypeError(f"numpy.{name}: give the PencilArray first, without a keyword")
 
 
 # What replaces functions of the same names.
@@ -276,6 +302,7 @@ ARRANGING: dict[Callable[..., Any], Callable[..., Any]] = {
     np.atleast_3d: partial(_at_least, 3),
     np.linspace: partial(_spaced, "linspace"),
     np.logspace: partial(_spaced, "logspace"),
+    np.geomspace: partial(_spaced, "geomspace"),
     np.putmask: partial(_put, "putmask"),
     np.place: partial(_put, "place"),
     np.inner: dot,

@@ -20,7 +20,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.progress import poll, under_way
 from pencils.comm.reduce import native
 from pencils.errors import ArgumentError
-from pencils.functions.arguments import check_given
+from pencils.functions.arguments import check_first, check_given, check_no_out
 from pencils.functions.refused import MATRICES
 from pencils.layout.integers import as_dim, as_dims, as_int, as_ints
 from pencils.pencil import Pencil
@@ -130,8 +130,7 @@ def _aligned(
     name: str, arrays: Sequence[Any], out: object
 ) -> tuple[Pencil, list[Array], partial[Field]]:
     """Return the pencil and the local parts of operands, and what makes a field of a block."""
-    if out is not None:
-        raise TypeError(f"numpy.{name} of a PencilArray takes no out=; use the result")
+    check_no_out(name, out)
     fields = fields_among(*arrays)
     pencil = common_pencil(fields)
     parts, singletons = local_parts(arrays, pencil)
@@ -141,8 +140,7 @@ def _aligned(
 
 def component_axis(name: str, u: Any, axis: object) -> int:
     """Return the number of a component axis of a field, or raise."""
-    if not isinstance(u, Field):
-        raise TypeError(f"numpy.{name}: give the PencilArray first, without a keyword")
+    check_first(name, u)
     number = as_dim("axis", axis, u.ndim)
     if number >= len(u.components):
         raise TypeError(

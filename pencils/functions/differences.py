@@ -26,6 +26,7 @@ from pencils.functions.moves import (
     Run,
     Steps,
     fetch_boxes,
+    roll,
     suits,
 )
 from pencils.functions.shapes import diff_with_ends
@@ -48,8 +49,9 @@ def diff(
         How often differences are taken.
     axis : int, optional
         Axis of the global shape, default the last one.
-    prepend, append : scalar or array_like, optional
-        Points before and after the axis, the same on all ranks: one number, or a NumPy array.
+    prepend, append : scalar, array_like or PencilArray, optional
+        Points before and after the axis: one number, a NumPy array that all ranks have, or a field
+        that `numpy.concatenate` joins to this one.
 
     Returns
     -------
@@ -58,7 +60,7 @@ def diff(
         lies on ``u[:-n].pencil``, for the first dimension. Point ``i`` of the first differences is
         ``u[i + 1] - u[i]``, on the rank that owns point ``i`` of the field. With `prepend` or
         `append` it lies on ``u.pencil.resized(shape)``, which is ``u.pencil`` if there are as many
-        points; then all points are fetched, by one exchange.
+        points; then all points are fetched, by one exchange, or three if one of them is a field.
 
     Raises
     ------
@@ -140,8 +142,8 @@ def _fill_differences(out: Array, given: Planes, n: int) -> None:
 def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
     """Integrate along an axis by the trapezoidal rule, as `numpy.trapezoid`. *Collective*.
 
-    A reduction of own points that are weighted. For other types than floats, each rank first gets
-    one plane of the next one, if the axis is cut.
+    A reduction of own points that are weighted. For other types than floats, points are first
+    moved by one along the axis.
 
     Parameters
     ----------
@@ -177,16 +179,17 @@ def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
         position = one_axis("trapezoid", y, axis)
         steps = _steps(x, dx, y.shape[position])
         agree(axis=(position,), steps=steps)
-        dtype = _areas(np.zeros(2, y.dtype), _distances(steps, 0, 1)).sum(axis=0).dtype
+        pair = np.zeros(2, y.dtype)
+        dtype = _areas(pair[1:], pair[:1], steps[:1] if np.ndim(steps) else steps).sum(axis=0).dtype
         reduce = partial(reduce_within, name="trapezoid", u=y, axis=position, dtype=dtype)
         suited = suits(y.dtype, dtype) and np.asarray(steps).dtype.kind in "biuf"
         complete = None
         if suited and y.shape[position] > 1:
             complete = reduce(agree, of=partial(_weighted, y, position, steps))
     if complete is None:
-        given = _with_next(y, position)
+        behind = roll(y, -1, position)
         with agreed(y.pencil.topology.comm, "trapezoid") as agree:
-            complete = reduce(agree, of=partial(_all_areas, given, position, steps, dtype))
+            complete = reduce(agree, of=partial(_all_areas, behind, position, steps, dtype))
     total: Field = complete()
     return total
 
@@ -213,28 +216,14 @@ def _weighted(y: Field, axis: int, steps: Any, block: Array) -> Array:
     return total.transpose(np.argsort(order))
 
 
-def _with_next(y: Field, axis: int) -> Planes:
-    """Fetch the plane behind own points. *Collective*."""
-    along = PlaneAxis.of(y, axis, Mapping(window=(0, 1)))
-    found: list[Planes] = []
-
-    def prepare(_: Array, around: Sequence[Array], __: object) -> Computation:
-        found[:] = [Planes(along, y.local, around[0])]
-        return (), True
-
-    fetch_boxes("trapezoid", y, None, lambda _: Steps([{axis: along.window}], (), prepare))
-    return found[0]
-
-
-def _all_areas(given: Planes, axis: int, steps: Any, dtype: np.dtype[Any], block: Array) -> Array:
-    """Return the areas behind own points."""
-    start, stop = given.start, min(given.stop, given.points - 1)
-    areas = np.empty((*block.shape[:axis], stop - start, *block.shape[axis + 1 :]), dtype)
-    found = np.moveaxis(areas, axis, 0)
-    for first, last in given.cuts(start, stop, 0, 1):
-        near = given.between(first, last + 1)
-        found[first - start : last - start] = _areas(near, _distances(steps, first, last))
-    return areas
+def _all_areas(behind: Field, axis: int, steps: Any, dtype: np.dtype[Any], block: Array) -> Array:
+    """Return the areas between own points and those behind; the last point has none."""
+    first, last = Line.of(behind, axis).bounds
+    last = max(first, min(last, behind.shape[axis] - 1))
+    key = (slice(None),) * axis + (slice(last - first),)
+    if np.ndim(steps):
+        steps = steps[first:last].reshape(-1, *[1] * (block.ndim - 1 - axis))
+    return _areas(block[key], behind.local[key], steps).astype(dtype, copy=False)
 
 
 def _steps(x: Any, dx: Any, points: int) -> Any:
@@ -257,15 +246,10 @@ def _steps(x: Any, dx: Any, points: int) -> Any:
     return np.diff(coordinates)
 
 
-def _distances(steps: Any, first: int, last: int) -> Any:
-    return steps if np.ndim(steps) == 0 else steps[first:last]
-
-
-def _areas(near: Array, steps: Any) -> Any:
-    """Return the areas between neighbouring planes, axis first."""
-    if np.ndim(steps):
-        steps = steps.reshape(-1, *[1] * (near.ndim - 1))
-    return steps * (near[1:] + near[:-1]) / 2.0
+def _areas(before: Array, behind: Array, steps: Any) -> Array:
+    """Return the areas between neighbouring points."""
+    areas: Array = steps * (behind + before) / 2.0
+    return areas
 
 
 _LEAST = 1e-30  # distance, whose reciprocal single precision can hold

@@ -17,7 +17,14 @@ from pencils.array import reductions
 from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
 from pencils.array.elementwise import elementwise
-from pencils.array.global_reduction import extent_of, own_extent, own_part, reduce_field
+from pencils.array.global_reduction import (
+    UFUNCS,
+    extent_of,
+    neutral_of,
+    own_extent,
+    own_part,
+    reduce_field,
+)
 from pencils.array.operands import signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import carried_total, combine, native, reducer
@@ -148,7 +155,10 @@ def _number_of_bins(
         count = int(reductions.count_nonzero(inside))
     if count == 0:
         return 1, (0, 1) if range is None else range
-    low, high = reductions.min(a, where=inside), reductions.max(a, where=inside)
+    low, high = (
+        reduce_field(end, a, where=inside, initial=neutral_of(end, UFUNCS[end], a.dtype, 1))
+        for end in ("min", "max")
+    )
     first, last = (low, high) if range is None else range
     edges = np.histogram_bin_edges(np.empty(0, a.dtype), 1, (first, last))
     delta = _difference(first, last) if first != last else edges[1] - edges[0]

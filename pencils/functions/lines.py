@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from math import prod
 from typing import Any, cast
 
@@ -12,13 +13,20 @@ import numpy as np
 from pencils.array.allocation import Array, frame_of, plain_array
 from pencils.array.base import Field
 from pencils.array.elementwise import as_field
-from pencils.array.operands import FieldSpec, check_out, check_type, signature, topology_among
+from pencils.array.operands import (
+    FieldSpec,
+    check_field,
+    check_out,
+    check_type,
+    signature,
+    topology_among,
+)
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.comm.stream import bcast_array
 from pencils.errors import ArgumentError
-from pencils.functions.arguments import Line, comm_along, decomposed_axes
+from pencils.functions.arguments import Line, check_first, comm_along, decomposed_axes
 from pencils.layout.integers import as_dim
 from pencils.layout.whole import is_whole
 from pencils.transposition.transpose import transpose
@@ -144,18 +152,18 @@ def _result(f: LineFunction, lines: PencilArray, axis: int, dtype: np.dtype[Any]
     return block.copy(order="K") if shared else block
 
 
-def whole_axis(u: Field, axis: int) -> PencilArray:
-    """Return the field on a pencil where lines along an axis are whole. *Collective*.
+def whole_axis(u: Field, *axes: int) -> PencilArray:
+    """Return the field on a pencil where lines along axes are whole. *Collective*.
 
     It is `u` itself if they are; else results are moved back by ``transpose(result, u.pencil)``.
     What depends on a line only, such as a median, is moved as a field that is singleton there. If
     no other dimension can be cut, the first rank has all lines, and others have no points.
     """
     field = cast("PencilArray", u)
-    dim = axis - len(u.components)
-    if dim < 0 or dim in u.singletons or u.pencil.process_shape[dim] == 1:
+    lead, cut = len(u.components), decomposed_axes(u)
+    if not any(axis in cut and u.pencil.process_shape[axis - lead] > 1 for axis in axes):
         return field
-    pencil = u.pencil.whole(dim)
+    pencil = u.pencil.whole([axis - lead for axis in axes])
     return field if pencil is u.pencil else transpose(field, pencil)
 
 
@@ -228,10 +236,24 @@ def unwrap(
     return _of_lines("unwrap", function, p, axis)
 
 
+def partition(
+    function: Any, a: Any, kth: Any, axis: int | None = -1, *args: Any, **options: Any
+) -> Field:
+    """Put points in place along an axis, as `numpy.partition` or `argpartition`.
+
+    *Collective* as `sort`. Parameters are those of NumPy.
+    """
+
+    def parted(block: Array, number: int) -> Array:
+        np.partition(np.zeros(a.shape[number], bool), kth)  # it raises on ranks without points, too
+        return cast("Array", function(block, kth, number, *args, **options))
+
+    return _in_order(wraps(function)(parted), a, axis)
+
+
 def _in_order(function: Any, a: Any, axis: object, *args: Any, **options: Any) -> Field:
     name = function.__name__
-    if not isinstance(a, Field):
-        raise TypeError(f"numpy.{name}: give the PencilArray first, without a keyword")
+    check_first(name, a)
     if axis is None:
         with agreed(a.pencil.topology.comm, f"numpy.{name}"):
             raise TypeError(
@@ -239,6 +261,62 @@ def _in_order(function: Any, a: Any, axis: object, *args: Any, **options: Any) -
                 "or write numpy.quantile(u, q) or numpy.unique(u)"
             )
     return _of_lines(name, lambda block, number: function(block, number, *args, **options), a, axis)
+
+
+def take_along_axis(arr: Any, indices: Any, axis: int = -1) -> Field:
+    """Take points along an axis by a field of their numbers, as `numpy.take_along_axis`.
+
+    *Collective*. Along decomposed dimensions both fields are moved to where lines are whole, and
+    the result back: three transposes.
+
+    Parameters
+    ----------
+    arr : PencilArray
+        The field.
+    indices : PencilArray of int
+        Numbers along the axis, as `numpy.argsort` and `argmin` return them: as many as points, or
+        one for each line.
+    axis : int, optional
+        Axis of the global shape, default the last one.
+
+    Returns
+    -------
+    PencilArray
+        A new field without halo, of the shape of `indices`, on the pencil of `arr`.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((2, 3)), lambda i, j: (i - j) ** 2)
+    >>> np.take_along_axis(u, np.argmin(u, axis=1), axis=1).local
+    array([[0],
+           [0]])
+    """
+    name = "take_along_axis"
+    topology = topology_among(arr, indices)
+    with agreed(topology.comm, name) as agree:
+        check_field("arr", arr)
+        check_field("indices", indices)
+        number = as_dim("axis", axis, arr.ndim)
+        agree(arr=signature(arr), indices=signature(indices), axis=number)
+        dim = number - len(arr.components)
+        shape = list(arr.shape)
+        if dim < 0 or dim in indices.singletons:
+            shape[number] = indices.shape[number]
+        if shape != [*indices.shape] or (arr.singletons ^ indices.singletons) - {dim}:
+            raise ArgumentError(
+                f"numpy.{name}: indices of shape {indices.shape} must have that of the field, "
+                f"{arr.shape}, or one point along the axis, as numpy.argmin returns them, or any "
+                "number of components"
+            )
+    lines = whole_axis(arr, number)
+    places = indices if lines is arr else transpose(indices, lines.pencil)
+    block = None
+    with agreed(topology.comm, name):
+        if lines.local_shape[number] == arr.shape[number]:
+            block = np.take_along_axis(lines.local, places.local, number)
+    result = _joined(lines, number, block, arr.dtype, indices.shape[number : number + 1])
+    return result if lines is arr else transpose(result, arr.pencil)
 
 
 def _of_lines(name: str, function: LineFunction, a: Field, axis: Any) -> Field:

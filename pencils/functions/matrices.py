@@ -8,7 +8,7 @@ component axes and space count points. NumPy arrays of up to two axes are the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from string import ascii_uppercase
 from typing import Any
 
@@ -27,6 +27,7 @@ from pencils.array.operands import (
 )
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
+from pencils.functions.arguments import check_no_out
 from pencils.functions.components import component_axis, einsum, norm, with_space
 from pencils.functions.refused import MATRICES
 from pencils.layout.integers import as_dims
@@ -164,8 +165,7 @@ def trace(
     a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None
 ) -> Field:
     """Sum the diagonal of component axes, as `numpy.trace`; never communicates."""
-    if out is not None:
-        raise TypeError("numpy.trace of a PencilArray takes no out=; use the result")
+    check_no_out("trace", out)
     first, second = (component_axis("trace", a, axis) for axis in (axis1, axis2))
     block = np.trace(a.local, offset, first, second, dtype)
     total: Field = as_field(block, None, a.pencil, a.singletons, a)
@@ -186,26 +186,31 @@ def _per_point(
     with agreed(topology_among(*operands).comm, f"numpy.linalg.{name}") as agree:
         cores = _places_of(f"linalg.{name}", operands, least)
         fields = fields_among(*operands)
-        facts = [signature(x) if isinstance(x, Field) else np.shape(x) for x in operands]
-        agree(operands=facts, args=args, options=options)
-        pencil = common_pencil(fields)
+        facts = [_facts(x) if isinstance(x, Field) else np.shape(x) for x in operands]
+        more = [*args, *options.values()]  # a tolerance may be a field
+        agree(operands=facts, more=[*map(_facts, more)], options=[*options])
+        tolerances = fields_among(*more)
+        pencil = common_pencil([*fields, *tolerances])
         spread = [
             x
             if isinstance(x, Field) or np.ndim(x) > _MOST
             else with_space(plain_array(x), np.ndim(x), pencil)
             for x in operands
         ]
-        parts, singletons = local_parts(spread, pencil)
+        parts, singletons = local_parts([*spread, *tolerances], pencil)
+        local = iter(parts[len(spread) :])
+        given = [next(local) if isinstance(x, Field) else x for x in more]
         turned = [
             np.ascontiguousarray(np.moveaxis(part, range(core), range(-core, 0)))
-            for part, core in zip(parts, cores, strict=True)
+            for part, core in zip(parts, cores, strict=False)
         ]
         points = np.broadcast_shapes(
             *(part.shape[: part.ndim - core] for part, core in zip(turned, cores, strict=True))
         )
         if cores[-1] == 1:  # NumPy takes stacks of matrices only
             turned[-1] = turned[-1][..., np.newaxis]
-        found = function(*turned, *args, **options)
+        keywords = dict(zip(options, given[len(args) :], strict=True))
+        found = function(*turned, *given[: len(args)], **keywords)
         results = [np.asarray(each) for each in (found if isinstance(found, tuple) else (found,))]
         is_complex = [each.dtype.kind == "c" for each in results]
         agree.flag(up=any(is_complex) and all(part.dtype.kind != "c" for part in turned))
@@ -220,6 +225,22 @@ def _per_point(
     if not isinstance(found, tuple):
         return made[0]
     return tuple(made) if type(found) is tuple else type(found)(*made)
+
+
+def _facts(x: Any) -> object:
+    return signature(x) if isinstance(x, Field) else x
+
+
+def multi_dot(arrays: Sequence[Any], *, out: None = None) -> Any:
+    """Multiply matrices of components one after another, as `numpy.linalg.multi_dot`."""
+    check_no_out("linalg.multi_dot", out)
+    return reduce(np.matmul, arrays)
+
+
+def outer(x1: Any, x2: Any, /) -> Any:
+    """Multiply each component by each, as `numpy.linalg.outer`; never communicates."""
+    _places_of("linalg.outer", (x1, x2), (1, 1))
+    return _product("linalg.outer", ("i", "j", "ij"), (x1, x2), None, None, {})
 
 
 def solve(a: Any, b: Any) -> Field:

@@ -33,7 +33,7 @@ from pencils.comm.methods.pull import PreparedPull, Pull
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
-from pencils.functions.arguments import Line, one_axis
+from pencils.functions.arguments import Line
 from pencils.functions.mapping import Indexed, Mapping
 from pencils.layout.integers import as_dims, as_ints
 from pencils.pencil import Bounded
@@ -312,7 +312,8 @@ def roll(a: Field, shift: Any, axis: int | Sequence[int] | None = None) -> Field
     shift : int or sequence of int
         Points by which each axis is moved.
     axis : int or sequence of int, optional
-        Axes of the global shape; may be left out if there is only one.
+        Axes of the global shape. Without, all points are one line, in the order of their indices;
+        those of a rank then come in up to ``2**a.ndim`` boxes.
 
     Returns
     -------
@@ -331,9 +332,11 @@ def roll(a: Field, shift: Any, axis: int | Sequence[int] | None = None) -> Field
     >>> np.roll(u, 1, axis=0).local[:, 0]
     array([30,  0, 10, 20])
     """
+    if axis is None and a.ndim > 1:
+        return _roll_all(a, shift)
 
     def plan(agree: Agreement) -> Steps:
-        axes = [one_axis("roll", a, None)] if axis is None else as_ints("axis", axis)
+        axes = [0] if axis is None else as_ints("axis", axis)
         numbers = [as_dims("axis", each, a.ndim)[0] for each in axes]
         pairs = np.broadcast(shift, numbers)
         if pairs.ndim > 1:
@@ -346,6 +349,33 @@ def roll(a: Field, shift: Any, axis: int | Sequence[int] | None = None) -> Field
         return Steps([moves], [_maker_like(a)])
 
     (result,) = fetch_boxes("roll", a, (shift, axis), plan)
+    return result
+
+
+def _roll_all(a: Field, shift: Any) -> Field:
+    """Move points in the order of their indices. *Collective*, by one exchange of boxes.
+
+    Where points wrap along an axis, they move by one point more along the axis before.
+    """
+    with agreed(topology_among(a).comm, "roll") as agree:
+        agree(**signature(a))
+        step = sum(as_ints("shift", shift))
+        agree(shift=step)
+    boxes: list[tuple[dict[int, Indexed], int]] = [({}, step)]
+    for axis in range(a.ndim)[::-1] if a.size else ():
+        points, line = np.arange(a.shape[axis]), Line.of(a, axis)
+        whole, boxes = boxes, []
+        for box, carried in whole:
+            more, by = divmod(carried, len(points))
+            if by == 0:
+                boxes.append((box, more))
+                continue
+            index = np.roll(points, by)
+            for wraps in (False, True):
+                there = np.where((points < by) == wraps, index, -1)
+                boxes.append(({**box, axis: Indexed(line, there.tobytes(), True)}, more + wraps))
+    steps = Steps([box for box, _ in boxes], [_maker_like(a)])
+    (result,) = fetch_boxes("roll", a, (step, "all"), lambda _: steps, [a] * (len(boxes) - 1))
     return result
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
 from pencils.comm.reduce import carried_total, native
 from pencils.comm.stream import bcast_array
-from pencils.errors import ArgumentError
 from pencils.functions.arguments import (
     Line,
     check_given,
@@ -75,9 +74,10 @@ _NANMEDIAN = Question("nanmedian", np.nanmedian, skips=True)
 def median(a: Field, *args: Any, **options: Any) -> Any:
     """Return the median over all ranks, as `numpy.median`. *Collective*, by reductions of counts.
 
-    Along all axes the ranks count digits of the values to find those in the middle. Along others
-    each rank takes the medians of its own block; along one that is decomposed, the field is moved
-    to where lines are whole, and the result back: two transposes, of which the second one is small.
+    Along all axes of space the ranks count digits of the values to find those in the middle. Along
+    some, each rank takes the medians of its own block. If one of these is decomposed, the field is
+    moved to where they are whole, and the result back: two transposes, of which the second one is
+    small.
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ def median(a: Field, *args: Any, **options: Any) -> Any:
 
     Raises
     ------
-    ArgumentError
-        If some but not all axes are reduced, more than one of space, and one is decomposed.
+    ArgumentError, TypeError
+        On every rank, if an argument is not allowed.
 
     Examples
     --------
@@ -210,8 +210,8 @@ def _answer(
             if asked.q is None:  # quantiles have been checked
                 asked.of(np.zeros(2, a.dtype))
         if len(task.axes) < a.ndim:
-            cut = _cut(asked, task)
-            block = _own(asked, task, weights, agree, cut)
+            moved = _moves(task)
+            block = _own(asked, task, weights, agree, moved=moved)
         elif weights is not None:
             raise TypeError(
                 f"{name} over all axes takes no weights; write numpy.histogram(u, bins, "
@@ -224,9 +224,10 @@ def _answer(
         a.pencil.kept[name].add(a.kind, (agree.prepared(), begin))
     if len(task.axes) == a.ndim:
         return _of_all(complete(), task)
-    if cut is not None:
-        task, block, agree = _moved(asked, task, cut, weights)
-    if agree.flagged:
+    flagged = agree.flagged
+    if moved:
+        task, block, flagged = _moved(asked, task, weights)
+    if flagged:
         up = 1 if asked.q is None else 2  # calls behind the function that replaces NumPy's
         warn("All-NaN slice encountered" if a.size else "Mean of empty slice", up)
     result = task.finish(block, block.ndim - a.ndim)
@@ -241,21 +242,41 @@ def _of_all(result: Any, task: Reduction) -> Any:
     return task.finish(np.reshape(result, np.shape(result) + (1,) * task.field.ndim), front)
 
 
-def _moved(
-    asked: Question, task: Reduction, cut: int, weights: Any
-) -> tuple[Reduction, Array, agreed]:
-    """Reduce a field where lines along an axis are whole: the result is there. *Collective*."""
-    lines = whole_axis(task.field, cut)
+def _moved(asked: Question, task: Reduction, weights: Any) -> tuple[Reduction, Array, bool]:
+    """Reduce a field where the reduced axes are whole: the result is there. *Collective*.
+
+    Return whether some result is that of no values, too.
+    """
+    a, dims = task.field, task.dims - task.field.singletons
+    if len(dims | a.singletons) == a.pencil.ndim and weights is None:
+        return task, *_by_component(asked, task)
+    if len(dims) > 1:  # what is cut instead has points
+        dims |= a.singletons
+    lines = whole_axis(a, *(len(a.components) + dim for dim in dims))
     if isinstance(weights, PencilArray):
         weights = transpose(weights, lines.pencil)
     task = replace(task, field=lines)
     with agreed(lines.pencil.topology.comm, asked.name) as agree:
         block = _own(asked, task, weights, agree)
-    line = Line.of(lines, cut)
-    if line.is_cut and line.filled:  # the first rank has all lines
-        block = np.ascontiguousarray(block)
-        bcast_array(comm_along(lines, cut), block, line.filled[0])
-    return task, block, agree
+    for axis in task.axes:
+        line = Line.of(lines, axis)
+        if line.is_cut and line.filled:  # the first rank has all lines
+            block = np.ascontiguousarray(block)
+            bcast_array(comm_along(lines, axis), block, line.filled[0])
+    return task, block, agree.flagged
+
+
+def _by_component(asked: Question, task: Reduction) -> tuple[Array, bool]:
+    """Answer for all points of space, but not for all components together. *Collective*."""
+    a, kept, found = task.field, task.partial_shape[: len(task.field.components)], []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for index in np.ndindex(*kept):
+            pairs = zip(index, kept, strict=True)
+            key = tuple([slice(None) if n == 1 else slice(i, i + 1) for i, n in pairs])
+            found.append(_answer(asked, cast("Any", a)[key]))
+    block = np.moveaxis(np.array(found), 0, -1)
+    return block.reshape(*block.shape[:-1], *kept, *(1,) * a.pencil.ndim), bool(caught)
 
 
 def _prepare_all(asked: Question, agree: agreed, a: Field) -> Callable[[], Any]:
@@ -309,31 +330,20 @@ def _collector(a: Field) -> Callable[[Field], Callable[[], Array]]:
     return begin
 
 
-def _cut(asked: Question, task: Reduction) -> int | None:
-    """Return the decomposed axis that is reduced, if any; it is the only one of space."""
-    a, lead = task.field, len(task.field.components)
-    cut = sorted(decomposed_axes(a).intersection(task.axes))
-    if cut and sum(axis >= lead for axis in task.axes) > 1:
-        others = [axis - lead for axis in range(lead, a.ndim) if axis not in task.axes]
-        cure = "without axis= all values are taken together"
-        if others:
-            cure = f"pass pencils.transpose(u, u.pencil.with_(decomp={others[0]})); {cure}"
-        raise ArgumentError(
-            f"{asked.name} along several axes of space, of which axis {cut[0]} is decomposed; "
-            f"{cure}"
-        )
-    return cut[0] if cut else None
+def _moves(task: Reduction) -> bool:
+    """Whether a reduced axis is decomposed, and has points."""
+    return task.field.size > 0 and not decomposed_axes(task.field).isdisjoint(task.axes)
 
 
 def _own(
-    asked: Question, task: Reduction, weights: Any, agree: agreed, cut: int | None = None
+    asked: Question, task: Reduction, weights: Any, agree: agreed, *, moved: bool = False
 ) -> Array:
-    """Reduce the own block along axes that are whole, unless one is cut; all axes kept."""
+    """Reduce the own block along axes that are whole, unless it is moved first; all axes kept."""
     a = task.field
     options: dict[str, Any] = {"axis": task.axes, "keepdims": True}
     few = [min(1, n) if axis in task.axes else 1 for axis, n in enumerate(a.shape)]
     more = {} if weights is None else {"weights": weights_part(weights, a, task.axes)}
-    if cut is not None:
+    if moved:
         return np.empty(0)
     agree.flag(up=_without_values(asked, task))
     with warnings.catch_warnings():

@@ -35,9 +35,8 @@ _INSTEAD: Mapping[str, str] = {
     "reshape ravel resize flatten": "blocks cannot be given another shape; write u.local for the "
     "own block, pencils.gather(u) for the global array on one rank",
     "matrix_transpose": AXES,
-    "insert row_stack block": "write numpy.concatenate([u, v], axis), also of sections, or "
+    "insert row_stack": "write numpy.concatenate([u, v], axis), also of sections, or "
     "numpy.stack([u, v])",
-    "take_along_axis": "write u.take_points(index) for points of any rank, u[1:-1] for ranges",
     "put put_along_axis": "write u.put_points(index, values) for points of any rank, u[1:-1] = "
     "values for ranges",
     "fill_diagonal": "write u[mask] = value, or numpy.copyto(u, values, where=mask)",
@@ -50,16 +49,15 @@ _INSTEAD: Mapping[str, str] = {
     "diagonal of space",
     "tril_indices_from triu_indices_from diag_indices_from": "it needs the shape only: pass "
     "numpy.empty(u.shape[-2:])",
-    "sort_complex lexsort partition argpartition msort": "write numpy.sort(u, axis) or "
+    "sort_complex lexsort msort": "write numpy.sort(u, axis) or "
     "numpy.argsort(u, axis), numpy.median or numpy.quantile for the values of all ranks",
     "convolve correlate lib.stride_tricks.sliding_window_view": "write a stencil of u.shift() "
     "after u.exchange_halo(), or a product of transforms of pencils.fft.PencilFFT",
     "cov corrcoef": "write numpy.vdot(u - u.mean(), v - v.mean()) / u.size",
-    "linalg.multi_dot": DOT,
-    "outer kron linalg.outer": "write u * v: extents of 1 broadcast against each other",
+    "linalg.lstsq": "write numpy.linalg.pinv(u) @ v, the least squares at each point",
+    "outer kron": "write u * v: extents of 1 broadcast against each other",
     "meshgrid ix_": "write pencils.localgrid(pencil, axes) for coordinates on each rank",
     "rot90": "dimensions cannot be exchanged; numpy.flip(u, axis) reverses their points",
-    "real_if_close": "its element type depends on all values; write u.real",
     "lib.scimath lib._scimath_impl": "its element type depends on the values, which differ "
     "between ranks; convert first: numpy.sqrt(u.astype(complex))",
     "in1d": "write numpy.isin(u, values)",
@@ -68,7 +66,6 @@ _INSTEAD: Mapping[str, str] = {
     "u}), which all ranks call",
     "common_type": "pass u.dtype",
     "shares_memory may_share_memory byte_bounds": "pass u.padded",
-    "geomspace": "ends are numbers; write u + s * (v - u) for s in numpy.linspace(0, 1, n)",
     "unique_all unique_inverse": "write numpy.unique(u, return_counts=True)",
     "trapz": "write numpy.trapezoid(u, axis=axis)",
     "poly polyadd polyder polydiv polyfit polyint polymul polysub roots vander "
@@ -110,6 +107,7 @@ _ATTRIBUTES: Mapping[str, str] = {
     "elements in the same memory, u.astype(dtype) for converted ones",
     "setfield": "write u.real, u.imag or u.local[name][...] = values for a part of each element",
     "repeat": "write numpy.repeat(u, n, axis)",
+    "partition argpartition": "write numpy.partition(u, kth, axis)",
     "searchsorted": "write numpy.searchsorted(edges, u), with edges that all ranks have",
 }
 

@@ -1,4 +1,4 @@
-"""Functions whose results have another shape: joined, padded and repeated. *Collective* in space.
+"""Functions whose results have another shape: joined and repeated. *Collective* in space.
 
 The result lies on ``u.pencil.resized(shape)``. Each point is sent once, in one exchange, to each
 rank that needs it; a rank that needs it several times copies it.
@@ -15,17 +15,16 @@ import numpy as np
 from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
 from pencils.array.global_reduction import NO_VALUE
-from pencils.array.operands import fields_among, topology_among
+from pencils.array.operands import check_field, fields_among, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.functions import components
-from pencils.functions.arguments import Line, one_axis
+from pencils.functions.arguments import Line, check_no_out, facts_of, one_axis
 from pencils.functions.mapping import Indexed
 from pencils.functions.moves import Computation, Steps, fetch_boxes
 from pencils.layout.integers import as_dim, as_int, as_ints
 from pencils.plans import Agreement
-
-_NO_OUT = "numpy.concatenate of a PencilArray takes no out=; use the result"
+from pencils.transposition.transpose import transpose
 
 Indices = Mapping[int, Array]  # of each axis that changes: which point lies at each of the result
 
@@ -60,7 +59,7 @@ def _moves(
     return found
 
 
-def _resize(
+def resize(
     name: str,
     u: Field,
     given: Sequence[object] | None,
@@ -100,7 +99,7 @@ def _copy(own: Indices, _: Array, fetched: Sequence[Array], outs: Sequence[Array
     return [copy], False
 
 
-def _facts(*values: object) -> tuple[Any, ...] | None:
+def facts_of_numbers(*values: object) -> tuple[Any, ...] | None:
     """Return numbers and types in arguments, by which calls are kept; None for anything else."""
     found: list[Any] = []
     for value in values:
@@ -117,120 +116,6 @@ def _facts(*values: object) -> tuple[Any, ...] | None:
     return tuple(found)
 
 
-_MODES = ("constant", "edge", "linear_ramp", "reflect", "symmetric", "wrap", "empty")
-
-
-def pad(array: Field, pad_width: Any, mode: Any = "constant", **options: Any) -> Field:
-    """Add points at the ends of axes, as `numpy.pad`. *Collective*.
-
-    One message to each rank that has new places of own points.
-
-    Parameters
-    ----------
-    array : PencilArray
-        The field; its halo is not read.
-    pad_width : int, sequence or dict
-        Points before and after each axis, as in `numpy.pad`. One number is for all axes,
-        components included.
-    mode : {"constant", "edge", "linear_ramp", "reflect", "symmetric", "wrap", "empty"}, optional
-        Values of the new points; ramps may differ from those of NumPy in the last bit.
-    **options : dict, optional
-        `constant_values` or `end_values`, numbers or sequences as in `numpy.pad`, for the modes
-        "constant" and "linear_ramp".
-
-    Returns
-    -------
-    PencilArray
-        A new field without halo, on ``array.pencil.resized(shape)``.
-
-    Raises
-    ------
-    ArgumentError, TypeError, ValueError
-        On every rank, if an argument is not allowed.
-
-    Examples
-    --------
-    >>> import pencils
-    >>> u = pencils.from_function(pencils.Pencil((2, 3)), lambda i, j: 3 * i + j)
-    >>> np.pad(u, ((0, 0), (1, 2)), "reflect").local
-    array([[1, 0, 1, 2, 1, 0],
-           [4, 3, 4, 5, 4, 3]])
-    """
-    valued = {"constant": "constant_values", "linear_ramp": "end_values"}
-    key = valued.get(mode, "") if isinstance(mode, str) else ""
-    value = options.get(key, 0)
-
-    def read(agree: Agreement) -> Indices:
-        if not isinstance(mode, str) or mode not in _MODES:
-            raise ArgumentError(
-                f"mode={mode!r}: numpy.pad of a PencilArray takes {', '.join(_MODES)}"
-            )
-        known = {key, "reflect_type" if mode in {"reflect", "symmetric"} else ""}
-        if options.get("reflect_type", "even") != "even" or set(options) - known:
-            raise ArgumentError(
-                f"numpy.pad of a PencilArray with mode={mode!r} does not take "
-                f"{options}; it takes {key or 'nothing else'}"
-            )
-        widths, ends = _widths(array, pad_width), _pairs(array, value)
-        np.empty(ends.shape, array.dtype)[...] = ends
-        agree(mode=mode, widths=widths, values=ends.tolist())
-        of: Any = {"linear_ramp": {"mode": "edge"}}.get(mode, {"mode": mode})
-        if mode in {"constant", "empty"}:
-            of = {"constant_values": -1}
-        return {
-            axis: np.pad(np.arange(array.shape[axis]), width, **of)
-            for axis, width in enumerate(widths)
-            if any(width)
-        }
-
-    facts = None if isinstance(pad_width, dict) else _facts(pad_width, mode, value, *options)
-    result = _resize("pad", array, facts, read)
-    if key:
-        _fill(result, array, _widths(array, pad_width), _pairs(array, value), ramp=key[0] == "e")
-    return result
-
-
-def _pairs(u: Field, given: object) -> Array:
-    return np.broadcast_to(np.asarray(given), (u.ndim, 2))
-
-
-def _widths(u: Field, given: Any) -> list[list[int]]:
-    """Return the points before and after each axis, as `numpy.pad` reads them."""
-    if isinstance(given, dict):
-        every = np.zeros((u.ndim, 2), int)
-        for axis, width in given.items():
-            every[as_dim("axis", axis, u.ndim)] = width
-        given = every
-    pairs = _pairs(u, given)
-    if pairs.dtype.kind not in "iu":
-        raise TypeError(f"pad_width={given} must be of integers")
-    if np.any(pairs < 0):
-        raise ArgumentError(f"pad_width={given} must not be negative")
-    return pairs.tolist()  # type: ignore[no-any-return]
-
-
-def _fill(
-    result: Field, u: Field, widths: Sequence[Sequence[int]], ends: Array, *, ramp: bool
-) -> None:
-    """Fill own points at the ends of axes by constants, or by ramps to the points there."""
-    block = result.local
-    for axis, (own, (low, high)) in enumerate(zip(result.local_slices, widths, strict=True)):
-        after = low + u.shape[axis]
-        for start, width, end in ((0, low, ends[axis, 0]), (after, high, ends[axis, 1])):
-            first, last = max(own.start, start), min(own.stop, start + width)
-            if first >= last:
-                continue
-            part = np.moveaxis(block, axis, 0)[first - own.start : last - own.start]
-            rows = slice(first - start, last - start)
-            if not ramp:
-                part[...] = end
-            elif start == 0:
-                part[...] = np.linspace(end, part[0], width, endpoint=False, dtype=u.dtype)[rows]
-            else:
-                ramps = np.linspace(end, part[0], width, endpoint=False, dtype=u.dtype)
-                part[...] = ramps[::-1][rows]
-
-
 def tile(A: Field, reps: Any) -> Field:  # noqa: N803 - of NumPy
     """Repeat a field along axes, as `numpy.tile`. *Collective*.
 
@@ -241,7 +126,8 @@ def tile(A: Field, reps: Any) -> Field:  # noqa: N803 - of NumPy
     A : PencilArray
         The field.
     reps : int or sequence of int
-        How often along each axis, the last ones if there are fewer; there may not be more.
+        How often along each axis, the last ones if there are fewer. If there are more, the first
+        ones are extents of new component axes.
 
     Returns
     -------
@@ -264,16 +150,15 @@ def tile(A: Field, reps: Any) -> Field:  # noqa: N803 - of NumPy
 
     def read(agree: Agreement) -> Indices:
         times = as_ints("reps", reps)
-        if len(times) > A.ndim or min(times, default=0) < 0:
-            raise ArgumentError(
-                f"reps={reps} must be numbers >= 0, at most one for each axis of shape {A.shape}; "
-                "numpy.stack([u, u]) adds an axis"
-            )
+        if min(times, default=0) < 0:
+            raise ArgumentError(f"reps={reps} must be numbers >= 0, one for each axis")
         agree(reps=times)
-        last = enumerate(times, A.ndim - len(times))
+        last = zip(range(A.ndim)[::-1], times[::-1], strict=False)
         return {axis: np.tile(np.arange(A.shape[axis]), n) for axis, n in last if n != 1}
 
-    return _resize("tile", A, _facts(reps), read)
+    found: Any = resize("tile", A, facts_of_numbers(reps), read)
+    new = as_ints("reps", reps)[: -A.ndim]
+    return cast("Field", np.broadcast_to(found, (*new, *found.shape)) if new else found)
 
 
 def repeat(a: Field, repeats: Any, axis: int | None = None) -> Field:
@@ -315,7 +200,7 @@ def repeat(a: Field, repeats: Any, axis: int | None = None) -> Field:
         agree(axis=number, repeats=np.asarray(repeats).tolist())
         return {number: index}
 
-    return _resize("repeat", a, _facts(repeats, axis), read)
+    return resize("repeat", a, facts_of_numbers(repeats, axis), read)
 
 
 def concatenate(
@@ -359,7 +244,7 @@ def concatenate(
     """
     fields = fields_among(*arrays)
     if not fields:
-        raise TypeError(_NO_OUT)
+        check_no_out("concatenate", out)
     lead = len(fields[0].components)
     if isinstance(axis, int) and (
         0 <= axis < lead or -fields[0].ndim <= axis < -fields[0].pencil.ndim
@@ -403,8 +288,7 @@ def _read_joined(
     """Check what is joined; return the axis, and fields and arrays of one type."""
     fields = fields_among(*arrays)
     first = fields[0]
-    if out is not None:
-        raise TypeError(_NO_OUT)
+    check_no_out("concatenate", out)
     if axis is None:
         raise TypeError("numpy.concatenate with axis=None flattens; give an axis")
     number = as_dim("axis", axis, first.ndim)
@@ -435,6 +319,17 @@ def _read_joined(
 def diff_with_ends(a: Field, n: int, axis: int, prepend: Any, append: Any) -> Field:
     """Subtract neighbours along an axis, with points before and after it: see `diff`."""
     ends = prepend, append
+    if fields_among(*ends):
+        with agreed(topology_among(a, *ends).comm, "diff") as agree:
+            check_field("a", a)
+            number = one_axis("diff", a, axis)
+            agree(axis=number, ends=[facts_of(None if x is NO_VALUE else x) for x in ends])
+            before, after = (x if isinstance(x, Field) else _end(a, number, x) for x in ends)
+        found: Any = np.diff(cast("Any", concatenate([before, a, after], number)), n, number)
+        if number < len(a.components):
+            return cast("Field", found)
+        out: Any = _place(a, found.shape, found.singletons, found.dtype)[0]()
+        return transpose(found, out.pencil, out)
 
     def plan(agree: Agreement) -> Steps:
         number, times = one_axis("diff", a, axis), as_int("n", n, least=0)
@@ -461,18 +356,13 @@ def diff_with_ends(a: Field, n: int, axis: int, prepend: Any, append: Any) -> Fi
         return Steps([moves], [make], partial(_subtract, number, times, window, fill, joined))
 
     scalar = all(each is NO_VALUE or np.ndim(each) == 0 for each in ends)
-    facts = _facts(n, axis, *("" if each is NO_VALUE else each for each in ends))
+    facts = facts_of_numbers(n, axis, *("" if each is NO_VALUE else each for each in ends))
     (result,) = fetch_boxes("diff", a, facts if scalar else None, plan)
     return result
 
 
 def _end(a: Field, axis: int, given: Any) -> Array:
     """Return the points before or after an axis, as an array of all of them."""
-    if isinstance(given, Field):
-        raise TypeError(
-            "numpy.diff takes no PencilArray as prepend= or append=; write "
-            "numpy.diff(numpy.concatenate([u, v], axis), axis=axis)"
-        )
     shape = list(a.shape)
     shape[axis] = 0
     array = np.empty(shape, a.dtype) if given is NO_VALUE else plain_array(given)

@@ -207,9 +207,6 @@ def _nan_extremum(
     where: Any = True,
 ) -> Any:
     check_given(name, a, out)
-    if where is not True and initial is NO_VALUE:
-        with agreed(a.pencil.topology.comm, name):
-            raise ArgumentError(f"{name} with where= needs initial=, the result where nothing is")
     options: dict[str, Any] = {"initial": initial, "where": where, "ufunc": ufunc}
     found = reduce_field(name, a, axis, None, out, keepdims, **options)
     if a.dtype.kind in "fcmM":

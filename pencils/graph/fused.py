@@ -167,7 +167,7 @@ def _signature(value: Any, leaves: list[Any], blocks: list[Array], owners: list[
 
 
 def _shared(blocks: Sequence[Array], owners: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Tell which fields own the same memory: for each, the first one, and how far it is from it."""
+    """Find fields that own the same memory: for each, the first one, and how far it is from it."""
     first: dict[int, int] = {}
     found = []
     for place, owner in enumerate(owners):

@@ -83,7 +83,7 @@ class HaloExchange(Plan[PreparedHalo]):
     method, route : str
         The method and route in use. Method "pull" is the one that "auto" uses for small fields if
         all ranks share a node: they pack faces into shared memory, wait for each other, and copy.
-        `start` without checks uses another one, because it waits for nobody.
+        `start` without checks uses another one, because it does not wait for other ranks.
 
     Raises
     ------

@@ -359,12 +359,12 @@ class Form:
         self.indexer: PointIndexer | None = None  # of the last call between nodes
 
     def words(self, points: int) -> int:
-        """Words of a request for so many points."""
+        """Words of a request, by its number of points."""
         chunks, rest = divmod(points, CHUNK)
         return chunks * self._words(CHUNK) + (self._words(rest) if rest else 0)
 
     def chunks(self, words: Ints, points: int) -> list[Chunk]:
-        """View the chunks of a request for so many points."""
+        """View the chunks of a request, by its number of points."""
         found, ahead = [], self.ranks + 1
         for number, start in enumerate(range(0, points, CHUNK)):
             own, size = words[number * self._words(CHUNK) :], min(points - start, CHUNK)

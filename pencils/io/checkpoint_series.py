@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,7 +22,7 @@ from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.commit import LOG, WriterLock, check_folder, clean, set_aside, sync
 from pencils.io.file_access import on_root
 from pencils.io.load import Checkpoint, find_matches, load
-from pencils.io.options import already_there, as_field_names, as_mode, as_names, as_path
+from pencils.io.options import already_there, as_field_names, as_local, as_mode, as_names
 from pencils.io.save import Saving, save
 from pencils.io.signals import SIGNALS, SignalListener, as_signals
 from pencils.layout.drawing import card
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SHOWN = 8  # steps
-_NAME = re.compile(r"checkpoint-(\d{8,})\.h5")
-_NEW = re.compile(r"checkpoint-\d{8,}\.h5\.new")
-_TEMPORARY = re.compile(r"\.(checkpoint-\d{8,}\.h5(?:\.new)?)\..*\.tmp")
+_NAME = re.compile(r"checkpoint-(\d{8,})\.(?:h5|zarr)")
+_NEW = re.compile(r"checkpoint-\d{8,}\.(?:h5|zarr)\.new")
+_TEMPORARY = re.compile(r"\.(checkpoint-\d{8,}\.(?:h5|zarr)(?:\.new)?)\..*\.tmp")
+_ENDINGS = {"hdf5": "h5", "zarr": "zarr"}
 
 
 class Truncatable(Protocol):
@@ -76,6 +78,8 @@ class CheckpointSeries(CollectiveBlock):
         ranks receive none.
     comm : mpi4py.MPI.Intracomm, optional
         The processes of the run. Default: all.
+    format : {"hdf5", "zarr"}, optional
+        Format of new checkpoints; earlier ones may have another.
 
     Raises
     ------
@@ -117,15 +121,19 @@ class CheckpointSeries(CollectiveBlock):
         stop_after: float | timedelta | None = None,
         signals: Iterable[int] = SIGNALS,
         comm: MPI.Intracomm | None = None,
+        format: Literal["hdf5", "zarr"] = "hdf5",  # noqa: A002 - as of other libraries
     ) -> None:
         self._ranks = Pencil(1, comm)
         self._comm = self._ranks.topology.comm
         with agreed(self._comm, "CheckpointSeries") as agree:
-            given, self._mode = as_path(directory), as_mode(mode)
+            given, self._mode = as_local(directory), as_mode(mode)
+            if format not in _ENDINGS:
+                raise ArgumentError(f"format={format!r} must be 'hdf5' or 'zarr'")
+            self._ending = _ENDINGS[format]
             self._keep = None if keep is None else as_int("keep", keep, least=1)
             self._every = _as_every(every)
             seconds, numbers = _as_seconds("stop_after", stop_after), as_signals(signals)
-            agree(directory=given, mode=mode, keep=self._keep, every=self._every)
+            agree(format=format, directory=given, mode=mode, keep=self._keep, every=self._every)
             agree(stop_after=seconds, signals=numbers)
         check_folder(self._ranks.topology, given)
         self._directory: Path
@@ -444,7 +452,10 @@ class CheckpointSeries(CollectiveBlock):
         return " steps" if isinstance(self._every, int) else ""
 
     def _path(self, step: int) -> Path:
-        return self.directory / f"checkpoint-{step:08}.h5"
+        """Return the path of a checkpoint: as it is there, or else of the format of this series."""
+        new = self.directory / f"checkpoint-{step:08}.{self._ending}"
+        found = (new.with_suffix(f".{ending}") for ending in _ENDINGS.values())
+        return next(filter(Path.exists, [new, *found]), new)
 
     def _find_steps(self, call: str = "list checkpoints", *, lock: bool = False) -> list[int]:
         """Return the steps that rank 0 finds, after it has locked the directory. *Collective*."""
@@ -550,7 +561,7 @@ def _open_directory(given: str, mode: str) -> tuple[Path, frozenset[int]]:
             sync(path.parent)
     steps = _list_steps(path)
     if steps and mode == "x":
-        raise already_there(path / f"checkpoint-{steps[-1]:08}.h5")
+        raise already_there(path / f"checkpoint-{steps[-1]:08}")
     return path, frozenset(steps if mode == "w" else ())
 
 
@@ -565,6 +576,8 @@ def _remove(paths: Iterable[Path]) -> None:
     """Remove files that no longer count; what cannot be removed is logged."""
     for path in paths:
         try:
+            if path.is_dir():
+                shutil.rmtree(path)
             path.unlink(missing_ok=True)
         except OSError as error:
             LOG.warning("cannot remove an old checkpoint: %s", error)

@@ -358,7 +358,7 @@ def recovered(path: str) -> str:
 
 
 def wait_for_space(left: int = 0) -> None:
-    """Wait until the space of replaced files is free, but for so many files."""
+    """Wait until the space of replaced files is free, but for `left` files."""
     while len(_FREEING) > left:
         _FREEING.pop(0).join()
 

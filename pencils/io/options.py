@@ -24,6 +24,14 @@ def as_path(path: object) -> str:
     return text
 
 
+def as_local(path: object) -> str:
+    """Return a path as text; raise ArgumentError if it is the address of a store."""
+    text = as_path(path)
+    if is_url(text):
+        raise ArgumentError(f"path={text!r} is a store; a series needs a folder of a file system")
+    return text
+
+
 def as_mode(mode: object) -> str:
     """Return the mode of a series; raise ArgumentError if there is none like it."""
     if not isinstance(mode, str) or mode not in ("a", "w", "x"):

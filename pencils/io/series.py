@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from itertools import islice
@@ -31,11 +31,12 @@ from pencils.io.contents import are_fields, whole_grid
 from pencils.io.direct import FileBlocks, add_up, write_part
 from pencils.io.file_access import from_root
 from pencils.io.file_info import RESERVED, TIME, Stored, encode
+from pencils.io.formats import is_zarr
 from pencils.io.options import (
     as_attrs,
     as_field_names,
+    as_local,
     as_mode,
-    as_path,
     as_step_and_time,
     check_groups,
 )
@@ -56,7 +57,7 @@ _Selected = Mapping[str, tuple[PencilArray, Selection]]
 
 
 class TimeSeries(CollectiveBlock):
-    """Fields and values over time, as ``u(time, ...)`` in HDF5. *Collective*.
+    """Fields and values over time, as ``u(time, ...)`` in HDF5 or Zarr. *Collective*.
 
     Every `append` adds one snapshot along the unlimited first axis of every dataset. A process that
     is killed at any moment leaves the snapshots that were appended: pencils reads them at once,
@@ -70,7 +71,8 @@ class TimeSeries(CollectiveBlock):
     Parameters
     ----------
     path : str or path-like
-        The file; a relative path starts at the working directory of rank 0.
+        The file; a relative path starts at the working directory of rank 0. A name that ends in
+        ``.zarr`` is that of a Zarr folder, in which each snapshot has chunks of its own.
     mode : {"a", "w", "x"}, optional
         As of `open`: "a" continues a file, on any number of processes and any decomposition; "w"
         replaces it; "x" fails if it exists. The old file stays until the first snapshot of the new
@@ -132,7 +134,7 @@ class TimeSeries(CollectiveBlock):
         self._comm = topology.comm
         grid = whole_grid(self._comm, "TimeSeries", grid)
         with agreed(self._comm, "TimeSeries") as agree:
-            given = as_path(path)
+            given = as_local(path)
             of_file, of_datasets = as_attrs(attrs)
             self._mode = as_mode(mode)
             if grid is not None:
@@ -157,10 +159,9 @@ class TimeSeries(CollectiveBlock):
         try:
             with agreed(self._comm, "TimeSeries"):
                 if self._comm.rank == 0:
-                    from pencils.io.series_file import SeriesFile  # only rank 0 needs h5py
-
                     both = of_file, of_datasets
-                    self._file = SeriesFile(Path(self._path), mode, *both, edited=bool(edited))
+                    kind = _file_type(given)
+                    self._file = kind(Path(self._path), mode, *both, edited=bool(edited))
             self._times, self._names = from_root(self._comm, find_contents)
         except BaseException:
             if self._file is not None:
@@ -232,16 +233,27 @@ class TimeSeries(CollectiveBlock):
             if self._file is not None:
                 self._file.compare(selected, taken, values, self._grid)
             moves = FileMoves()
-            moves.prepare(agree, ((taken[name], ()) for name in sorted(taken)))
+            if not is_zarr(self._path):
+                moves.prepare(agree, ((taken[name], ()) for name in sorted(taken)))
 
-        def find_places() -> tuple[str, dict[str, FileBlocks]]:
+        def find_places() -> tuple[str, dict[str, Any]]:
             assert self._file is not None
             return self._file.path, self._file.extend()
 
         self._failed = True
         path, places = from_root(self._comm, find_places)
-        targets = {name: (taken[name], places[name]) for name in sorted(places)}
-        sums = _write(self._comm, path, len(self._times), targets, moves)
+        works: dict[str, Callable[..., Callable[[], int]]] = {}
+        for name in sorted(places):
+            u, place, count = taken[name], places[name], len(self._times)
+            if is_zarr(self._path):
+                from pencils.io.zarr_series import bring  # HDF5 needs no zarr
+
+                full, selection = selected[name]
+                dropped = selection.dropped[len(full.components) :]
+                works[name] = partial(bring, u, (name, place, dropped, count), path=path)
+            else:
+                works[name] = partial(_bring, u, place, count)
+        sums = _write(self._comm, path, works, moves)
         with agreed(self._comm, "append"):
             if self._file is not None:
                 self._file.commit(now, values, sums, places)
@@ -358,17 +370,14 @@ class TimeSeries(CollectiveBlock):
 def _write(
     comm: MPI.Intracomm,
     path: str,
-    step: int,
-    targets: Mapping[str, tuple[PencilArray, FileBlocks]],
+    works: Mapping[str, Callable[..., Callable[[], int]]],
     moves: FileMoves,
 ) -> dict[str, int]:
     """Write fields at new places; return their checksums, as part of all snapshots."""
-    file, sums = SharedFile(path, write=True), dict.fromkeys(targets, 0)
+    file, sums = _open_to_write(path), dict.fromkeys(works, 0)
     with closing(file), closing(moves):
-        for name, (u, place) in targets.items():
-            slab = moves.of(u, check=file.raise_error)
-            write = partial(write_part, file, slab, place, first=step * slab.size)
-            sums[name] = file.attempt(write) or 0
+        for name, bring in works.items():
+            sums[name] = file.attempt(bring(file=file, moves=moves)) or 0
         file.sync()
 
     def end_writing(_: object) -> dict[str, int]:
@@ -376,6 +385,31 @@ def _write(
         return sums
 
     return add_up(comm, "append", end_writing)
+
+
+def _file_type(path: str) -> type[SeriesFile]:
+    """Return the class of the file, which only rank 0 needs."""
+    if is_zarr(path):
+        from pencils.io.zarr_series import ZarrSeries as Found
+    else:
+        from pencils.io.series_file import SeriesFile as Found  # type: ignore[assignment]
+    return Found
+
+
+def _open_to_write(path: str) -> SharedFile:
+    if not Path(path).is_dir():
+        return SharedFile(path, write=True)
+    from pencils.io.zarr_write import WrittenObjects
+
+    return WrittenObjects(path)
+
+
+def _bring(
+    u: PencilArray, place: FileBlocks, step: int, file: SharedFile, moves: FileMoves
+) -> Callable[[], int]:
+    """Move a snapshot of a field to slabs; return the work that writes that of this rank."""
+    slab = moves.of(u, check=file.raise_error)
+    return partial(write_part, file, slab, place, first=step * slab.size)
 
 
 def _read_number(time: object) -> float:

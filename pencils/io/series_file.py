@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -66,12 +67,12 @@ from pencils.io.vtkhdf import update_view
 from pencils.layout import Selection
 
 # Attribute of files that are series, with the version of their own format.
-_SERIES, _VERSION = RESERVED + "series", 1
+SERIES, VERSION = RESERVED + "series", 1
 # Checksums of the snapshots of fields, by name in this group.
-_SUMS = RESERVED + "checksum/"
+SERIES_SUMS = RESERVED + "checksum/"
 # Attributes of datasets: names of the axes, the sum of all checksums, which points of a field are
 # stored, that it holds values.
-_DIMS, _SUM, _SELECTED, _VALUE = (
+DIMS, _SUM, _SELECTED, _VALUE = (
     RESERVED + name for name in ("dims", "checksum", "selection", "value")
 )
 # Readers before HDF5 2.0 take chunks below 4 GiB.
@@ -153,26 +154,35 @@ class SeriesFile:
             self._remove = weakref.finalize(self, discard, temporary)
             path = str(temporary)
             with system("write", target):
-                _create(path, self._given[0])
+                self._create(path, self._given[0])
+        self._load(path, Access(edited=edited))
+        self.path = path  # to write to: a temporary one while there is another with the name
+        if is_new:
+            self._take_place()
+
+    def _create(self, path: str, attrs: Mapping[str, Any]) -> None:
+        """Overwrite `path` with a series that has no snapshots."""
+        with changing(path, "w") as file:
+            head = {"format": FORMAT, "complete": 1, "series": VERSION}
+            write_head(file, head | LIBRARIES, attrs)
+        seal_new(path, (), ())
+
+    def _load(self, path: str, access: Access) -> None:
+        """Read all but the points of fields."""
         repair(path)
-        record, raw = self._read(path, Access(edited=edited))
+        record, raw = self._read(path, access)
         if record is None:  # another program has changed the file
             seal_new(path, self._entries(), raw, in_use=True)
             record = check_manifest(path)
             assert record is not None
         self._record: Record = record
-        if is_new:
-            self._take_place()
 
     @property
     def names(self) -> list[str]:
         """Names of the fields and numbers of a snapshot."""
-        return sorted(name for name in self._columns if name != TIME and not name.startswith(_SUMS))
-
-    @property
-    def path(self) -> str:
-        """The file to write to: a temporary one while there is another with the name."""
-        return self._record.path
+        return sorted(
+            name for name in self._columns if name != TIME and not name.startswith(SERIES_SUMS)
+        )
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -189,7 +199,9 @@ class SeriesFile:
         """Give a new file its name, in place of the old file."""
         if self._remove is not None and self._remove.alive:
             commit(Path(self.path), self._target, alone=True)
-            self._record.path = str(self._target)
+            self.path = str(self._target)
+            if hasattr(self, "_record"):
+                self._record.path = self.path
             self._remove.detach()
 
     def close(self) -> None:
@@ -253,7 +265,10 @@ class SeriesFile:
         self._dataset_attrs = kept | dict(of_user)
         names = [column.name for column in given.values() if column.is_field]
         times = SeriesColumn(TIME, (), np.dtype(float), attrs={_VALUE: "numpy"})
-        sums = {_SUMS + name: SeriesColumn(_SUMS + name, (), np.dtype(np.uint64)) for name in names}
+        sums = {
+            SERIES_SUMS + name: SeriesColumn(SERIES_SUMS + name, (), np.dtype(np.uint64))
+            for name in names
+        }
         self._columns = {TIME: times, **given, **sums}
         self._coordinates = dict(coordinates)
         self._sums = dict.fromkeys(names, 0)
@@ -304,12 +319,9 @@ class SeriesFile:
         places: Mapping[str, FileBlocks],
     ) -> None:
         """Add a snapshot whose fields are written at `places`: its time, values and checksums."""
-        row: dict[str, Any] = {TIME: time} | {name: one.data for name, one in values.items()}
-        row |= {_SUMS + name: total for name, total in sums.items()}
         assert self._record.captured is not None
         with self._changing():
-            self.times.append(time)
-            self._sums = {name: (sums[name] + own) % 2**64 for name, own in self._sums.items()}
+            row = self._add_row(time, values, sums)
             with changing(self._record.captured) as file:
                 for name, value in row.items():
                     if np.size(value):
@@ -318,6 +330,15 @@ class SeriesFile:
             self._end((start, place.nbytes) for place in places.values() for start in place.starts)
             self._take_place()
 
+    def _add_row(
+        self, time: float, values: Mapping[str, Stored], sums: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """Count a snapshot; return its numbers by name of the column."""
+        self.times.append(time)
+        self._sums = {name: (sums[name] + own) % 2**64 for name, own in self._sums.items()}
+        row = {TIME: time} | {name: one.data for name, one in values.items()}
+        return row | {SERIES_SUMS + name: total for name, total in sums.items()}
+
     def cut(self, count: int) -> None:
         """Keep the first snapshots only."""
         with self._changing():
@@ -325,7 +346,7 @@ class SeriesFile:
             with changing(self._record.begin()) as file:
                 for name in self._columns:
                     file[name].resize(count, axis=0)
-                self._sums = {name: _total(file[_SUMS + name][...]) for name in self._sums}
+                self._sums = {name: total_of(file[SERIES_SUMS + name][...]) for name in self._sums}
                 self._write_totals(file)
             self._end()
 
@@ -363,7 +384,7 @@ class SeriesFile:
         for name, column in self._columns.items():
             for key, value in column.attrs.items():
                 store_attribute(made[name], key, value)
-            made[name].attrs[_DIMS] = json.dumps(column.labels)
+            made[name].attrs[DIMS] = json.dumps(column.labels)
             if name in self._sums:
                 made[name].attrs[_SUM] = np.uint64(0)
             if name != TIME and column.nbytes:
@@ -388,18 +409,9 @@ class SeriesFile:
         """Read columns and coordinates; return the record, or without one the places of fields."""
         with hdf5.open_whole(path, access) as source:
             file = source.file
-            version = file.attrs.get(_SERIES)
-            if version is None:
-                raise CheckpointError(
-                    f"{path} is not a TimeSeries; choose another name, or remove it first"
-                )
-            if version > _VERSION:
-                raise CheckpointError(
-                    f"{path} is a series of version {version}, written by a newer pencils. "
-                    "Install a newer pencils"
-                )
+            check_series(path, file.attrs)
             names = hdf5.list_datasets(file)
-            for name in sorted(names, key=lambda one: (one != TIME, one.startswith(_SUMS), one)):
+            for name in sorted(names, key=series_order):
                 self._read_dataset(path, name, file[name])
             if self._sums.keys() != {name for name, one in self._columns.items() if one.is_field}:
                 raise _rewritten(path)
@@ -414,39 +426,61 @@ class SeriesFile:
 
     def _read_dataset(self, path: str, name: str, dataset: Any) -> None:
         attrs = {key: dataset.attrs[key] for key in dataset.attrs if key not in OF_SCALES}
-        if _DIMS in attrs:
-            if dataset.is_virtual:
-                raise CheckpointError(
-                    f"{path} is the index of a folder of snapshots, which older versions of "
-                    "pencils wrote with storage='files'; read the snapshots beside it by "
-                    "pencils.load"
-                )
-            labels, is_field = tuple(json.loads(attrs.pop(_DIMS))), RESERVED + "components" in attrs
+        if DIMS in attrs and dataset.is_virtual:
+            raise CheckpointError(
+                f"{path} is the index of a folder of snapshots, which older versions of "
+                "pencils wrote with storage='files'; read the snapshots beside it by "
+                "pencils.load"
+            )
+        dtype = dataset.dtype if dataset.dtype.names else np.dtype(dataset.dtype.str)
+        self._learn(name, attrs, (dtype, dataset.shape), partial(read_checked, dataset))
+
+    def _learn(
+        self,
+        name: str,
+        attrs: dict[str, Any],
+        kind: tuple[np.dtype[Any], tuple[int, ...]],
+        read: Callable[[], Array],
+    ) -> None:
+        """Note a column or a coordinate, of a type and a shape, that is in the file."""
+        dtype, shape = kind
+        if DIMS in attrs:
+            labels, is_field = tuple(json.loads(attrs.pop(DIMS))), RESERVED + "components" in attrs
             attrs.pop(_SUM, None)
-            dtype = dataset.dtype if dataset.dtype.names else np.dtype(dataset.dtype.str)
-            shape = dataset.shape[1:]
-            self._columns[name] = SeriesColumn(name, shape, dtype, labels, attrs, is_field=is_field)
+            column = SeriesColumn(name, shape[1:], dtype, labels, attrs, is_field=is_field)
+            self._columns[name] = column
             if name == TIME:
-                self.times = list(read_checked(dataset))
-            elif name.startswith(_SUMS):
-                self._sums[name.removeprefix(_SUMS)] = _total(read_checked(dataset))
+                self.times = list(read())
+            elif name.startswith(SERIES_SUMS):
+                self._sums[name.removeprefix(SERIES_SUMS)] = total_of(read())
         elif attrs.get(_VALUE) == COORDINATE:
-            self._coordinates[name] = read_checked(dataset)
+            self._coordinates[name] = read()
             own = {key: value for key, value in attrs.items() if not key.startswith(RESERVED)}
             self._dataset_attrs[name] = own
 
 
-def _total(sums: Array) -> int:
+def series_order(name: str) -> tuple[bool, bool, str]:
+    """Return the place of a dataset in a series: times come first, checksums last."""
+    return name != TIME, name.startswith(SERIES_SUMS), name
+
+
+def check_series(path: str, attrs: Mapping[str, Any]) -> None:
+    """Raise CheckpointError unless the attributes are of a series that this version knows."""
+    version = attrs.get(SERIES)
+    if version is None:
+        raise CheckpointError(
+            f"{path} is not a TimeSeries; choose another name, or remove it first"
+        )
+    if version > VERSION:
+        raise CheckpointError(
+            f"{path} is a series of version {version}, written by a newer pencils. "
+            "Install a newer pencils"
+        )
+
+
+def total_of(sums: Array) -> int:
     """Add checksums, modulo ``2**64``."""
     return int(sums.astype(np.uint64).sum())
-
-
-def _create(path: str, attrs: Mapping[str, Any]) -> None:
-    """Overwrite `path` with a series that has no snapshots."""
-    with changing(path, "w") as file:
-        head = {"format": FORMAT, "complete": 1, "series": _VERSION}
-        write_head(file, head | LIBRARIES, attrs)
-    seal_new(path, (), ())
 
 
 def _check_layout(path: str, dataset: Any, column: SeriesColumn, count: int) -> None:

@@ -7,10 +7,11 @@ name until then. On other stores nothing can be renamed: what is there is never 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from errno import EEXIST
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
 _CODECS = ("gzip", "zstd", "blosc")
 _BY_NUMBER = {32001: "blosc", 32015: "zstd"}
 _AXES = ("x", "y", "z")
+# The codec that finds damage.
+CHECKED: dict[str, Any] = {"name": "crc32c"}
 # Of fields with a bound on the error, whose numbers are rounded.
 _FOR_ROUNDED: dict[str, Any] = {
     "name": "blosc",
@@ -105,62 +108,63 @@ def as_codecs(compression: object) -> dict[str, Any]:
 def check_codecs(contents: Contents) -> None:
     """Raise ArgumentError or TypeError if zarr cannot store fields with such codecs."""
     for entry in contents.entries:
-        if not (is_kept(entry.dtype) and entry.dtype.isnative):
-            raise _no_type(entry)
+        check_type_of(entry)
         try:
-            _make_array(zarr.storage.MemoryStore(), entry, contents, {})
+            _make_field(zarr.storage.MemoryStore(), entry, contents)
         except (TypeError, ValueError, KeyError, RuntimeError) as error:
             msg = f"fields[{entry.name!r}] cannot be stored with {contents.compression}: {error}"
             raise ArgumentError(msg) from error
 
 
-def _no_type(entry: DatasetInfo) -> TypeError:
-    return TypeError(
-        f"fields[{entry.name!r}] has dtype {entry.dtype}, which Zarr cannot store; convert the "
-        "field with astype, or save it to an HDF5 file"
-    )
+def check_type_of(entry: DatasetInfo) -> None:
+    """Raise TypeError if Zarr has no such elements."""
+    if not is_kept(entry.dtype) or not entry.dtype.isnative:
+        raise TypeError(
+            f"fields[{entry.name!r}] has dtype {entry.dtype}, which Zarr cannot store; convert the "
+            "field with astype, or save it to an HDF5 file"
+        )
 
 
-def _make_array(
-    store: Any, entry: DatasetInfo, contents: Contents, attrs: Mapping[str, Any]
+def _make_field(store: Any, entry: DatasetInfo, contents: Contents) -> None:
+    given = contents.compression["codecs"] if entry.tolerance is None else [_FOR_ROUNDED]
+    codecs = [*given, *[CHECKED] * contents.summed]
+    attrs = {**entry.attrs, **contents.dataset_attrs.get(entry.name, {})}
+    make_array(store, entry, contents.scales[entry.name], attrs, codecs)
+
+
+def make_array(
+    store: Any,
+    entry: DatasetInfo,
+    labels: Sequence[str],
+    attrs: Mapping[str, Any],
+    codecs: Sequence[dict[str, Any]] = (CHECKED,),
 ) -> Any:
-    """Make the array of a field."""
-    codecs = [*contents.compression["codecs"]] if entry.tolerance is None else [_FOR_ROUNDED]
+    """Make an array, whose chunks are to come."""
     return zarr.create_array(
         store,
         name=entry.name,
         shape=entry.shape,
-        dtype=entry.dtype,
-        chunks=entry.inner or entry.chunks,
+        dtype=str if entry.dtype.kind == "S" else entry.dtype,
+        chunks=tuple(max(1, n) for n in entry.inner or entry.chunks or entry.shape),
         shards=entry.chunks if entry.inner else None,
-        compressors=codecs + [{"name": "crc32c"}] * contents.summed,
-        dimension_names=contents.scales[entry.name],
-        attributes=plain({**entry.attrs, **attrs}),
+        compressors=[*codecs],
+        dimension_names=labels,
+        attributes=plain(attrs),
     )
 
 
 def make_value(
-    store: Any, name: str, value: Stored, labels: tuple[str, ...], attrs: Mapping[str, Any]
+    store: Any, name: str, value: Stored, labels: Sequence[str], attrs: Mapping[str, Any]
 ) -> None:
     """Make the array of a value or a coordinate, and write it."""
-    kind, data = value
+    data, entry = value.data, DatasetInfo(name, value.data.shape, value.data.dtype)
     text = data.item().decode() if data.dtype.kind == "S" and not data.shape else None
-    if text is None and not is_kept(data.dtype):
-        raise _no_type(DatasetInfo(name, data.shape, data.dtype))
-    own: dict[str, Any] = {RESERVED + "value": kind}
-    if kind == COORDINATE and name in _AXES:
+    if text is None:
+        check_type_of(entry)
+    own: dict[str, Any] = {RESERVED + "value": value.kind}
+    if value.kind == COORDINATE and name in _AXES:
         own["axis"] = name.upper()
-    made = zarr.create_array(
-        store,
-        name=name,
-        shape=data.shape,
-        dtype=data.dtype.newbyteorder("=") if text is None else str,
-        chunks=tuple(max(1, n) for n in data.shape),
-        compressors=[{"name": "crc32c"}],
-        dimension_names=labels,
-        attributes=plain({**own, **attrs}),
-    )
-    made[...] = data if text is None else text
+    make_array(store, entry, labels, {**own, **attrs})[...] = data if text is None else text
 
 
 def plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,17 +289,8 @@ def _check_free(path: str) -> None:
 
 def make_folder(store: Any, contents: Contents) -> dict[str, int]:
     """Make the root, which is not complete, and all arrays; return the checksums of values."""
-    attrs = plain(contents.attrs)
-    if contents.grid is not None and "Conventions" not in attrs:
-        attrs["Conventions"] = CONVENTIONS
-    elif attrs.get("Conventions") == CONVENTIONS:
-        attrs[GIVEN_CONVENTIONS] = 1
-    known = {name: encode_attribute(value) for name, value in contents.attrs.items()}
-    head = {"format": FORMAT, "version": version(), "zarr": zarr.__version__, "complete": 0}
-    head |= contents.step_and_time
-    attrs |= {RESERVED + name: value for name, value in head.items()}
-    attrs[EXACT] = plain({name: one for name, one in known.items() if one})
-    zarr.create_group(store, attributes=attrs, overwrite=True)  # of a writer that died
+    head = {"complete": 0, **contents.step_and_time}
+    make_root(store, contents.attrs, head, has_grid=contents.grid is not None)
     sums = {}
     for name, value in contents.values.items():
         labels = (name,) if value.kind == COORDINATE else contents.scales.get(name, ())
@@ -303,8 +298,24 @@ def make_folder(store: Any, contents: Contents) -> dict[str, int]:
         if contents.summed:
             sums[name] = checksum(value.data)
     for entry in contents.entries:
-        _make_array(store, entry, contents, contents.dataset_attrs.get(entry.name, {}))
+        _make_field(store, entry, contents)
     return sums
+
+
+def make_root(
+    store: Any, given: Mapping[str, Any], head: Mapping[str, Any], *, has_grid: bool
+) -> None:
+    """Make the root, with the attributes of the user and of pencils."""
+    attrs = plain(given)
+    if attrs.get("Conventions") == CONVENTIONS:
+        attrs[GIVEN_CONVENTIONS] = 1
+    elif has_grid:
+        attrs.setdefault("Conventions", CONVENTIONS)
+    head = {"format": FORMAT, "version": version(), "zarr": zarr.__version__, **head}
+    attrs |= {RESERVED + name: value for name, value in head.items()}
+    known = {name: encode_attribute(value) for name, value in given.items()}
+    attrs[EXACT] = plain({name: one for name, one in known.items() if one})
+    zarr.create_group(store, attributes=attrs, overwrite=True)  # of a writer that died
 
 
 class ZarrPart(Part):
@@ -354,6 +365,7 @@ def write_chunks(
     written: WrittenObjects,
     *,
     step: tuple[int, ...] = (),
+    dropped: Collection[int] = (),
     prepare: Callable[[Array], Array] = np.asarray,
     summed: bool = True,
     progress: OnProgress = ignore,
@@ -361,19 +373,21 @@ def write_chunks(
     """Write this rank's chunks, or shards, of a field; return their checksum. Local.
 
     `tiling` is the pencil whose points they are, and their extents; in a series the field is
-    `step` of those along the first axis.
+    `step` of those along the first axis, and axes of one point may be `dropped`.
     """
     (tiles, unit), shape, total = tiling, block.shape, 0
-    lead = (0,) * len(block.components)
+    lead, kept = (0,) * len(block.components), [axis not in dropped for axis in range(block.ndim)]
     origin, first = lead + block.extent.box.start, lead + tiles.box().start
     for index in np.ndindex(*block.components, *tiles.local_shape):
         chunk = tuple(map(sum, zip(first, index, strict=True)))
         box = chunk_box(chunk, unit, shape)
         values = prepare(block.local[box.slices(origin)])
-        where = (*(slice(one, one + 1) for one in step), *box.slices())
-        array[where] = values.reshape((1,) * len(step) + values.shape)
-        written.note(f"{array.path}/{array.metadata.encode_chunk_key((*step, *chunk))}")
+        where = (*(slice(one, one + 1) for one in step), *compress(box.slices(), kept))
+        array[where] = values.reshape([part.stop - part.start for part in where])
+        key = array.metadata.encode_chunk_key((*step, *compress(chunk, kept)))
+        written.note(f"{array.path}/{key}")
         if summed:
+            values = values[(np.newaxis,) * len(step)]
             total += checksum_box(values, (*step, *box.start), ((1,) * len(step) + shape))
         progress(values.nbytes)
     return total

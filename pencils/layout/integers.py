@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
+from typing import Any
 
 from pencils.errors import ArgumentError
 
@@ -107,3 +108,14 @@ def items_of(values: object) -> list[object]:
         return list(values)  # type: ignore[call-overload, no-any-return]
     except TypeError:  # has no entries, or only claims to, as NumPy's 0-D arrays do
         return [values]
+
+
+def each_dim(name: str, values: object, ndim: int, allowed: str) -> list[Any]:
+    """Return an entry for each dimension, where one for all is given, or one for each."""
+    found = items_of(values)
+    if len(found) not in {1, ndim}:
+        raise ArgumentError(
+            f"{name} has {len(found)} entries; it must be {allowed}, or a sequence of one for each "
+            f"of {ndim} dimensions"
+        )
+    return found * (ndim // len(found))

@@ -7,11 +7,24 @@ from dataclasses import replace
 from math import prod
 
 from pencils.errors import ArgumentError
-from pencils.layout.integers import as_int, as_ints, items_of
+from pencils.layout.integers import as_int, each_dim
 from pencils.layout.layout import Layout
 from pencils.layout.split import Split
 
 CELL, VERTEX = "cell", "vertex"
+# Vertices between walls where solvers know the solution, or its slope: those on walls of known
+# values, low or high, are no points. Outside of all points, fields are zero.
+BETWEEN = {
+    (True, True): "between walls",
+    (True, False): "beyond a wall",
+    (False, True): "before a wall",
+    (False, False): "from wall to wall",
+}
+# Points more than a multiple of the factor, and whether the last fine point of so many is a coarse
+# one instead of the first.
+PLACES = {CELL: (0, 0), VERTEX: (1, 0)} | dict(
+    zip(BETWEEN.values(), [(-1, 1), (0, 1), (0, 0), (1, 0)], strict=True)
+)
 
 # Points of a block, estimated from measured costs: between two ranks that share memory, an exchange
 # of halos takes as long as a pass of a 7-point stencil over 4000 points (5 us; 1.3 ns for each
@@ -57,15 +70,17 @@ def coarse_layout(
     >>> coarse.shape, [coarse.box(rank).shape for rank in range(4)]
     ((8, 4), [(4, 4), (0, 4), (4, 4), (0, 4)])
     """
-    intervals = []
+    intervals, firsts = [], []
     along = zip(layout.shape, factors, centred, layout.periodic, strict=True)
     for dim, (points, factor, kind, wraps) in enumerate(along):
-        ends = kind == VERTEX and not wraps  # points on both ends
-        if points < ends or (points - ends) % factor:
-            _raise_extent(dim, points, factor, kind, ends=ends)
-        intervals.append(max(1, (points - ends) // factor))
+        more, last = PLACES[kind]
+        more = 0 if wraps else more
+        if points < more or (points - more) % factor:
+            _raise_extent(dim, points, factor, kind, ends=more > 0)
+        intervals.append(max(1, (points - more) // factor))
+        firsts.append(last * (factor - 1))
     every = _agglomerated(layout.splits, intervals, least)
-    splits = map(Split.coarsened, layout.splits, factors, every)
+    splits = map(Split.coarsened, layout.splits, factors, every, firsts)
     relation = tuple(zip(factors, centred, strict=True))
     return replace(layout, splits=tuple(splits), origins=(), coarsened=relation)
 
@@ -96,15 +111,9 @@ def _raise_extent(dim: int, points: int, factor: int, kind: str, *, ends: bool) 
 
 def read_levels(ndim: int, factor: object, centred: object) -> tuple[tuple[int, ...], list[str]]:
     """Read arguments of `Pencil.coarsen`: one value for all dimensions, or one for each."""
-    factors, kinds = as_ints("factor", factor), items_of(centred)
-    factors = tuple(as_int("factor", each, least=1) for each in factors)
-    for name, values in (("factor", factors), ("centred", kinds)):
-        if len(values) not in {1, ndim}:
-            raise ArgumentError(
-                f"{name} has {len(values)} entries; it must be one value, or one for each of "
-                f"{ndim} dimensions"
-            )
+    factors = each_dim("factor", factor, ndim, "an integer")
+    kinds = each_dim("centred", centred, ndim, f"{CELL!r} or {VERTEX!r}")
     for kind in kinds:
         if kind not in [CELL, VERTEX]:  # a list also accepts values that cannot be hashed
             raise ArgumentError(f"centred={centred!r} must be 'cell' or 'vertex', or a sequence")
-    return factors * (ndim // len(factors)), list(map(str, kinds * (ndim // len(kinds))))
+    return tuple(as_int("factor", each, least=1) for each in factors), list(map(str, kinds))

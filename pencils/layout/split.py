@@ -110,8 +110,10 @@ class Split:
         kept = composed(range(self.points) if self.base is None else self.kept, kept)
         return Split(len(kept), self.parts, "section", base=base, kept=kept, every=self.every)
 
-    def coarsened(self, step: int, every: int = 1) -> Split:
-        """Return the split of each so many-th point; see `every`, a multiple of that of this split.
+    def coarsened(self, step: int, every: int = 1, first: int = 0) -> Split:
+        """Return the split of each so many-th point from the first on.
+
+        See `every`, a multiple of that of this split.
 
         Examples
         --------
@@ -121,7 +123,7 @@ class Split:
         even = self.is_formula and self.points % (self.parts * step) == 0
         if every == 1 and even and not self.replicated:
             return Split(self.points // step, self.parts, self.rule)
-        found = self.section(range(0, self.points, step))
+        found = self.section(range(first, self.points, step))
         if every == self.every:
             return found
         base, kept = found.base or found, found.kept if found.base else range(found.points)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
+from pencils.layout.build import change_layout
 from pencils.layout.layout import Layout, ProcessGrid
 from pencils.layout.split import Split
 
@@ -35,13 +36,14 @@ def is_whole(layout: Layout, dim: int) -> bool:
     return split.rule == "bounds" and split.filled <= 1
 
 
-def whole_layout(layout: Layout, dim: int) -> Layout:
-    """Return a layout whose lines along a dimension are whole; the same one if they are.
+def whole_layout(layout: Layout, *dims: int) -> Layout:
+    """Return a layout whose lines along dimensions are whole; the same one if they are.
 
     The axis of the process grid that cuts `dim` cuts another dimension instead, one that is not
     cut. Where all are decomposed, one of them is cut by more processes; if there is no
     other, the first process has all points. Of several ways the one is taken that leaves the fewest
-    ranks without points, and then the cheapest: with small blocks, and long runs in memory.
+    ranks without points, and then the cheapest: with small blocks, and long runs in memory. Where
+    planes or more are to be whole, all other dimensions are cut.
 
     Examples
     --------
@@ -51,12 +53,15 @@ def whole_layout(layout: Layout, dim: int) -> Layout:
     >>> str(whole_layout(build_layout((8, 8, 8), 2), 0))
     '(8, 8, 8), decomp=(1, 2), grid=(2, 1)'
     """
-    if is_whole(layout, dim):
+    if all(is_whole(layout, dim) for dim in dims):
         return layout
-    if layout.ndim == 1:
-        points, parts = layout.shape[0], layout.size
-        return replace(layout, splits=(Split.from_bounds((0, *(points,) * parts)),))
-    return min((_recut(layout, *cut) for cut in _ways(layout, dim)), key=_cost)
+    others = [dim for dim in range(layout.ndim) if dim not in dims]
+    if not others:
+        one = [Split.from_bounds((0, *(each.points,) * each.parts)) for each in layout.splits]
+        return replace(layout, splits=tuple(one))
+    if len(dims) > 1:
+        return change_layout(layout, decomp=others, grid=(0,) * len(others))
+    return min((_recut(layout, *cut) for cut in _ways(layout, *dims)), key=_cost)
 
 
 def _ways(layout: Layout, dim: int) -> Iterator[_Cut]:

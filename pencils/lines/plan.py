@@ -105,7 +105,7 @@ def check_method(method: object) -> None:
 
 
 def lines_of(pencil: Any, axis: Any, dtype: Any, components: Any, dims: Any) -> Lines:
-    """Check the arguments of a plan that tell which lines there are."""
+    """Check the arguments of a plan that select its lines."""
     check_type("pencil", pencil, Pencil)
     dim = as_dim("axis", axis, pencil.ndim)
     singletons = as_singletons(pencil.ndim, dims)

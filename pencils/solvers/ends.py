@@ -7,14 +7,21 @@ difference, and of the second derivative. One with other spacing has a tridiagon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, as_dtype
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
-from pencils.layout.levels import CELL, VERTEX
+from pencils.layout.integers import each_dim
+from pencils.layout.levels import BETWEEN, CELL, VERTEX
+
+# For each dimension: the distance of points, coordinates of edges, or of edges and centres.
+Spacing: TypeAlias = "float | Sequence[float | ArrayLike | tuple[ArrayLike, ArrayLike]]"
+# For each dimension: what is given at both ends, or at the low and the high one.
+Boundary: TypeAlias = "str | Sequence[str | tuple[str, str]]"
 
 PERIODIC, DIRICHLET, NEUMANN = "periodic", "dirichlet", "neumann"
 BOUNDARIES = (PERIODIC, DIRICHLET, NEUMANN)
@@ -37,7 +44,8 @@ class Ends(NamedTuple):
     """A dimension of `points` points: what is given at its ends, and the distances along it.
 
     `edges` are coordinates: faces of cells, or vertices with those on walls; `centres` those of
-    cells, if they are not in the middle. Without them the points have equal distances `spacing`.
+    cells, if they are not in the middle. Without them the points have equal distances. `spacing` is
+    the mean distance.
     """
 
     dim: int
@@ -81,22 +89,50 @@ class Ends(NamedTuple):
         halves: PencilArray = np.sin(wavenumbers * (h / 2))
         return -((2 / h * halves) ** 2)
 
+    @property
+    def centred(self) -> str:
+        """Where points are, as levels of pencils name it."""
+        if self.where == CELL or self.low == PERIODIC:
+            return self.where
+        return BETWEEN[self.low == DIRICHLET, self.high == DIRICHLET]
+
+    def halved(self) -> Ends:
+        """Return what half of the intervals have."""
+        intervals = self.intervals // 2
+        points = intervals + self.points - self.intervals
+        edges = None if self.edges is None else self.edges[::2]
+        return self._replace(points=points, spacing=2 * self.spacing, edges=edges, centres=None)
+
     def volumes(self) -> Array:
-        """Return the length that belongs to each point, where coordinates are given."""
-        assert self.edges is not None
-        if self.where == CELL:
+        """Return the length that belongs to each point."""
+        if self.where == CELL and self.edges is not None:
             return np.diff(self.edges)
-        gaps = self._gaps()
+        gaps = np.full(self.points + 1, self.spacing) if self.where == CELL else self._gaps()
         return (gaps[1:] + gaps[:-1]) / 2
+
+    def fluxes(self) -> Array:
+        """Return one over the distance of each point to the one before, or the wall, and behind.
+
+        At walls of given slopes it is 0.
+        """
+        gaps = self._gaps()
+        flux = np.divide(1.0, gaps, out=np.zeros_like(gaps), where=gaps > 0)
+        flux[[0, -1]] *= [self.low != NEUMANN, self.high != NEUMANN]
+        return flux
+
+    def shares(self) -> Array:
+        """Return the parts of these distances that belong to the point behind."""
+        shares = np.full(self.points + 1, 0.5)
+        if self.where == CELL and self.edges is not None:
+            shares[:-1] = (self._centres() - self.edges[:-1]) / self._gaps()[:-1]
+            shares[-1] = shares[0]
+        if self.low != PERIODIC:
+            shares[[0, -1]] = 1, 0
+        return shares
 
     def diagonals(self) -> tuple[Array, Array, Array]:
         """Return the finite-volume matrix of the second difference, aligned with rows."""
-        gaps, volumes = self._gaps(), self.volumes()
-        flux = np.divide(1.0, gaps, out=np.zeros_like(gaps), where=gaps > 0)
-        if self.low == NEUMANN:
-            flux[0] = 0
-        if self.high == NEUMANN:
-            flux[-1] = 0
+        flux, volumes = self.fluxes(), self.volumes()
         lower, upper = flux[:-1] / volumes, flux[1:] / volumes
         return lower, -(lower + upper), upper
 
@@ -105,46 +141,33 @@ class Ends(NamedTuple):
 
         Beyond the ends are the walls, or the points of the next period.
         """
-        assert self.edges is not None
+        if self.edges is None:  # exact multiples of the spacing
+            count = np.arange(self.intervals + 1.0)
+            return self.spacing * self._replace(edges=count)._gaps()  # noqa: SLF001
         x = self.edges
         if self.where == VERTEX:
             gaps = np.diff(x)
             before = {NEUMANN: [0.0], PERIODIC: gaps[-1:]}.get(self.low, [])
             return np.concatenate([before, gaps, [0.0] * (self.high == NEUMANN)])
-        centres = (x[1:] + x[:-1]) / 2 if self.centres is None else self.centres
-        gaps = np.diff(np.concatenate([x[:1], centres, x[-1:]]))
+        gaps = np.diff(np.concatenate([x[:1], self._centres(), x[-1:]]))
         if self.low == PERIODIC:
             gaps[[0, -1]] = gaps[0] + gaps[-1]
         return gaps
+
+    def _centres(self) -> Array:
+        """Return those of cells whose faces are given."""
+        assert self.edges is not None
+        return (self.edges[1:] + self.edges[:-1]) / 2 if self.centres is None else self.centres
 
 
 def as_ends(shape: Sequence[int], spacing: Any, boundary: Any, centred: Any) -> list[Ends]:
     """Check what is given for each dimension."""
     ndim = len(shape)
-    spacings = _each("spacing", spacing, ndim, "a positive number, or coordinates")
-    boundaries = _each("boundary", boundary, ndim, f"one of {', '.join(BOUNDARIES)}, or a pair")
-    places = _each("centred", centred, ndim, f"{CELL!r} or {VERTEX!r}")
+    spacings = each_dim("spacing", spacing, ndim, "a positive number, or coordinates")
+    boundaries = each_dim("boundary", boundary, ndim, f"one of {', '.join(BOUNDARIES)}, or a pair")
+    places = each_dim("centred", centred, ndim, f"{CELL!r} or {VERTEX!r}")
     given = zip(shape, spacings, boundaries, places, strict=True)
-    ends = [_read(dim, *each) for dim, each in enumerate(given)]
-    stretched = [each.dim for each in ends if each.edges is not None]
-    if len(stretched) > 1:
-        raise ArgumentError(
-            f"the coordinates along dimensions {stretched} have unequal distances; at most one "
-            "dimension may have them, as the others are transformed"
-        )
-    return ends
-
-
-def _each(name: str, given: Any, ndim: int, allowed: str) -> list[Any]:
-    """Read one value for all dimensions, or a sequence of one for each."""
-    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
-        return [given] * ndim
-    if len(given) != ndim:
-        raise ArgumentError(
-            f"{name} has {len(given)} entries; it must be {allowed}, or a sequence of one for each "
-            f"of {ndim} dimensions"
-        )
-    return list(given)
+    return [_read(dim, *each) for dim, each in enumerate(given)]
 
 
 def _read(dim: int, points: int, spacing: Any, boundary: Any, where: Any) -> Ends:
@@ -177,13 +200,13 @@ def _read(dim: int, points: int, spacing: Any, boundary: Any, where: Any) -> End
                 f"spacing of dimension {dim} is a pair: the second one must be {points} centres of "
                 f"cells, each between its faces, for centred={CELL!r}"
             )
-        return plain._replace(edges=edges, centres=centres)
+        mean = float(edges[-1] - edges[0]) / points
+        return plain._replace(spacing=mean, edges=edges, centres=centres)
     if np.iterable(spacing):
         edges = _coordinates(plain, spacing)
-        distances, mean = np.diff(edges), (edges[-1] - edges[0]) / plain.intervals
-        if (abs(distances - mean) > _EVEN * mean).any():
-            return plain._replace(edges=edges)
-        return plain._replace(spacing=float(mean))
+        mean = float(edges[-1] - edges[0]) / plain.intervals
+        is_even = (abs(np.diff(edges) - mean) <= _EVEN * mean).all()
+        return plain._replace(spacing=mean, edges=None if is_even else edges)
     step = float(_numbers(dim, spacing))
     if step <= 0:
         raise ArgumentError(f"spacing of dimension {dim} is {step}; it must be positive")
@@ -223,3 +246,11 @@ def _numbers(dim: int, given: Any) -> Array:
     if not np.isfinite(numbers).all():
         raise ArgumentError(f"spacing of dimension {dim} has numbers that are not finite")
     return numbers
+
+
+def as_type(given: DTypeLike) -> np.dtype[Any]:
+    """Check the element type of fields."""
+    dtype = as_dtype(given)
+    if dtype.char not in "fdFD":
+        raise TypeError(f"dtype must be float32, float64, complex64 or complex128, not {dtype}")
+    return dtype

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from math import inf, isfinite, prod, sqrt
-from typing import Any, TypeAlias, cast
+from math import inf, isfinite, prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from pencils.array.allocation import Array, as_components
 from pencils.array.creation import empty, zeros
 from pencils.array.operands import FieldSpec, check_out, check_source, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
@@ -16,10 +18,11 @@ from pencils.comm.agree import PreparedAgreement, agreed
 from pencils.comm.recording import makes_plan
 from pencils.errors import ArgumentError, ConvergenceError
 from pencils.graph.fused import fused
-from pencils.layout.integers import as_dim, as_int, items_of
+from pencils.layout.integers import as_dims, as_int
+from pencils.layout.levels import CELL, LEAST
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
-from pencils.solvers.ends import DIRICHLET, NEUMANN, PERIODIC
+from pencils.solvers.ends import DIRICHLET, PERIODIC, Boundary, Ends, Spacing, as_ends, as_type
 from pencils.solvers.result import Callback, SolverResult, attempt, history
 from pencils.solvers.smoothers import (
     LINE,
@@ -32,8 +35,10 @@ from pencils.solvers.smoothers import (
     Smoother,
     coarse_face,
     faces_of,
+    per,
+    weights_of,
 )
-from pencils.solvers.transfer import Boundary, prolong, restrict
+from pencils.solvers.transfer import prolong, restrict
 
 # The cycles on the next grid that a cycle consists of.
 _CYCLES = {"V": "V", "W": "WW", "F": "FV"}
@@ -43,9 +48,9 @@ _SMALL, _MOST = 512, 1024
 _STRONG = 0.3
 # Right sides of singular equations may have as large a mean, relative to their norm.
 _INCOMPATIBLE = 0.01
+# Residuals follow from recurrences until they have decreased so far, in roundings.
+_DIGITS = 64
 _REAL = "iuf"
-
-Walls: TypeAlias = "str | Sequence[str | Sequence[str]] | None"
 
 
 class Multigrid(Plan[Any]):
@@ -142,57 +147,67 @@ class Multigrid(Plan[Any]):
         a: Coefficient = 1.0,
         c: float | PencilArray = 0.0,
         *,
-        spacing: float | Sequence[float] = 1.0,
-        boundary: Walls = None,
+        spacing: Spacing = 1.0,
+        boundary: Boundary | None = None,
+        centred: str | Sequence[str] = CELL,
         cycle: str = "V",
         smoother: str | Smoother = RED_BLACK,
-        axis: int | None = None,
+        axis: int | Sequence[int] | None = None,
         pre: int = 2,
         post: int = 2,
         levels: int | None = None,
         operator: Operator | None = None,
+        dtype: DTypeLike = float,
+        components: int | Sequence[int] = (),
         check: bool = True,
     ) -> None:
         with agreed(topology_among(pencil).comm, "Multigrid") as agree:
             check_type("pencil", pencil, Pencil)
             if not prod(pencil.shape):
-                raise ArgumentError(f"a grid of shape {pencil.shape} has no cells to solve for")
-            widths = _read_spacing(spacing, pencil.ndim)
-            walls = _read_walls(boundary, pencil)
-            self._cycle, self._smoother, self._axis = _read_cycle(cycle, smoother, axis, pencil)
+                raise ArgumentError(f"a grid of shape {pencil.shape} has no points to solve for")
+            ends = _read_ends(pencil, spacing, boundary, centred)
+            self._spec = FieldSpec(as_type(dtype), as_components(components), frozenset())
+            self._cycle, self._smoother, self._axes = _read_cycle(cycle, smoother, axis, pencil)
             self._steps = as_int("pre", pre, least=0), as_int("post", post, least=0)
             if not any(self._steps):
                 raise ArgumentError("pre=0 and post=0: one of them must be at least 1")
             most = None if levels is None else as_int("levels", levels, least=1)
             kinds = [_kind(a, pencil, several=True), _kind(c, pencil)]
-            agree(pencil=pencil, spacing=widths, boundary=walls, cycle=cycle, pre=pre, post=post)
-            agree(smoother=self._smoother if isinstance(smoother, str) else "", axis=self._axis)
+            agree(pencil=pencil, ends=[tuple(each) for each in ends], **self._spec.signature)
+            agree(smoother=self._smoother if isinstance(smoother, str) else "", axis=self._axes)
+            agree(cycle=cycle, pre=pre, post=post)
             agree(levels=most, coefficients=kinds, check=bool(check), operator=operator is None)
         a, c = _checked(pencil, a, c)
-        self.pencil, self._widths, self._walls = pencil, widths, walls
+        self.pencil, self._ends = pencil, ends
+        self._total = prod(float(each.volumes().sum()) / each.spacing for each in ends)
+        lead = len(self._spec.components)
+        self._space = tuple(range(lead, lead + pencil.ndim))
+        self._kind: Any = {"dtype": self._spec.dtype, "components": self._spec.components}
         self.levels = self._make_levels(a, c, most)
         self._meeting = PreparedAgreement(pencil.topology.comm, "a function passed to Multigrid")
         if not isinstance(smoother, str):
             smoother = partial(attempt, self._meeting, smoother)
         try:
             for level in self.levels:
-                level.prepare(operator, smoother, self._axis, last=level is self.levels[-1])
+                level.prepare(operator, smoother, self._axes, last=level is self.levels[-1])
             self._direct = DirectSolve(self.levels[-1])
         except BaseException:
             self._release()
             raise
-        self._advance, self._update = fused(self._advanced), fused(_updated)
+        self._advance, self._update = fused(self._advanced), fused(self._updated)
+        self._product, self._square = fused(self._dot), fused(self._squared)
         super().__init__(pencil.topology, check=bool(check))
 
     def __call__(self, f: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Do one cycle for a right side, from 0 on. *Collective*.
 
-        It is linear and symmetric: a preconditioner.
+        It is linear, and symmetric if all points have the same volume: a preconditioner. Otherwise
+        ``mg(f / mg.levels[0].weights)`` is symmetric, as ``weights * apply(u)`` is.
 
         Parameters
         ----------
         f : PencilArray
-            The right side, of float64 numbers; a halo is ignored.
+            The right side, with the dtype and components of the plan; a halo is ignored.
         out : PencilArray, optional
             Field to fill, which may be `f`; default: a new one without halo.
 
@@ -207,6 +222,8 @@ class Multigrid(Plan[Any]):
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
         out = self._prepare("__call__", partial(self._bind, f, out))
+        weights = self.levels[0].weights
+        f = f if isinstance(weights, float) else f * weights
         out[...] = self._visit(0, f, self._cycle, start=True)
         return out
 
@@ -269,78 +286,157 @@ class Multigrid(Plan[Any]):
             return self._bind(f, out, agree)
 
         u = self._prepare("solve", bind)
-        r = self._right_side(f)
-        target = rtol * sqrt((r * r).sum())
+        right, sizes = self._right_side(f)
+        r = right.copy()
         if full:
-            u[...] = self._nest(r)
-            self.levels[0].residual(self.levels[0].u, r, out=r)
+            u[...] = self._nest(right)
+            self.levels[0].residual(self.levels[0].u, right, out=r)
         else:
             u.fill(0)
+        target = rtol * float(sizes.max())
+        reason = f"{self._spec.dtype} allows no smaller residual than rounding"
         with history("Multigrid", self.pencil.rank, target, maxiter, progress=progress) as past:
-            for number, residual in enumerate(self._iterate(u, r, accelerate=accelerate)):
+            steps = self._iterate(u, r, right, sizes, target, accelerate=accelerate)
+            for number, residual in enumerate(steps):
                 if number:  # ranks may have no callback
                     attempt(self._meeting, callback, number, residual)
                 if past.add(residual):
+                    reason = ""
                     break
-            result = past.result(u)
+            result = past.result(u, reason)
         if self._direct.singular:
-            u -= u.mean()
+            u -= self._mean(u * self.levels[0].weights)
         return result
 
-    def _iterate(self, u: PencilArray, r: PencilArray, *, accelerate: bool) -> Any:
+    def _iterate(
+        self,
+        u: PencilArray,
+        r: PencilArray,
+        right: PencilArray,
+        sizes: Array,
+        target: float,
+        *,
+        accelerate: bool,
+    ) -> Iterator[float]:
         """Improve a solution, of which `r` is the residual; yield its norm after each cycle.
 
-        Cycles are added as they are, or combined by conjugate gradients. *Collective*.
+        The norm is that of the worst component, relative to that of its right side in `sizes`.
+        Residuals follow from recurrences. Where these have used up their digits, residuals are
+        computed anew, and the solution is improved again, as long as that helps. *Collective*.
         """
-        p, q = zeros(self.pencil, halo=1), empty(self.pencil)
-        alpha, beta, before = 1.0, 0.0, 0.0
-        yield sqrt((r * r).sum())
+        level, rounding = self.levels[0], _DIGITS * np.finfo(self._spec.dtype).eps
+        last, residual = inf, _worst(self._square(r), sizes)
+        yield residual
+        while residual <= last / 2:
+            last, least = residual, max(target, rounding * residual)
+            for squares in self._combine(u, r, np.zeros_like(sizes), accelerate=accelerate):
+                residual = _worst(squares, sizes)
+                if residual <= least:
+                    break
+                yield residual
+            level.u[...] = u
+            level.residual(level.u, right, out=r)
+            residual = _worst(self._square(r), sizes)
+            yield residual
+
+    def _combine(
+        self, u: PencilArray, r: PencilArray, before: Array, *, accelerate: bool
+    ) -> Iterator[Any]:
+        """Add cycles as they are, or by conjugate gradients; yield squares of residuals.
+
+        Each component has steps of its own; products `before` are 0. *Collective*.
+        """
+        p, q = zeros(self.pencil, halo=1, **self._kind), empty(self.pencil, **self._kind)
+        alpha, beta = np.ones_like(before), before
         while True:
             z = self._visit(0, r, self._cycle, start=True)
             if accelerate:
-                product = float((z * r).sum())
-                beta, before = product / before if before else 0.0, product
-            curvature = float(self._advance(p, z, q, beta))
-            if accelerate and curvature:
-                alpha = before / curvature
-                if alpha <= 0 or not isfinite(alpha):
+                product = _numbers(self._product(z, r))
+                beta, before = _ratio(product, before), product
+            curvature = _numbers(self._advance(p, z, q, self._factor(beta)))
+            if accelerate:
+                alpha = _ratio(before, curvature)
+                wrong = ~np.isfinite(alpha) | (alpha <= 0) & (curvature != 0)
+                if wrong.any():
                     raise ConvergenceError(
-                        f"cycles are not definite: step {alpha:.3g} of conjugate gradients. Use "
-                        "accelerate=False if the operator or smoother is not symmetric; c may be "
-                        "too large, or coefficients are not finite"
+                        f"cycles are not definite: step {alpha[wrong][0]:.3g} of conjugate "
+                        "gradients. Use accelerate=False if the operator or smoother is not "
+                        "symmetric; c may be too large, or coefficients are not finite"
                     )
-            yield sqrt(self._update(u, r, p, q, alpha))
+            yield self._update(u, r, p, q, self._factor(alpha))
 
-    def _advanced(self, p: PencilArray, z: PencilArray, q: PencilArray, beta: float) -> PencilArray:
+    def _factor(self, values: Array) -> Any:
+        """Return numbers in a form that multiplies fields of any precision."""
+        return values.astype(self.levels[0].own.dtype) if values.ndim else float(values)
+
+    def _advanced(self, p: PencilArray, z: PencilArray, q: PencilArray, beta: Any) -> PencilArray:
         """Set the direction and what the operator makes of it; return their product."""
         p *= beta
         p += z
         q[...] = self.levels[0].operator(p)
-        product: PencilArray = (p * q).sum()
-        return product
+        return self._dot(p, q)
 
-    def _right_side(self, f: PencilArray) -> PencilArray:
-        """Copy a right side, without its mean if equations are singular. *Collective*."""
-        r = f.copy()
-        if not (r * r).sum() and abs(r).max(initial=0):
-            raise ConvergenceError("squares of the numbers of f underflow; scale it")
-        if self._direct.singular:
-            mean, norm = float(r.mean()), sqrt((r * r).mean())
-            if abs(mean) > _INCOMPATIBLE * norm:
+    def _updated(
+        self, u: PencilArray, r: PencilArray, p: PencilArray, q: PencilArray, alpha: Any
+    ) -> PencilArray:
+        """Do a step of a solution and its residual; return the square of the residual's norm."""
+        u += alpha * p
+        r -= alpha * q
+        return self._squared(r)
+
+    def _squared(self, r: PencilArray) -> PencilArray:
+        """Return squares of the norms of residuals, to which points add by their volumes."""
+        return self._dot(r, r, self.levels[0].weights)
+
+    def _dot(self, p: PencilArray, q: PencilArray, weights: Any = 1.0) -> PencilArray:
+        """Return products of fields, one for each component."""
+        products = np.real(np.conj(p) * q) if self._spec.dtype.kind == "c" else p * q
+        products = per(products, weights)
+        return products.sum(axis=self._space if self._spec.components else None)
+
+    def _mean(self, weighted: PencilArray) -> PencilArray:
+        """Return means of components, of numbers times weights. *Collective*."""
+        sums: PencilArray = weighted.sum(axis=self._space)
+        return sums / self._total
+
+    def _right_side(self, f: PencilArray) -> tuple[PencilArray, Array]:
+        """Weight a right side, without its mean if equations are singular; and its norms.
+
+        *Collective*.
+        """
+        weights = self.levels[0].weights
+        right = empty(self.pencil, **self._kind)
+        right[...] = f * weights
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            sizes = np.sqrt(_numbers(self._square(right)))
+        if not (np.isfinite(sizes) & (sizes > 0)).all():
+            peaks = _numbers(abs(right).max(axis=self._space)).reshape(sizes.shape)
+            lost = ~np.isfinite(sizes) | (sizes == 0) & (peaks != 0)
+            peak = float(np.max(peaks, where=lost, initial=0.0))
+            if not isfinite(peak):
+                raise ConvergenceError(f"f has numbers that are not finite, such as {peak}")
+            if lost.any():
+                how = "overflow" if peak > 1 else "underflow"
                 raise ConvergenceError(
-                    f"the mean of f is {mean:.3g}, of norm {norm:.3g}: without Dirichlet walls, "
-                    "and with c=0, there is no solution unless it is 0; subtract f.mean(), or "
-                    "correct the fluxes through walls"
+                    f"squares of the numbers of f {how}: the largest one is {peak:.3g}; scale f"
                 )
-            r -= mean
-        return r
+        if self._direct.singular:
+            mean = self._mean(right)
+            means, norms = _numbers(abs(mean)).reshape(sizes.shape), sizes / self._total**0.5
+            if (means > _INCOMPATIBLE * norms).any():
+                raise ConvergenceError(
+                    f"the mean of f is {means.max():.3g}, of norm {norms.max():.3g}: without "
+                    "Dirichlet walls, and with c=0, there is no solution unless it is 0; subtract "
+                    "f.mean(), weighted by volumes, or correct the fluxes through walls"
+                )
+            right -= mean * weights
+        return right, sizes
 
     def _bind(self, f: Any, out: PencilArray | None, _: Agreement) -> PencilArray:
         """Check the fields of a call; return the one to fill."""
-        spec = FieldSpec(np.dtype(float), (), frozenset())
-        check_source(f, self.pencil, spec, "f")
-        check_out(out, self.pencil, spec)
-        return PencilArray.allocated(self.pencil, *spec) if out is None else out
+        check_source(f, self.pencil, self._spec, "f")
+        check_out(out, self.pencil, self._spec)
+        return PencilArray.allocated(self.pencil, *self._spec) if out is None else out
 
     def _visit(self, number: int, f: PencilArray, cycle: str, *, start: bool) -> PencilArray:
         """Do a cycle from one grid on, and return the solution there. *Collective*."""
@@ -350,11 +446,11 @@ class Multigrid(Plan[Any]):
         level.smooth(f, pre, reverse=False, start=start)
         coarse = self.levels[number + 1]
         level.residual(level.u, f, out=level.r)
-        restrict(level.r, coarse.pencil, method="average", out=coarse.f)
+        restrict(level.r, coarse.pencil, out=coarse.f)
         is_last = number == len(self.levels) - 2
         for visit, kind in enumerate("V" if is_last else _CYCLES[cycle]):
             self._visit(number + 1, coarse.f, kind, start=visit == 0)
-        prolong(coarse.u, level.pencil, method="constant", out=level.u, add=True)
+        prolong(coarse.u, level.pencil, method=None, out=level.u, add=True)
         level.smooth(f, post, reverse=True, start=False)
         return level.u
 
@@ -362,9 +458,9 @@ class Multigrid(Plan[Any]):
         """Solve on the coarsest grid, and do a cycle on each finer one. *Collective*."""
         sides = [f, *(level.f for level in self.levels[1:])]
         for level, fine, coarse in zip(self.levels[1:], sides, sides[1:], strict=False):
-            restrict(fine, level.pencil, method="average", out=coarse)
+            restrict(fine, level.pencil, out=coarse)
         found = self._direct(sides[-1])
-        boundary: list[Boundary] = ["odd" if DIRICHLET in each else "edge" for each in self._walls]
+        boundary: list[Any] = ["edge" if each.is_free else "odd" for each in self._ends]
         for number in range(len(self.levels) - 2, -1, -1):
             level = self.levels[number]
             prolong(found, level.pencil, boundary=boundary, out=level.u)
@@ -373,22 +469,24 @@ class Multigrid(Plan[Any]):
 
     def _make_levels(self, a: Coefficient, c: Any, most: int | None) -> list[Level]:
         """Halve the grid until it is small. *Collective*."""
-        spacing, pencil = self._widths, self.pencil
-        made = [Level(0, pencil, spacing, faces_of(pencil, a, spacing, self._walls), c)]
+        ends, pencil, spec = self._ends, self.pencil, self._spec
+        c = c * weights_of(pencil, ends, spec)
+        made = [Level(0, pencil, ends, faces_of(pencil, a, ends, spec), c, spec=spec)]
         while (points := prod(pencil.shape)) > _SMALL and (most is None or len(made) < most):
-            factors = _factors(pencil.shape, spacing, self._axis)
+            factors = _factors(ends, self._axes)
             if max(factors) == 1:
                 break
-            pencil = pencil.coarsen(factors)
-            spacing = tuple(h * factor for h, factor in zip(spacing, factors, strict=True))
+            pencil = pencil.level(factors, [each.centred for each in ends], LEAST)
+            halved = zip(ends, factors, strict=True)
+            ends = [each.halved() if factor > 1 else each for each, factor in halved]
             if isinstance(a, float):
-                faces = faces_of(pencil, a, spacing, self._walls)
+                faces = faces_of(pencil, a, ends, spec)
             else:
-                faces = [coarse_face(made[-1], pencil, dim) for dim in range(pencil.ndim)]
-            c = restrict(c, pencil, method="average") if isinstance(c, PencilArray) else c
-            made.append(Level(len(made), pencil, spacing, faces, c))
+                faces = [coarse_face(made[-1], pencil, ends, dim) for dim in range(pencil.ndim)]
+            c = restrict(c, pencil) if isinstance(c, PencilArray) else c
+            made.append(Level(len(made), pencil, ends, faces, c, spec=spec))
         if points > _MOST:
-            raise ArgumentError(_too_large(self.pencil.shape, pencil.shape, most))
+            raise ArgumentError(_too_large(self._ends, pencil.shape, most))
         return made
 
     def _describe(self) -> str:
@@ -406,48 +504,39 @@ class Multigrid(Plan[Any]):
             level.free()
 
 
-def _updated(
-    u: PencilArray, r: PencilArray, p: PencilArray, q: PencilArray, alpha: float
-) -> PencilArray:
-    """Do a step of a solution and its residual; return the square of the residual's norm."""
-    u += alpha * p
-    r -= alpha * q
-    square: PencilArray = (r * r).sum()
-    return square
+def _numbers(values: Any) -> Array:
+    """Return sums as double numbers: of components, or the only one."""
+    return np.asarray(values.local if isinstance(values, PencilArray) else values, dtype=float)
 
 
-def _read_spacing(spacing: Any, ndim: int) -> tuple[float, ...]:
-    widths: list[Any] = items_of(spacing)
-    if len(widths) not in {1, ndim} or not all(_is_number(each) and each > 0 for each in widths):
-        raise ArgumentError(
-            f"spacing={spacing!r} must be a positive number, or one for each of {ndim} dimensions"
-        )
-    return tuple(map(float, widths * (ndim // len(widths))))
+def _ratio(values: Array, others: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.divide(values, others, out=np.zeros_like(values), where=others != 0)
 
 
-def _read_walls(boundary: Any, pencil: Pencil) -> list[tuple[str, str]]:
-    """Read what is given at the walls: a pair for each dimension."""
+def _worst(squares: Any, sizes: Array) -> float:
+    """Return the norm of the component whose one is largest, relative to its size."""
+    return float(_ratio(np.sqrt(_numbers(squares)), sizes).max() * sizes.max())
+
+
+def _read_ends(pencil: Pencil, spacing: Any, boundary: Any, centred: Any) -> list[Ends]:
+    """Read what is given along dimensions; one text for walls is meant where there are some."""
     if boundary is None or isinstance(boundary, str):
-        name = boundary or DIRICHLET
-        boundary = [PERIODIC if wraps else name for wraps in pencil.periodic]
-    pairs = [tuple(items_of(each)) for each in items_of(boundary)]
-    pairs = [each * 2 if len(each) == 1 else each for each in pairs]
-    found = [
-        each == (PERIODIC, PERIODIC)
-        if wraps
-        else all(wall in [DIRICHLET, NEUMANN] for wall in each)
-        for each, wraps in zip(pairs, pencil.periodic, strict=False)
-    ]
-    if len(pairs) != pencil.ndim or not all(found) or any(len(each) != 2 for each in pairs):  # noqa: PLR2004
-        raise ArgumentError(
-            f"boundary={boundary!r} must be 'dirichlet' or 'neumann', or one of these for each of "
-            f"{pencil.ndim} dimensions, or a pair of both walls; and 'periodic' for the dimensions "
-            f"that are periodic in the pencil: {pencil.periodic}"
-        )
-    return cast("list[tuple[str, str]]", pairs)
+        walls = DIRICHLET if boundary is None else boundary
+        boundary = [PERIODIC if wraps else walls for wraps in pencil.periodic]
+    ends = as_ends(pencil.shape, spacing, boundary, centred)
+    for each, wraps in zip(ends, pencil.periodic, strict=True):
+        if (each.low == PERIODIC) != wraps:
+            raise ArgumentError(
+                f"boundary of dimension {each.dim} is {each.low!r}, but the pencil is periodic in "
+                f"{pencil.periodic}: both must agree"
+            )
+    return ends
 
 
-def _read_cycle(cycle: Any, smoother: Any, axis: Any, pencil: Pencil) -> tuple[str, Any, Any]:
+def _read_cycle(
+    cycle: Any, smoother: Any, axis: Any, pencil: Pencil
+) -> tuple[str, Any, tuple[int, ...]]:
     if cycle not in list(_CYCLES):
         raise ArgumentError(f"cycle={cycle!r} must be one of {', '.join(_CYCLES)}")
     if not callable(smoother) and smoother not in list(PASSES):
@@ -456,7 +545,7 @@ def _read_cycle(cycle: Any, smoother: Any, axis: Any, pencil: Pencil) -> tuple[s
         raise ArgumentError(
             f"axis={axis!r} is the dimension of lines: it goes with smoother='line', and only then"
         )
-    return cycle, smoother, None if axis is None else as_dim("axis", axis, pencil.ndim)
+    return cycle, smoother, () if axis is None else as_dims("axis", axis, pencil.ndim)
 
 
 def _is_number(value: object) -> bool:
@@ -500,21 +589,26 @@ def _checked(pencil: Pencil, a: Any, c: Any) -> tuple[Any, Any]:
     return a, c if isinstance(c, PencilArray) else float(c)
 
 
-def _factors(shape: Sequence[int], spacing: Sequence[float], axis: int | None) -> list[int]:
-    """Tell which dimensions to halve: even ones of strong coupling, that of lines last."""
-    even = [n % 2 == 0 and n > 2 for n in shape]  # noqa: PLR2004
-    if axis is not None and any(each for dim, each in enumerate(even) if dim != axis):
-        even[axis] = False
-    strong = [is_even / h**2 for is_even, h in zip(even, spacing, strict=True)]
+def _factors(ends: Sequence[Ends], axes: Sequence[int]) -> list[int]:
+    """Tell which dimensions to halve: even ones of strong coupling, those of lines last."""
+    even = [each.intervals % 2 == 0 and each.intervals > 2 for each in ends]  # noqa: PLR2004
+    if any(each for dim, each in enumerate(even) if dim not in axes):
+        even = [each and dim not in axes for dim, each in enumerate(even)]
+    strong = [is_even / each.spacing**2 for is_even, each in zip(even, ends, strict=True)]
     return [1 + (each > 0 and each >= _STRONG * max(strong)) for each in strong]
 
 
-def _too_large(shape: Sequence[int], reached: Sequence[int], levels: int | None) -> str:
-    text = f"the grid {tuple(shape)} was halved to {tuple(reached)}, which is more than {_MOST}"
+def _too_large(ends: Sequence[Ends], reached: Sequence[int], levels: int | None) -> str:
+    shape = tuple(each.points for each in ends)
+    text = f"the grid {shape} was halved to {tuple(reached)}, which is more than {_MOST}"
     text += " points, too many for a direct solve. "
     if levels is not None:
         return f"{text}levels={levels} must be larger"
-    good = [
-        min((m << k for k in range(32) for m in (1, 3, 5)), key=lambda n: abs(n - x)) for x in shape
-    ]
-    return f"{text}Use extents of a small number times a power of two, such as {tuple(good)}"
+    sizes = [m << k for k in range(32) for m in (1, 3, 5)]
+    good = []
+    for each in ends:
+        _, near = min((abs(size - each.intervals), size) for size in sizes)
+        good.append(near + each.points - each.intervals)
+    rule = "Use extents of a small number times a power of two"
+    more = "" if all(each.points == each.intervals for each in ends) else ", plus or minus one"
+    return f"{text}{rule}{more}, such as {tuple(good)}"

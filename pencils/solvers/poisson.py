@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, as_components, as_dtype, memory_axes
+from pencils.array.allocation import Array, as_components, memory_axes
 from pencils.array.operands import FieldSpec, check_out, check_source, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
@@ -21,12 +21,7 @@ from pencils.layout.levels import CELL
 from pencils.lines import LineSolver
 from pencils.pencil import Pencil
 from pencils.plans import Plan
-from pencils.solvers.ends import PERIODIC, as_ends
-
-# For each dimension: the distance of points, coordinates of edges, or of edges and centres.
-Spacing: TypeAlias = "float | Sequence[float | ArrayLike | tuple[ArrayLike, ArrayLike]]"
-# For each dimension: what is given at both ends, or at the low and the high one.
-Boundary: TypeAlias = "str | Sequence[str | tuple[str, str]]"
+from pencils.solvers.ends import PERIODIC, Boundary, Ends, Spacing, as_ends, as_type
 
 PROJECT = "project"
 # Right sides whose mean is smaller than this many roundings of their size have mean zero.
@@ -125,7 +120,8 @@ class Poisson(Plan[None]):
         with agreed(topology.comm, "Poisson") as agree:
             check_type("pencil", pencil, Pencil)
             ends = as_ends(pencil.shape, spacing, boundary, centred)
-            self._spec = FieldSpec(_as_type(dtype), as_components(components), frozenset())
+            _check_stretched(ends)
+            self._spec = FieldSpec(as_type(dtype), as_components(components), frozenset())
             shift = _as_shift(shift, self._spec.dtype)
             if eigenvalues not in ["difference", "derivative"]:  # or unhashable
                 raise ArgumentError(
@@ -219,7 +215,7 @@ class Poisson(Plan[None]):
         dtype = np.result_type(spec.dtype, "F") if halved else spec.dtype
         real = np.empty(0, dtype).real.dtype
         numbers = self._fft.wavenumbers(
-            [each.length if each.edges is None else 1.0 for each in ends]
+            [each.length if each.edges is None else 1.0 for each in ends], nyquist="keep"
         )
         along = {
             each.dim: each.eigenvalues(numbers[each.dim], exact=self._exact)
@@ -335,12 +331,13 @@ class _Division:
                 yield index, np.add(self._inner, each, out=room)
 
 
-def _as_type(given: DTypeLike) -> np.dtype[Any]:
-    """Check the element type of fields."""
-    dtype = as_dtype(given)
-    if dtype.char not in "fdFD":
-        raise TypeError(f"dtype must be float32, float64, complex64 or complex128, not {dtype}")
-    return dtype
+def _check_stretched(ends: Sequence[Ends]) -> None:
+    stretched = [each.dim for each in ends if each.edges is not None]
+    if len(stretched) > 1:
+        raise ArgumentError(
+            f"the coordinates along dimensions {stretched} have unequal distances; at most one "
+            "dimension may have them, as the others are transformed; Multigrid takes more"
+        )
 
 
 def _as_shift(given: Any, dtype: np.dtype[Any]) -> complex:

@@ -16,7 +16,7 @@ from pencils.comm.memory import place
 from pencils.comm.methods.pull import Pull
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.functions.moves import MovePlan, plan_move
-from pencils.layout.integers import items_of
+from pencils.layout.integers import each_dim
 from pencils.layout.levels import CELL
 from pencils.pencil import Bounded, Pencil
 from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans
@@ -94,7 +94,7 @@ def prolong(
     v: PencilArray,
     fine: Pencil,
     *,
-    method: str | Sequence[str] = "linear",
+    method: str | Sequence[str] | None = "linear",
     boundary: Boundary | Sequence[Boundary] = "edge",
     out: PencilArray | None = None,
     add: bool = False,
@@ -112,7 +112,8 @@ def prolong(
         The finer pencil.
     method : {"constant", "linear", "cubic"} or sequence of these, optional
         For all dimensions or for each. Polynomials of degree 0, 1 and 3 are exact. "constant" is
-        for cells: all fine cells get the value of the coarse one.
+        for cells: all fine cells get the value of the coarse one. None: "constant" where cells are
+        centred, "linear" where vertices are.
     boundary : {"edge", "odd", "extrapolate"} or sequence of these, optional
         What cells near walls get, for all dimensions or for each. Beyond a wall, the field is even
         ("edge"), for derivatives that vanish there; or odd, for values that vanish there; or the
@@ -207,7 +208,8 @@ class _Transfer(KeptVerb[MovePlan, _Found]):
         """Check methods, and return the matrix of each dimension that has one."""
         u, ndim = self.given.u, fine.ndim
         allowed = _RESTRICTIONS if self.given.restricts else _PROLONGATIONS
-        methods = _read("method", self.given.method, allowed, ndim, default=self.given.restricts)
+        methods = _read("method", self.given.method, allowed, ndim, default=True)
+        defaults = ("average", "full") if self.given.restricts else ("constant", "linear")
         boundaries = _read("boundary", self.given.boundary, _BOUNDARIES, ndim)
         matrices: list[Weights | None] = []
         for dim, (factor, centred) in enumerate(coarse.coarsened):
@@ -217,7 +219,7 @@ class _Transfer(KeptVerb[MovePlan, _Found]):
                 matrices.append(None)
                 continue
             if method is None:
-                method = "average" if centred == CELL else "full"
+                method = defaults[centred != CELL]
             if centred != CELL and method in {"average", "constant"}:
                 others = " or ".join(repr(each) for each in allowed if each != method)
                 raise ArgumentError(
@@ -349,12 +351,10 @@ def _read(
     name: str, value: Any, allowed: Sequence[str], ndim: int, *, default: bool = False
 ) -> list[str | None]:
     """Read one text for all dimensions, or one for each."""
-    found: list[Any] = [None] if value is None and default else items_of(value)
-    if len(found) not in {1, ndim} or any(
-        each not in list(allowed) and not (default and each is None) for each in found
-    ):
+    texts = f"{', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}"
+    found = each_dim(name, value, ndim, texts)
+    if any(each not in [*allowed, *([None] * default)] for each in found):
         raise ArgumentError(
-            f"{name}={value!r} must be {', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}, "
-            f"or one of these for each of {ndim} dimensions"
+            f"{name}={value!r} must be {texts}, or one of these for each of {ndim} dimensions"
         )
-    return found * (ndim // len(found))
+    return found

@@ -10,7 +10,7 @@ from math import floor, prod
 from typing import NamedTuple, TypeAlias
 
 from pencils.comm.products import Matrix
-from pencils.layout.levels import VERTEX
+from pencils.layout.levels import CELL, PLACES, VERTEX
 
 Terms: TypeAlias = tuple[tuple[int, float], ...]  # points and their weights
 
@@ -38,6 +38,8 @@ class Weights(NamedTuple):
         points = self.points
         if raw[0][0] >= 0 and raw[-1][0] < points:
             return tuple(raw)
+        if self.outside == "zero":
+            return tuple(each for each in raw if 0 <= each[0] < points)
         if self.outside == "extrapolate":
             count = min(len(raw), points)
             first = max(0, min(raw[0][0], points - count))
@@ -68,15 +70,15 @@ class Weights(NamedTuple):
 
 def restriction(points: int, factor: int, centred: str, method: str, *, wraps: bool) -> Weights:
     """Return the weights of fine points in coarse ones."""
-    outside = "wrap" if wraps else "mirror" if centred == VERTEX else "edge"
-    scale = 1.0
+    ends = {CELL: "edge", VERTEX: "mirror"}
+    outside = "wrap" if wraps else ends.get(centred, "zero")
+    scale, middle = 1.0, _middle(factor, centred)
     if method == "average":
         terms: Terms = tuple((offset, 1.0) for offset in range(factor))
         scale = 1 / factor
     elif method == "injection":
-        terms = ((0 if centred == VERTEX else (factor - 1) // 2, 1.0),)
+        terms = ((int(middle), 1.0),)
     else:  # the transpose of linear interpolation
-        middle = 0.0 if centred == VERTEX else (factor - 1) / 2
         near = ((offset, factor - abs(offset - middle)) for offset in range(-factor, 2 * factor))
         terms = tuple((offset, weight / factor**2) for offset, weight in near if weight > 0)
     return Weights(points, 1, factor, (terms,), outside, scale=scale)
@@ -88,14 +90,20 @@ def prolongation(
     """Return the weights of coarse points in fine ones; there are `points` coarse ones."""
     if method == "constant":
         return Weights(points, factor, 1, (((0, 1.0),),) * factor, "edge")
-    outside = "wrap" if wraps else "extrapolate" if centred == VERTEX else boundary
+    ends = {CELL: boundary, VERTEX: "extrapolate"}
+    outside = "wrap" if wraps else ends.get(centred, "zero")
     count = 2 if method == "linear" else 4
-    middle = 0.0 if centred == VERTEX else (factor - 1) / 2
+    middle = _middle(factor, centred)
     places = tuple((number - middle) / factor for number in range(factor))
     stencils = tuple(
         _interpolation(place, floor(place) - count // 2 + 1, count) for place in places
     )
     return Weights(points, factor, 1, stencils, outside, places)
+
+
+def _middle(factor: int, centred: str) -> float:
+    """Return the place of a coarse point among its fine ones."""
+    return (factor - 1) / 2 if centred == CELL else float(PLACES[centred][1] * (factor - 1))
 
 
 def _interpolation(place: float, first: int, count: int) -> Terms:

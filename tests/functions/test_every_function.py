@@ -137,6 +137,12 @@ CALLS = {
     "broadcast_arrays": "np.broadcast_arrays(u, w)",
     "broadcast_to": "np.broadcast_to(u, (3, *u.shape))",
     "linspace": "np.linspace(u, v, 3)",
+    "geomspace": "np.geomspace(1 + np.abs(u), 2 + np.abs(v), 3)",
+    **each("partition argpartition", "np.{}(w, 1, 0)"),
+    "take_along_axis": "np.take_along_axis(w, np.argsort(w, 0), 0)",
+    "block": "np.block([[u[None] if isinstance(u, np.ndarray) else np.expand_dims(u, 0)], [w]])"
+    " if u.ndim < 2 else np.block([[u, v], [v, u]])",
+    "real_if_close": "np.real_if_close(u + 0j)",
     "logspace": "np.logspace(u, v, 3)",
     "delete": "np.delete(x, 1, 0)",
     "putmask": "(np.putmask(o, b, v), o)[1]",
@@ -160,6 +166,10 @@ CALLS = {
     "tensordot": "np.tensordot([[0, 1], [2, 3]], w, axes=1)",
     "einsum": "np.einsum('ij...,j...->i...', m, w)",
     "linalg.solve": "np.linalg.solve(p, p + 1)",
+    "linalg.multi_dot": "m @ p @ m if isinstance(m, np.ndarray) else "
+    "np.linalg.multi_dot([m, p, m])",
+    "linalg.outer": "np.einsum('i...,j...->ij...', w, x) if isinstance(w, np.ndarray) else "
+    "np.linalg.outer(w, x)",
     "linalg.matrix_power": "np.linalg.matrix_power(p, 3)",
     "linalg.cholesky": "np.linalg.cholesky(p)",
     "trace": "np.trace(m)",

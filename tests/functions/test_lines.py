@@ -45,6 +45,30 @@ def test_arguments_of_sort(pencil):
                 call(u, axis=axis, kind="bogo")
 
 
+def test_partition_and_take_along_axis(pencil):
+    u, a = both(pencil, draw((3, *pencil.shape)))
+    for axis in range(a.ndim):
+        kth = a.shape[axis] // 2
+        for function in (np.partition, np.argpartition):
+            assert_holds(function(u, kth, axis), function(a, kth, axis))
+        numbers = np.argsort(u, axis), np.argsort(a, axis)
+        for found, expected in (
+            numbers,
+            *([(np.argmin(u, axis), np.argmin(a, axis, keepdims=True))] if axis else []),
+        ):
+            taken = np.take_along_axis(u, found, axis)
+            assert taken.pencil == pencil
+            assert_holds(taken, np.take_along_axis(a, expected, axis))
+    assert_holds(np.take_along_axis(u, np.argsort(u, 0)[:2], 0), np.sort(a, 0)[:2])
+    for error, text, call in (
+        (ValueError, "out of bounds", lambda: np.partition(u, 99, -1)),
+        (IndexError, "out of bounds", lambda: np.take_along_axis(u, np.argsort(u, 0) + 5, 0)),
+        (ArgumentError, "must have that of", lambda: np.take_along_axis(u, np.argsort(u)[:2])),
+        (TypeError, "must be a PencilArray", lambda: np.take_along_axis(u, np.argsort(a))),
+    ):
+        all_raise(pencil.comm, error, text, call)
+
+
 def test_singletons_are_whole(pencil):
     u = spread(pencil, draw(pencil.shape)).mean(axis=0)
     assert_holds(np.sort(u, 0), pencils.gather(u, root=None))

@@ -75,6 +75,28 @@ def test_solve_and_eigenvalues(pencil, dtype):
     assert_holds(raw, first(np.linalg.qr(last(a), mode="raw")[1], 1), rtol=rtol)
 
 
+def test_tolerances_and_products_of_many(comm):
+    pencil = lay(comm, "blocks")
+    a, cut = draw((3, 2, *pencil.shape)), np.abs(draw(pencil.shape, seed=1)) / 2
+    m, tolerance = spread(pencil, a), spread(pencil, cut)
+    for found, expected in (
+        (np.linalg.pinv(m, tolerance), first(np.linalg.pinv(last(a), cut))),
+        (np.linalg.pinv(m, rtol=tolerance), first(np.linalg.pinv(last(a), rtol=cut))),
+        (np.linalg.matrix_rank(m, tolerance), np.linalg.matrix_rank(last(a), cut)),
+        (
+            np.linalg.multi_dot([np.ones(3), m, [[1], [2]]]),
+            np.einsum("ij...,j->...", a, [1, 2])[None],
+        ),
+        (np.linalg.outer(m[0], [1, 2, 3]), np.einsum("i...,j->ij...", a[0], [1, 2, 3])),
+    ):
+        assert_holds(found, expected, rtol=1e-9)
+    all_raise(comm, TypeError, "no out=", lambda: np.linalg.multi_dot([m, m], out=m))
+    where = {"where": m > 0}
+    for call in (np.fmax.reduce, np.max, np.nanmin):
+        all_raise(comm, ArgumentError, "needs initial=", lambda: call(m, **where))  # noqa: B023
+    assert_holds(np.fmax.reduce(m, initial=-9, **where), np.fmax.reduce(a, initial=-9, where=a > 0))
+
+
 def test_singletons(comm):
     pencil = lay(comm, "pencils")
     a = draw((2, 2, pencil.shape[0], 1, 1))
@@ -114,6 +136,20 @@ def test_what_is_no_matrix_is_refused(comm):
     all_raise(comm, ValueError, "axes", lambda m: np.matmul(m, m, axes=[(0, 1)]), u)
 
 
+def test_results_that_depend_on_all_values(comm):
+    pencil = lay(comm, "slabs")
+    a = draw(pencil.shape) + 0j
+    assert_holds(np.real_if_close(spread(pencil, a)), a.real)
+    a[1, 2, 1] += 1e-3j
+    assert_holds(np.real_if_close(spread(pencil, a)), a)
+    assert_holds(np.real_if_close(spread(pencil, a), 0.1), a.real)
+    ends = np.abs(a) + 1, np.abs(a) + 2
+    u, v = (spread(pencil, end) for end in ends)
+    assert_holds(np.geomspace(u, v, 4), np.geomspace(*ends, 4), rtol=1e-12)
+    v[1, 2, 1] = 0
+    all_raise(comm, ValueError, "zero", lambda: np.geomspace(u, v, 4))
+
+
 FLOATS = (np.logaddexp, np.logaddexp2, np.hypot, np.fmax, np.fmin, np.logical_xor)
 INTEGERS = (np.gcd, np.bitwise_and, np.bitwise_or, np.bitwise_xor)
 
@@ -139,7 +175,7 @@ def test_errors_of_python_say_what_to_write(comm):
         (lambda: 1.0 in u, r"\(u == value\)\.any"),
         (lambda: hash(u), "unhashable.*id"),
         (lambda: format(u, ".2f"), "u.item"),
-        (lambda: np.roll(u, 1), "axis="),
+        (lambda: np.cumsum(u), "axis="),
     ):
         with pytest.raises((TypeError, ArgumentError), match=text):
             call()

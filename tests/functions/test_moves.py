@@ -22,6 +22,11 @@ def test_roll_along_each_axis(pencil, step):
         assert_holds(rolled, np.roll(whole, step, axis))
         assert in_memory_order(rolled)
         assert rolled.pencil is pencil
+    for shift in (step, (step, 5)):
+        rolled = np.roll(u, shift)
+        assert_holds(rolled, np.roll(whole, shift))
+        assert in_memory_order(rolled)
+    assert_holds(np.roll(u[:, 1:], step), np.roll(whole[:, 1:], step))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -51,6 +56,7 @@ def test_flip_components_and_singletons(pencil):
         for found, expected in (
             (np.flip(u), np.flip(plane)),
             (np.roll(u, (1, 2), (0, -1)), np.roll(plane, (1, 2), (0, -1))),
+            (np.roll(u, 3), np.roll(plane, 3)),
             (np.fliplr(u), np.fliplr(plane)),
         ):
             assert found.singletons == u.singletons

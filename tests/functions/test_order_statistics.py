@@ -1,6 +1,7 @@
 """Medians and quantiles are those of NumPy over the global array."""
 
 import functools
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -106,11 +107,37 @@ def test_axes(pencil):
         assert_agrees(np.median(u, axis, keepdims=True), np.median(a, axis, keepdims=True))
 
 
-def test_several_axes_that_are_cut(comm, pencil):
-    u = spread(pencil, draw((2, *pencil.shape)))
-    for dim in set(range(1, pencil.ndim)) if 0 in pencil.decomp else ():
-        text = "several axes of space"
-        all_raise(comm, ArgumentError, text, np.median, u, (1, 1 + dim))
+def test_several_axes_that_are_cut(pencil):
+    u, a = both(pencil, draw((2, *pencil.shape), "f4"))
+    space = range(1, a.ndim)
+    for count in range(1, a.ndim):
+        for axes in (*combinations(space, count), *((0, *each) for each in combinations(space, 2))):
+            assert_agrees(np.median(u, axes), kept(a, axes, pencil.ndim, np.median))
+            for q in (0.3, [0.3, 0.6]):
+                expected = kept(a, axes, pencil.ndim, np.quantile, q, front=np.ndim(q))
+                assert_agrees(np.quantile(u, q, axes), expected)
+            expected = np.median(a, axes, keepdims=True)
+            assert_agrees(np.median(u, axes, keepdims=True), expected)
+
+
+def test_planes_of_sections_and_nan(comm):
+    pencil = pencils.Pencil((6, 5, 4), comm)
+    a = draw((2, *pencil.shape))
+    a[0, 1:, 2] = np.nan
+    u, part = spread(pencil, a)[:, 1:, ::2], a[:, 1:, ::2]
+    one, flat = spread(pencil, a[:, :, :1], dims=(0, 2)), a[:, :, :1]
+    weights = np.abs(draw(part.shape, seed=1))
+    for axes in ((1, 2), (1, 3), (2, 3), (1, 2, 3)):
+        for function in (np.median, np.nanmedian):
+            expected, texts, _ = outcome(lambda: kept(part, axes, 3, function))  # noqa: B023
+            found, said, _ = outcome(lambda: function(u, axes))  # noqa: B023
+            assert_agrees(found, expected)
+            assert said == texts
+            assert_agrees(function(one, axes), kept(flat, axes, 3, function))
+        given = {"method": "inverted_cdf", "axis": axes}
+        expected, *_ = outcome(lambda: np.quantile(part, 0.4, weights=weights, **given))  # noqa: B023
+        found, *_ = outcome(lambda: np.quantile(u, 0.4, weights=weights, **given))  # noqa: B023
+        assert_agrees(found, np.expand_dims(expected, axes))
 
 
 def test_transposed_fields(comm):

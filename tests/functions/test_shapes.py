@@ -11,6 +11,24 @@ from pencils.plans import kept_plans
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 MODES = ["constant", "edge", "linear_ramp", "reflect", "symmetric", "wrap"]
+STATISTICS = ["maximum", "mean", "median", "minimum"]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "u1"])
+def test_pad_with_statistics_and_odd_reflections(pencil, dtype):
+    u, a = both(pencil, draw((2, *pencil.shape), dtype), halo=1)
+    rtol = 1e-12 if dtype == "f8" else 0
+    lengths = {}, {"stat_length": 2}, {"stat_length": [(1, 9)] * a.ndim}, {"stat_length": (2, 1)}
+    calls = [*zip(STATISTICS, lengths, strict=True), ("mean", {}), ("median", {})]
+    calls += [(mode, {"reflect_type": "odd"}) for mode in ("reflect", "symmetric")]
+    for mode, options in calls:
+        for widths in ((2, 1), [(0, 7)] + [(5, 0)] * (a.ndim - 1)):
+            found, expected = np.pad(u, widths, mode, **options), np.pad(a, widths, mode, **options)
+            np.testing.assert_allclose(
+                found.local, expected[found.local_slices], rtol=rtol, atol=rtol * 100
+            )
+            assert in_memory_order(found)
+    assert_holds(np.pad(u[:, 1:], 2, "maximum"), np.pad(a[:, 1:], 2, "maximum"))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -52,7 +70,7 @@ def test_all_types(pencil, dtype):
 
 def test_tile_and_repeat(pencil):
     u, a = both(pencil, draw((2, *pencil.shape)))
-    for reps in (0, 1, 3, (2, 1), (3,) * a.ndim, ()):
+    for reps in (0, 1, 3, (2, 1), (3,) * a.ndim, (), (2, 3, *[1] * a.ndim), (2,) * (a.ndim + 1)):
         assert_holds(np.tile(u, reps), np.tile(a, reps))
     for axis in range(a.ndim):
         for repeats in (0, 1, 3, [2], range(a.shape[axis])):
@@ -91,9 +109,18 @@ def test_singletons(pencil):
         (np.concatenate([u, 2 * u], 1), np.concatenate([a, 2 * a], 1)),
         (np.concatenate([u, 2 * u], -1), np.concatenate([a, 2 * a], -1)),
         (np.diff(u, axis=1, prepend=0), np.diff(a, axis=1, prepend=0)),
+        (np.diff(u, append=u[..., :1]), np.diff(a, append=a[..., :1])),
+        (np.pad(u, 2, "mean"), np.pad(a, 2, "mean")),
+        (np.pad(u, 2, "reflect", reflect_type="odd"), np.pad(a, 2, "reflect", reflect_type="odd")),
     ):
-        assert_holds(found, expected)
+        assert_holds(found, expected, rtol=1e-12)
     assert np.repeat(u, 3, 0).singletons == {0}
+
+
+def test_nested_lists_are_joined(pencil):
+    u, a = both(pencil, draw((2, *pencil.shape)))
+    for one, other in (([u, 2 * u], [a, 2 * a]), ([[u, a], [a, u]], [[a, a], [a, a]])):
+        assert_holds(np.block(one), np.block(other))
 
 
 def test_stack_along_space(pencil):
@@ -116,6 +143,14 @@ def test_diff_with_ends(pencil, dtype):
                     assert_holds(np.diff(u, n, axis, **ends), np.diff(a, n, axis, **ends))
         if dtype == "f8":
             assert np.diff(u, axis=axis, append=1.0).pencil is pencil or axis == 0
+        key = (slice(None),) * axis
+        for ends in ({"prepend": (*key, slice(1))}, {"append": (*key, slice(1, 3))}):
+            fields, arrays = ({name: x[key] for name, key in ends.items()} for x in (u, a))
+            for given in (fields, arrays):
+                given.setdefault("prepend", 1)
+            found, expected = np.diff(u, 1, axis, **fields), np.diff(a, 1, axis, **arrays)
+            assert_holds(found, expected)
+            assert found.pencil == pencil.with_(shape=found.shape[1:])
 
 
 def test_plans_are_kept(comm):
@@ -153,11 +188,13 @@ def test_bad_arguments(comm, pencil):
     for error, text, call in (
         (ArgumentError, "not be negative", lambda: np.pad(u, -1)),
         (TypeError, "of integers", lambda: np.pad(u, 1.5)),
-        (ArgumentError, "takes constant, edge", lambda: np.pad(u, 1, "mean")),
-        (ArgumentError, "does not take", lambda: np.pad(u, 1, "reflect", reflect_type="odd")),
+        (ArgumentError, "takes edge, empty", lambda: np.pad(u, 1, "best")),
+        (ArgumentError, "does not take", lambda: np.pad(u, 1, "reflect", reflect_type="best")),
+        (ValueError, "at least 1", lambda: np.pad(u, 1, "maximum", stat_length=0)),
+        (TypeError, "is complex", lambda: np.pad(u, 1, constant_values=1j)),
+        (ValueError, "extend empty axis", lambda: np.pad(u[:0], 1, "mean")),
         (ArgumentError, "takes nothing", lambda: np.pad(u, 1, "edge", end_values=1)),
         (ArgumentError, "reps=", lambda: np.tile(u, -1)),
-        (ArgumentError, "reps=", lambda: np.tile(u, (1,) * 7)),
         (ArgumentError, "outside", lambda: np.repeat(u, 2, 7)),
         (ValueError, "", lambda: np.repeat(u, [1] * 99, 0)),
         (ValueError, "", lambda: np.repeat(u, -1, 0)),
@@ -166,7 +203,8 @@ def test_bad_arguments(comm, pencil):
         (TypeError, "takes no out", lambda: np.concatenate([np.ones(2)], out=u)),
         (ArgumentError, "shapes", lambda: np.concatenate([u, np.ones((9,) * (u.ndim + 1))])),
         (ArgumentError, "shape", lambda: np.diff(u, axis=0, prepend=np.ones((2,) * 9))),
-        (TypeError, "no PencilArray", lambda: np.diff(u, axis=0, append=u)),
+        (ArgumentError, "shapes", lambda: np.diff(u, axis=0, append=np.stack([u]))),
+        (TypeError, "a must be a PencilArray", lambda: np.diff(np.ones(3), append=u)),
     ):
         all_raise(comm, error, text, call)
 
@@ -183,6 +221,7 @@ def test_one_rank_is_wrong(comm):
         "join": (lambda x: np.concatenate([u, u], x), 0, 1, ArgumentError, 9),
         "diff": (lambda x: np.diff(u, axis=0, prepend=x), 0, 1, ArgumentError, [1]),
         "type": (lambda x: np.diff(u, axis=0, prepend=x), 0, np.longdouble(0), ArgumentError, [1]),
+        "statistics": (lambda x: np.pad(u, 1, "mean", stat_length=x), 1, 2, ValueError, -1),
         "values": (lambda x: np.pad(u, 1, constant_values=x), 0, 1, ValueError, "a"),
     }
     for call, good, other, error, bad in calls.values():

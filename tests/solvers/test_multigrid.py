@@ -1,5 +1,6 @@
 """Multigrid, compared with sparse matrices that SciPy solves."""
 
+from functools import reduce
 from itertools import product
 
 import numpy as np
@@ -8,7 +9,8 @@ from fields import draw
 from mpi4py import MPI
 from mpi_helpers import all_raise, everywhere
 from scipy import sparse
-from scipy.sparse.linalg import spsolve
+from scipy.optimize import brentq
+from scipy.sparse.linalg import splu
 
 import pencils
 from pencils import Pencil, partition
@@ -19,44 +21,91 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SMOOTHERS = ["red-black", "jacobi", "chebyshev", "line"]
 D, N, P = "dirichlet", "neumann", "periodic"
-# Extents, spacing, and what is given at the walls.
+C, V = "cell", "vertex"
+# Extents; where points are, and what is given at the walls; spacing, None for random coordinates.
 GRIDS = {
-    "line": ((1024,), 0.1, [(D, N)]),
-    "plane": ((48, 20), (0.5, 0.7), [D, P]),
-    "odd": ((24, 15, 4), (1.0, 2.0, 0.7), [(N, D), N, P]),
-    "flat": ((16, 16, 16), (1.0, 1.0, 0.1), [N, D, (D, N)]),
-    "closed": ((16, 12, 8), 1.0, [N, P, N]),
-    "small": ((5, 1, 3), 1.0, [D, N, D]),
+    "line": ((1024,), [(C, (D, N))], [0.1]),
+    "plane": ((48, 20), [(C, D), (C, P)], [0.5, 0.7]),
+    "odd": ((24, 15, 4), [(C, (N, D)), (C, N), (C, P)], [1.0, 2.0, 0.7]),
+    "flat": ((16, 16, 16), [(C, N), (C, D), (C, (D, N))], [1.0, 1.0, 0.1]),
+    "closed": ((16, 12, 8), [(C, N), (C, P), (C, N)], [1.0, 1.0, 1.0]),
+    "small": ((5, 1, 3), [(C, D), (C, N), (C, D)], [1.0, 1.0, 1.0]),
+    "vertices": ((15, 8, 9), [(V, D), (V, (D, N)), (V, N)], [1.0, 1.5, 1.0]),
+    "stretched": ((12, 9, 8), [(C, (D, N)), (V, N), (C, P)], [None, None, None]),
+    "stretched vertices": ((31, 48), [(V, D), (V, (N, D))], [None, None]),
+    "closed vertices": ((33, 32), [(V, N), (V, P)], [None, 2.0]),
 }
+
+
+def pair(walls):
+    return (walls, walls) if isinstance(walls, str) else walls
 
 
 def make(comm, shape, walls):
     return Pencil(shape, comm, periodic=[each == P for each in walls])
 
 
-def faces(a, axis, wraps):
+def edges_of(n, kind, spacing):
+    """Return coordinates of faces, or of vertices with walls and the next period."""
+    where, walls = kind
+    count = n if where == C or walls == P else n - 1 + pair(walls).count(D)
+    steps = np.random.default_rng(n).uniform(0.6, 1.4, count) if spacing is None else spacing
+    return np.append(0, np.cumsum(np.broadcast_to(steps, count)))
+
+
+def line_of(n, kind, x):
+    """Return differences over low faces, and the high wall; distances; volumes; parts behind."""
+    (where, walls), wraps = kind, kind[1] == P
+    low, high = (end == D for end in pair(walls))
+    points = (x[1:] + x[:-1]) / 2 if where == C else x[int(low) :][:n]
+    before, after = (points[-1] - x[-1], points[0] + x[-1]) if wraps else (x[0], x[-1])
+    gaps = np.diff([before, *points, after])
+    volumes = np.diff(x) if where == C else (gaps[1:] + gaps[:-1]) / 2
+    shares = (points - x[:-1]) / gaps[:-1] if where == C else np.full(n, 0.5)
+    shares = np.append(shares, shares[0] if wraps else 0)
+    shares[0] = shares[0] if wraps else 1
+    into = np.eye(n + 1, n) - np.eye(n + 1, n, -1)  # from fluxes, the transpose of differences
+    steps = into.copy()
+    steps[0, 0], steps[n, n - 1] = low or wraps, -(high or wraps)
+    steps[0, n - 1], steps[n, 0] = (-wraps, wraps) if wraps else (steps[0, n - 1], steps[n, 0])
+    return (
+        steps / np.where(gaps == 0, 1, gaps)[:, None],
+        -into.T / volumes[:, None],
+        volumes,
+        shares,
+    )
+
+
+def faces(a, axis, shares):
     """Return the coefficient on all faces along an axis, which comes first."""
-    a = np.moveaxis(a, axis, 0)
-    ends = (a[-1:], a[:1]) if wraps else (a[:1], a[-1:])
-    a = np.concatenate([ends[0], a, ends[1]])
-    return 2 / (1 / a[1:] + 1 / a[:-1])
+    a, shape = np.moveaxis(a, axis, 0), (-1, *[1] * (a.ndim - 1))
+    before, behind = np.concatenate([a[-1:], a]), np.concatenate([a, a[:1]])
+    shares = shares.reshape(shape)
+    return 1 / (shares / behind + (1 - shares) / before)
 
 
-def matrix(a, c, spacing, walls):
-    """Assemble the operator: for each axis, fluxes through the low and the high faces."""
-    numbers = np.arange(a.size).reshape(a.shape)
-    found = sparse.diags(np.ravel(c))
-    for axis, (h, wall) in enumerate(zip(np.broadcast_to(spacing, a.ndim), walls, strict=True)):
-        here, k = np.moveaxis(numbers, axis, 0), faces(a, axis, wall == P) / h**2
-        pair = (wall, wall) if isinstance(wall, str) else wall
-        for end, side in ((0, k[:-1].copy()), (-1, k[1:].copy())):
-            there, inside = np.roll(here, 2 * end + 1, 0), np.ones(here.shape, bool)
-            inside[end] = pair[end] == P
-            side[end] *= {P: 1, D: 2, N: 0}[pair[end]]
-            for columns, values in ((here, -side), (there, side * inside)):
-                index = here.ravel(), columns.ravel()
-                found = found + sparse.csr_matrix((values.ravel(), index), found.shape)
+def matrix(a, c, lines):
+    """Assemble the operator; `a` is given on points, or on the faces of each axis."""
+    found = sparse.diags_array(np.ravel(c))
+    for axis, (steps, into, _, shares) in enumerate(lines):
+        k = faces(a, axis, shares) if isinstance(a, np.ndarray) else np.moveaxis(a[axis], axis, 0)
+        every = [[sparse.eye_array(len(line[2])) for line in lines] for _ in range(2)]
+        every[0][axis], every[1][axis] = sparse.csr_array(steps), sparse.csr_array(into)
+        gradient, divergence = (reduce(sparse.kron, each) for each in every)
+        found = found + divergence @ sparse.diags_array(np.moveaxis(k, 0, axis).ravel()) @ gradient
     return found
+
+
+def solution(operator, data, volumes, *, closed):
+    """Solve, with mean zero where that is free, for each component."""
+    if closed:
+        n = len(volumes)
+        border = [[operator, np.ones((n, 1))], [volumes[None], None]]
+        operator = sparse.block_array(border)
+    inverse = splu(sparse.csc_array(operator))
+    rows = data.reshape(-1, len(volumes))
+    found = inverse.solve(np.pad(rows, ((0, 0), (0, int(closed)))).T).T
+    return found[:, : len(volumes)].reshape(data.shape)
 
 
 def coefficient(shape, jump=1e3):
@@ -75,26 +124,28 @@ def close(comm, u, expected, rtol=1e-6):
 @pytest.mark.parametrize("a", ["number", "field", "faces"])
 @pytest.mark.parametrize("name", GRIDS)
 def test_solutions_are_those_of_sparse_matrices(comm, name, a, c):
-    shape, spacing, walls = GRIDS[name]
+    shape, kinds, spacings = GRIDS[name]
+    places, walls = zip(*kinds, strict=True)
     pen = make(comm, shape, walls)
+    every = [edges_of(*each) for each in zip(shape, kinds, spacings, strict=True)]
+    lines = [line_of(*each) for each in zip(shape, kinds, every, strict=True)]
+    volumes = reduce(np.multiply.outer, [each for _, _, each, _ in lines])
     values = np.full(shape, 2.5) if a == "number" else coefficient(shape, 20.0)
     shift = -(draw(shape, seed=1) ** 2) if c == "field" else np.zeros(shape)
     data = draw(shape, seed=2)
     given = partition(pen, values) if a == "field" else 2.5
     if a == "faces":
-        given = []
-        for axis, wall in enumerate(walls):
-            every = np.moveaxis(faces(values, axis, wall == P), 0, axis)
-            places = pen.staggered(axis)
-            given.append(partition(places, np.take(every, range(places.shape[axis]), axis)))
-    closed = name == "closed" and c == 0.0
-    data -= data.mean() if closed else 0
-    operator = matrix(values, shift.ravel(), spacing, walls)
-    if closed:
-        operator = operator + np.full((data.size, data.size), 1 / data.size)
-    expected = np.reshape(spsolve(sparse.csc_matrix(operator), data.ravel()), shape)
+        means = [faces(values, axis, shares) for axis, (*_, shares) in enumerate(lines)]
+        values = [np.moveaxis(each, 0, axis) for axis, each in enumerate(means)]
+        at = [pen.staggered(axis) for axis in range(pen.ndim)]
+        cut = [np.take(each, range(at[d].shape[d]), d) for d, each in enumerate(values)]
+        given = [partition(*each) for each in zip(at, cut, strict=True)]
+    closed = name.startswith("closed") and c == 0.0
+    data -= (data * volumes).sum() / volumes.sum() if closed else 0
+    expected = solution(matrix(values, shift, lines), data, volumes.ravel(), closed=closed)
     field = partition(pen, shift) if c == "field" else c
-    with Multigrid(pen, given, field, spacing=spacing, boundary=walls) as mg:
+    spacing = [x if h is None else h for x, h in zip(every, spacings, strict=True)]
+    with Multigrid(pen, given, field, spacing=spacing, boundary=walls, centred=places) as mg:
         out = pencils.zeros(pen, halo=1)
         result = mg.solve(partition(pen, data), out, rtol=1e-10)
         assert result.converged
@@ -119,6 +170,101 @@ def test_convergence(comm, smoother):
         assert here.converged
         assert here.iterations == alone.iterations <= most
         np.testing.assert_allclose(here.residuals, alone.residuals, rtol=1e-6)
+
+
+def stretched(n, ratio=50):
+    """Return coordinates of n intervals by a hyperbolic tangent; the ratio is that of extremes."""
+    x = np.linspace(-1, 1, n + 1)
+
+    def over(strength):
+        steps = np.diff(np.tanh(strength * x))
+        return steps.max() / steps.min() - ratio
+
+    return np.tanh(brentq(over, 0.1, 9) * x)
+
+
+@pytest.mark.parametrize("axes", [(), (2,), (0, 2)], ids=["uniform", "stretched", "both stretched"])
+@pytest.mark.parametrize("where", [C, V])
+def test_rates(comm, where, axes):
+    """Each cycle has its rate, and ranks change results by no more than rounding."""
+    n = 32 >> (len(axes) > 1)
+    shape, walls = [(n, n, n), (n - 1, n, n + 1)][where == V], [D, P, N]
+    spacing = [stretched(n) if dim in axes else 2 / n for dim in range(3)]
+    options = {"smoother": "line", "axis": axes} if axes else {}
+    found = []
+    for pen in (make(comm, shape, walls), make(MPI.COMM_SELF, shape, walls)):
+        options |= {"spacing": spacing, "boundary": walls, "centred": where}
+        with Multigrid(pen, **options) as mg:
+            found.append(mg.solve(partition(pen, draw(shape))))
+    here, alone = found
+    assert here.converged
+    rate = (here.residuals[-1] / here.residuals[0]) ** (1 / here.iterations)
+    assert rate <= (0.25 if axes else 0.12)
+    np.testing.assert_allclose(here.residuals, alone.residuals, rtol=1e-6)
+    close(comm, here.solution, alone.solution.local, 1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["f", "F", "d", "D"])
+def test_numbers_and_components(comm, dtype):
+    """Each component has the result that it has alone, however small it is."""
+    shape, spacing = (31, 33), [0.1, stretched(32, 4)]
+    pen, data = Pencil(shape, comm), draw((3, *shape), dtype)
+    data[1] *= np.dtype(dtype).type(1e-4)
+    data[2] = 0
+    rtol = 1e-3 if dtype in "fF" else 1e-8
+    options = {"boundary": [D, N], "centred": V, "spacing": spacing, "dtype": dtype}
+    options |= {"smoother": "line", "axis": 1}
+    with Multigrid(pen, components=3, **options) as mg, Multigrid(pen, **options) as one:
+        f = partition(pen, data)
+        result = mg.solve(f, rtol=rtol)
+        alone = [one.solve(partition(pen, each), rtol=rtol) for each in data]
+        assert result.check().dtype == dtype
+        assert result.iterations == max(each.iterations for each in alone)
+        for number, each in enumerate(alone):
+            size = max(float(abs(each.solution).max()), 1e-30)
+            assert abs(result.solution[number] - each.solution).max() <= 10 * rtol * size
+        level = mg.levels[0]
+        u = pencils.zeros(pen, halo=1, components=3, dtype=dtype)
+        u[...] = result.solution
+        for left, right in zip((level.apply(u) - f).unstack(), f.unstack(), strict=True):
+            norms = [np.sqrt((abs(each) ** 2 * level.weights).sum()) for each in (left, right)]
+            assert norms[0] <= 1.01 * rtol * norms[1]
+
+
+@pytest.mark.parametrize("dtype", ["f", "d"])
+def test_precision(comm, dtype):
+    """Residuals that rounding does not allow are no success, though recurrences have them."""
+    pen = Pencil((64, 64), comm)
+    f = pencils.ones(pen, dtype=dtype)
+    with Multigrid(pen, dtype=dtype) as mg:
+        result = mg.solve(f, rtol=1e-20, maxiter=99)
+        text = f"{np.dtype(dtype)} allows no smaller residual than rounding"
+        all_raise(comm, ConvergenceError, text, result.check)
+        assert result.residuals[-1] < 3e3 * np.finfo(dtype).eps * result.residuals[0]
+        assert result.iterations < 30
+
+
+def test_weighted_equations(comm):
+    """Cycles are symmetric; operators and smoothers of the user see equations without weights."""
+    shape, options = (32, 31), {"boundary": [(N, D), D], "centred": V}
+    options["spacing"] = [stretched(32, 4), stretched(32, 4)]
+    pen = Pencil(shape, comm)
+    r, s = (partition(pen, draw(shape, seed=seed)) for seed in range(2))
+
+    def smoother(level, u, f, _reverse):
+        u += 0.8 * (f - level.apply(u)) / level.diagonal
+
+    for axis, kind in ((None, "chebyshev"), ((0, 1), "line"), (None, smoother)):
+        with Multigrid(pen, 1.0, -0.5, smoother=kind, axis=axis, **options) as mg:
+            weights, expected = mg.levels[0].weights, mg.solve(r, rtol=1e-10).check()
+            u, v = mg(r / weights), mg(s / weights)
+            assert np.isclose((u * s).sum(), (v * r).sum(), rtol=1e-10)
+            full = mg.solve(r, full=True, rtol=1e-10).check()
+            assert abs(full - expected).max() < 1e-8 * abs(expected).max()
+            own = {"operator": lambda level, u, mg=mg: mg.levels[level.number].apply(u)}
+            with Multigrid(pen, 1.0, -0.5, smoother="jacobi", **own, **options) as other:
+                found = other.solve(r, rtol=1e-10).check()
+            assert abs(found - expected).max() < 1e-8 * abs(expected).max()
 
 
 def test_second_order(comm):
@@ -309,16 +455,19 @@ def test_bad_arguments(comm):
     bad("must be a positive number", -1.0)
     bad("must be a number or a field", 1.0, np.inf)
     bad("a field on the faces", [1.0, 2.0])
-    bad("no cells", pencil=Pencil((0, 4), comm))
-    bad("periodic in the pencil", boundary=[P, [["x"], D]])
+    bad("no points", pencil=Pencil((0, 4), comm))
+    bad("boundary of dimension 1", boundary=[P, [["x"], D]])
     a[3, 4] = -1
     bad("values from -1.0 to 1.0; they must be positive", a)
     a[3, 4] = 1
     bad("they must be finite", 1.0, a * np.nan)
     bad("they must be positive", a * np.nan)
-    bad("spacing", spacing=0)
-    bad("periodic in the pencil", boundary=[D, D])
-    bad("periodic in the pencil", boundary=[P, P])
+    bad("must be positive", spacing=0)
+    bad("spacing has 3 entries", spacing=[1.0, 2.0, 3.0])
+    bad("coordinates of 33 faces", spacing=[1.0, np.arange(31.0)])
+    bad("'cell' or 'vertex'", centred=["cell", "face"])
+    bad("the pencil is periodic in", boundary=[D, D])
+    bad("the pencil is periodic in", boundary=[P, P])
     bad("one of V, W, F", cycle="X")
     bad("red-black", smoother="sor")
     bad("dimension of lines", smoother="line")
@@ -333,6 +482,8 @@ def test_bad_arguments(comm):
         error=PencilMismatchError,
     )
     bad("such as (1024, 32)", pencil=Pencil((997, 33), comm))
+    bad("minus one, such as (1023, 33)", pencil=Pencil((997, 35), comm), centred=V, boundary=[D, N])
+    bad("float32, float64", dtype=int, error=TypeError)
     bad("levels=1 must be larger", pencil=Pencil((96, 32), comm), levels=1)
     bad("what the operator returns", operator=lambda _level, u: (u * 1).astype(complex))
     one = comm.size - 1  # the rank on which the operator returns something else
@@ -344,8 +495,8 @@ def test_bad_arguments(comm):
         all_raise(comm, ArgumentError, "rtol", mg.solve, a, rtol=-1)
         few = mg.solve(a, maxiter=2, rtol=1e-12)
         all_raise(comm, ConvergenceError, "maxiter=2", few.check)
-        all_raise(comm, ConvergenceError, "nan", mg.solve, a * np.nan)
-        all_raise(comm, ConvergenceError, "underflow", mg.solve, a * 1e-200)
+        for factor, text in ((np.nan, "nan"), (1e-200, "underflow"), (1e200, "overflow")):
+            all_raise(comm, ConvergenceError, text, mg.solve, a * factor)
         assert mg.solve(a).converged
 
 

@@ -102,7 +102,7 @@ class _NodeBundles:
 
 
 def in_stages(nodes: Sequence[int], nbytes: int) -> list[Sequence[int]]:
-    """Divide other nodes, whose bundles have so many bytes, into one stage or more."""
+    """Divide other nodes into one stage or more, by the bytes of their bundles."""
     count = max(1, min(round(sqrt(nbytes / STAGE)), len(nodes)))
     cuts = [len(nodes) * number // count for number in range(count + 1)]
     return [nodes[start:end] for start, end in pairwise(cuts)]

@@ -134,7 +134,7 @@ class Pull:
         return self._most > 0
 
     def fits(self, arrays: int) -> bool:
-        """Whether so many arrays are exchanged at once; for plans with one spec."""
+        """Whether this number of arrays is exchanged at once; for plans with one spec."""
         return arrays * self._most <= MOST_STAGED
 
     def prepare(

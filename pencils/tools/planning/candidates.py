@@ -213,7 +213,7 @@ class Candidates(Sequence[Candidate]):
     ranks, per_node : int
         Number of processes, and of those on a node.
     counted : int
-        Ranks that were counted for these figures: all, up to 16384, else so many of them.
+        Ranks that were counted for these figures: all of them, but at most 16384.
     links : Links
         The latencies and bandwidths in use.
     found : tuple of Candidate

@@ -92,7 +92,7 @@ def _energy(u: PencilArray) -> NDArray[np.float64]:
     dtype = np.result_type(u.dtype, np.float32)
     with PencilFFT(u.pencil, dtype, components=u.components, normalize="forward") as plan:
         waves = plan.forward(u.astype(dtype))
-        numbers = plan.wavenumbers()
+        numbers = plan.wavenumbers(nyquist="keep")
     energy: Any = (waves.real**2 + waves.imag**2) / 2
     if u.components:
         energy = energy.sum(axis=tuple(range(len(u.components))))
