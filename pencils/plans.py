@@ -501,12 +501,13 @@ class KeptCall(Generic[F]):
         self.plan: F = self.plans[key]
         self.under_way: Sized = topology.under_way if waits else ()
 
-    def fits(self, out: Any = None, kind: type | None = None) -> bool:
+    def fits(self, out: Any = None, kind: type[Any] | None = None) -> bool:
         """Whether the plan is there, and ranks agree on this communicator, whatever `out` is.
 
         `out` is a field to fill, of this type.
         """
-        if self.plan.freed or self.topology.freed or self.other.freed or self.under_way:
+        plan: Any = self.plan
+        if plan.freed or self.topology.freed or self.other.freed or self.under_way:
             return False
         return out is None or (type(out) is kind and out.pencil.topology is self.other)
 
