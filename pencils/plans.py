@@ -513,19 +513,38 @@ class KeptCall(Generic[F]):
         That on these calls.
     waits : bool
         Whether a call may only begin when no older exchange is under way.
+    other : Topology, optional
+        That of results, if they may be on another, congruent communicator.
     """
 
-    __slots__ = ("agreement", "key", "plan", "plans", "topology", "under_way")
+    __slots__ = ("agreement", "key", "other", "plan", "plans", "topology", "under_way")
 
     def __init__(
-        self, topology: Topology, key: PlanKey, agreement: PreparedAgreement, *, waits: bool
+        self,
+        topology: Topology,
+        key: PlanKey,
+        agreement: PreparedAgreement,
+        *,
+        waits: bool,
+        other: Topology | None = None,
     ) -> None:
         self.topology = topology
+        self.other = topology if other is None else other
         self.key = key
         self.agreement = agreement
         self.plans = kept_plans(topology)
         self.plan: F = self.plans[key]
         self.under_way: Sized = topology.under_way if waits else ()
+
+    def fits(self, out: Any = None, kind: type[Any] | None = None) -> bool:
+        """Whether the plan is there, and ranks agree on this communicator, whatever `out` is.
+
+        `out` is a field to fill, of this type.
+        """
+        plan: Any = self.plan
+        if plan.freed or self.topology.freed or self.other.freed or self.under_way:
+            return False
+        return out is None or (type(out) is kind and out.pencil.topology is self.other)
 
     def touch(self) -> None:
         """Note that the plan was used last, after all ranks have agreed."""

@@ -88,7 +88,7 @@ def fetch_boxes(
     fields = u, *others
     key = _key_of(fields, given)
     call: _FetchCall | None = None if key is None else u.pencil.kept[name].get(key)
-    if call is not None and call.fits:
+    if call is not None and call.fits():
         ready, results = call.prepare(fields, plan)
     else:
         verb = _Fetch(name, fields, plan)
@@ -186,9 +186,10 @@ class _Fetch(KeptVerb[MovePlan, _Found]):
             lines = [Line.of(source, axis) for axis in order]
             along = [mappings.get(axis, Mapping()) for axis in order]
             pairs = list(zip(along, lines, strict=True))
-            sends = _boxes(u.pencil.rank, lines, [each.sends(line) for each, line in pairs])
-            gets = [each.gets(line) for each, line in pairs]
-            recvs = _boxes(u.pencil.rank, lines, gets)
+            strides = [line.stride for line in lines]
+            first = u.pencil.rank - sum(line.part * line.stride for line in lines)
+            sends = boxes(first, strides, [each.sends(line) for each, line in pairs])
+            recvs = boxes(first, strides, [each.gets(line) for each, line in pairs])
             specs.append(MessageSpec(sends, recvs, (), u.dtype))
         return plan_move(self.topology, specs, u.ndim)
 
@@ -265,11 +266,6 @@ class _FetchCall(KeptCall[MovePlan]):
         # Fields, results, and the call that is prepared for them.
         self._relay: tuple[Sequence[Field], Sequence[Field], _Ready] | None = None
 
-    @property
-    def fits(self) -> bool:
-        """Whether the plan is still there, and no older exchange may write what is packed."""
-        return not (self.plan.freed or self.topology.freed or self.under_way)
-
     def prepare(self, fields: tuple[Field, ...], plan: Callable[[Agreement], Steps]) -> _Found:
         """Agree and prepare. *Collective*."""
         error = None
@@ -318,14 +314,16 @@ class _FetchCall(KeptCall[MovePlan]):
         return _Ready(pack, ready.exchange, ((*runs, store), reserved))
 
 
-def _boxes(
-    rank: int, lines: Sequence[Line], along: Sequence[Sequence[tuple[int, int, int, int]]]
+def boxes(
+    first: int, strides: Sequence[int], along: Sequence[Sequence[tuple[int, int, int, int]]]
 ) -> list[MessageBlock]:
-    """Combine the pieces of all axes: part, place here, place there, and points."""
+    """Combine the pieces of all axes: part, place here, place there, and points.
+
+    The first part of all axes is on rank `first`, others are so many ranks apart.
+    """
     found = []
     for box in product(*along):
-        steps = zip(box, lines, strict=True)
-        peer = rank + sum((part - line.part) * line.stride for (part, *_), line in steps)
+        peer = first + sum(part * stride for (part, *_), stride in zip(box, strides, strict=True))
         key = tuple(slice(here, here + count) for _, here, _, count in box)
         found.append(MessageBlock(peer, key, tuple(there for _, _, there, _ in box)))
     return found

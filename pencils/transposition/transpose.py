@@ -81,7 +81,7 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
     call: _TransposeCall | None = None
     if type(u) is PencilArray and type(pencil) is Pencil:  # isinstance() may raise
         call = u.pencil.kept["transpose"].get((pencil, u.kind))
-    if call is None or not call.fits(out):
+    if call is None or not call.fits(out, PencilArray):
         verb = _Transpose(u, pencil, out)
         move, target = verb.prepare()
         verb.keep()
@@ -101,7 +101,7 @@ def assign(section: PencilArray, value: PencilArray) -> None:
     call: _TransposeCall | None = value.pencil.kept[_ASSIGN].get(kinds)
     alike = FieldSpec.of(section) == FieldSpec.of(value) if call is None else call.fills
     out = section if alike else None
-    if call is None or not call.fits(out) or not section.local.flags.writeable:
+    if call is None or not call.fits(out, PencilArray) or not section.local.flags.writeable:
         verb = _Assign(section, value, out)
         move, target = verb.prepare()
         verb.keep()
@@ -201,16 +201,9 @@ class _TransposeCall(KeptCall[Transposition]):
         self, topology: Topology, target: Pencil, key: PlanKey, agreement: PreparedAgreement
     ) -> None:
         plan: Transposition = kept_plans(topology)[key]
-        super().__init__(topology, key, agreement, waits=plan.pull is not None)
-        # That of another communicator if the target was made on a congruent one.
-        self._other = target.topology
+        waits = plan.pull is not None
+        super().__init__(topology, key, agreement, waits=waits, other=target.topology)
         self._new = PencilArray.maker(target, *plan.spec)
-
-    def fits(self, out: Any) -> bool:
-        """Whether the plan is there, and ranks agree on this communicator, whatever `out` is."""
-        if self.plan.freed or self.topology.freed or self._other.freed or self.under_way:
-            return False
-        return out is None or (type(out) is PencilArray and out.pencil.topology is self._other)
 
     def prepare(
         self, u: PencilArray, out: PencilArray | None, verb: Callable[[], _Transpose]

@@ -79,6 +79,7 @@ typedef struct {
     Summer *sum;
     Adder *add;
     Weigher *weigh;
+    Strider *stride;
     Totaler *total;
     Evaluator *evaluate;
 } Level;
