@@ -218,6 +218,9 @@ def test_numbers_and_components(comm, dtype):
         f = partition(pen, data)
         result = mg.solve(f, rtol=rtol)
         alone = [one.solve(partition(pen, each), rtol=rtol) for each in data]
+        again = mg.solve(f, start=result.solution + data[1, 0, 0], rtol=rtol).check()
+        assert abs(again.unstack()[2]).max() == 0
+        assert mg.solve(f, start=again, rtol=2 * rtol).iterations == 0
         assert result.check().dtype == dtype
         assert result.iterations == max(each.iterations for each in alone)
         for number, each in enumerate(alone):
@@ -259,6 +262,18 @@ def test_weighted_equations(comm):
             weights, expected = mg.levels[0].weights, mg.solve(r, rtol=1e-10).check()
             u, v = mg(r / weights), mg(s / weights)
             assert np.isclose((u * s).sum(), (v * r).sum(), rtol=1e-10)
+            level, b = mg.levels[0], pencils.zeros(pen, halo=1)
+            b[...] = -weights * r
+            again = cg(
+                lambda u, out, level=level: np.multiply(level.apply(u), -level.weights, out=out),
+                b,
+                preconditioner=lambda r, out, mg=mg: np.negative(
+                    mg(r / mg.levels[0].weights), out=out
+                ),
+                rtol=1e-10,
+            )
+            assert again.iterations < 25
+            assert abs(again.check() - expected).max() < 1e-8 * abs(expected).max()
             full = mg.solve(r, full=True, rtol=1e-10).check()
             assert abs(full - expected).max() < 1e-8 * abs(expected).max()
             own = {"operator": lambda level, u, mg=mg: mg.levels[level.number].apply(u)}
@@ -493,6 +508,8 @@ def test_bad_arguments(comm):
         all_raise(comm, PencilMismatchError, "lies on", mg, other)
         all_raise(comm, ArgumentError, "float64", mg.solve, pencils.zeros(pen, dtype=int))
         all_raise(comm, ArgumentError, "rtol", mg.solve, a, rtol=-1)
+        all_raise(comm, ArgumentError, "takes no start", mg.solve, a, start=a, full=True)
+        all_raise(comm, ArgumentError, "start has dtype", mg.solve, a, start=a * 1j)
         few = mg.solve(a, maxiter=2, rtol=1e-12)
         all_raise(comm, ConvergenceError, "maxiter=2", few.check)
         for factor, text in ((np.nan, "nan"), (1e-200, "underflow"), (1e200, "overflow")):
