@@ -169,7 +169,7 @@ def common_pencil(fields: Sequence[Field], *, assigned: bool = False) -> Pencil:
     pencil = fields[0].pencil
     for number, field in enumerate(fields[1:], 1):
         other = field.pencil
-        if other is not pencil:
+        if other is not pencil and not other.same_blocks(pencil):
             fixed = frozenset.intersection(*(known.singletons for known in fields[:number]))
             joined = _joined()(pencil, fixed, other, field.singletons)
             if joined is None:

@@ -68,13 +68,13 @@ if TYPE_CHECKING:
 _CODECS = ("gzip", "zstd", "blosc")
 _BY_NUMBER = {32001: "blosc", 32015: "zstd"}
 _AXES = ("x", "y", "z")
+# The codec that finds damage.
+CHECKED: dict[str, Any] = {"name": "crc32c"}
 # Of fields with a bound on the error, whose numbers are rounded.
 _FOR_ROUNDED: dict[str, Any] = {
     "name": "blosc",
     "configuration": {"cname": "zstd", "shuffle": "bitshuffle"},
 }
-# The codec that finds damage.
-CHECKED: dict[str, Any] = {"name": "crc32c"}
 
 
 def as_codecs(compression: object) -> dict[str, Any]:
@@ -126,8 +126,8 @@ def check_type_of(entry: DatasetInfo) -> None:
 
 
 def _make_field(store: Any, entry: DatasetInfo, contents: Contents) -> None:
-    own = [*contents.compression["codecs"]] if entry.tolerance is None else [_FOR_ROUNDED]
-    codecs = own + [CHECKED] * contents.summed
+    given = contents.compression["codecs"] if entry.tolerance is None else [_FOR_ROUNDED]
+    codecs = [*given, *[CHECKED] * contents.summed]
     attrs = {**entry.attrs, **contents.dataset_attrs.get(entry.name, {})}
     make_array(store, entry, contents.scales[entry.name], attrs, codecs)
 
@@ -365,8 +365,8 @@ def write_chunks(
     written: WrittenObjects,
     *,
     step: tuple[int, ...] = (),
-    prepare: Callable[[Array], Array] = np.asarray,
     dropped: Collection[int] = (),
+    prepare: Callable[[Array], Array] = np.asarray,
     summed: bool = True,
     progress: OnProgress = ignore,
 ) -> int:

@@ -72,8 +72,7 @@ class Multigrid(Plan[Any]):
         Should not be positive: waves are not damped by smoothers, so that cycles may diverge.
     spacing : float, or sequence with one entry for each dimension, optional
         The distance of points, or coordinates of faces or vertices, as for `Poisson`, but along any
-        number of dimensions. If distances differ much, pass ``smoother="line"`` and these
-        dimensions as `axis`.
+        number of dimensions.
     boundary : str, or sequence with one entry for each dimension, optional
         "dirichlet" (`u` is 0 on the wall) or "neumann" (no flux), for all dimensions that are not
         periodic; or for each dimension, with "periodic" for those of the pencil, or a pair of both
@@ -87,11 +86,13 @@ class Multigrid(Plan[Any]):
         How often coarser grids are visited.
     smoother : {"red-black", "jacobi", "chebyshev", "line"} or callable, optional
         Gauss-Seidel for points whose indices have an even sum, then for others; weighted steps of
-        Jacobi; Chebyshev polynomials of these; or weighted steps for lines along `axis`. Or a
+        Jacobi; Chebyshev polynomials of these; or weighted steps for lines along `axis`. Default:
+        "line" if there are dimensions of unequal distances, "red-black" if there are none. Or a
         function ``smoother(level, u, f, reverse)`` that improves `u`, a field with a halo, in
         place; `reverse` after the coarser grid, where the adjoint is called for.
     axis : int or sequence of int, optional
         Dimension of the lines; or several, with steps for each in turn. They are halved last.
+        Default: all dimensions of unequal distances.
     pre, post : int, optional
         Smoothing steps before and after the coarser grid.
     levels : int, optional
@@ -173,7 +174,7 @@ class Multigrid(Plan[Any]):
         boundary: Boundary | None = None,
         centred: str | Sequence[str] = CELL,
         cycle: str = "V",
-        smoother: str | Smoother = RED_BLACK,
+        smoother: str | Smoother | None = None,
         axis: int | Sequence[int] | None = None,
         pre: int = 2,
         post: int = 2,
@@ -189,7 +190,8 @@ class Multigrid(Plan[Any]):
                 raise ArgumentError(f"a grid of shape {pencil.shape} has no points to solve for")
             ends = _read_ends(pencil, spacing, boundary, centred)
             self._spec = FieldSpec(as_type(dtype), as_components(components), frozenset())
-            self._cycle, self._smoother, self._axes = _read_cycle(cycle, smoother, axis, pencil)
+            self._cycle, smoother, self._axes = _read_cycle(cycle, smoother, axis, ends)
+            self._smoother = smoother
             self._steps = as_int("pre", pre, least=0), as_int("post", post, least=0)
             if not any(self._steps):
                 raise ArgumentError("pre=0 and post=0: one of them must be at least 1")
@@ -362,6 +364,11 @@ class Multigrid(Plan[Any]):
         """
         level, rounding = self.levels[0], _DIGITS * np.finfo(self._spec.dtype).eps
         last, residual = inf, _worst(self._square(r), sizes)
+        if not isfinite(residual):
+            raise ConvergenceError(
+                f"the first residual is {residual}: numbers of start or of the operator are not "
+                "finite, or so large that squares overflow"
+            )
         yield residual
         while residual <= last / 2:
             last, least = residual, max(target, rounding * residual)
@@ -392,7 +399,7 @@ class Multigrid(Plan[Any]):
             curvature = _numbers(self._advance(p, z, q, self._factor(beta)))
             if accelerate:
                 alpha = _ratio(before, curvature)
-                wrong = ~np.isfinite(alpha) | (alpha <= 0) & (curvature != 0)
+                wrong = ~np.isfinite(alpha) | (alpha < 0)
                 if wrong.any():
                     raise ConvergenceError(
                         f"cycles are not definite: step {alpha[wrong][0]:.3g} of conjugate "
@@ -571,17 +578,22 @@ def _read_ends(pencil: Pencil, spacing: Any, boundary: Any, centred: Any) -> lis
 
 
 def _read_cycle(
-    cycle: Any, smoother: Any, axis: Any, pencil: Pencil
+    cycle: Any, smoother: Any, axis: Any, ends: Sequence[Ends]
 ) -> tuple[str, Any, tuple[int, ...]]:
     if cycle not in list(_CYCLES):
         raise ArgumentError(f"cycle={cycle!r} must be one of {', '.join(_CYCLES)}")
+    stretched = [each.dim for each in ends if each.edges is not None]
+    if smoother is None:
+        smoother = LINE if stretched or axis is not None else RED_BLACK
+    if axis is None and smoother == LINE and stretched:
+        axis = stretched
     if not callable(smoother) and smoother not in list(PASSES):
         raise ArgumentError(f"smoother={smoother!r} must be a function, or {', '.join(PASSES)}")
     if (axis is None) == (smoother == LINE):
         raise ArgumentError(
             f"axis={axis!r} is the dimension of lines: it goes with smoother='line', and only then"
         )
-    return cycle, smoother, () if axis is None else as_dims("axis", axis, pencil.ndim)
+    return cycle, smoother, () if axis is None else as_dims("axis", axis, len(ends))
 
 
 def _is_number(value: object) -> bool:

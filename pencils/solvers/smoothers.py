@@ -89,9 +89,8 @@ class Level:
         self._kind: Any = {"dtype": spec.dtype, "components": spec.components}
         self.u, self._spare = (zeros(pencil, halo=1, **self._kind) for _ in range(2))
         self.r = empty(pencil, **self._kind)
-        self.f = (
-            empty(pencil, **self._kind) if number else self.r
-        )  # of the finest, others are given
+        # Right sides of the finest grid are those that are given.
+        self.f = empty(pencil, **self._kind) if number else self.r
         self._weights: list[PencilArray] = []
         self._lines: list[LineSolver] = []
         self._smoother: Smoother | None = None
