@@ -94,8 +94,11 @@ def _describe_folder(path: str) -> str:
         for name, array in folder.arrays.items():
             units = [str(array.attrs["units"])] if "units" in array.attrs else []
             kind, data = info.values.get(name, ("", array))
-            if kind == COORDINATE:
-                text = " ".join([_points("coordinate", data), *units])
+            if name.startswith(RESERVED):
+                continue
+            if kind == COORDINATE or (name == TIME and f"{RESERVED}series" in folder.attrs):
+                word = "times" if name == TIME else "coordinate"
+                text = " ".join([_points(word, np.asarray(data[...])), *units])
             elif kind and not array.shape:
                 text = _short(decode(Stored(kind, data)))
             else:
@@ -112,7 +115,12 @@ def _describe_folder(path: str) -> str:
                 text = "  ".join(parts)
             rows.append((name, text))
         size = sum(array.nbytes_stored() for array in folder.arrays.values())
-        about = _about(folder.attrs, "Zarr folder", len(folder.arrays.get(TIME, ())), size)
+        about = _about(
+            folder.attrs,
+            "Zarr folder",
+            folder.arrays[TIME].size if TIME in folder.arrays else 0,
+            size,
+        )
         return _listed(path, about, rows, info.attrs)
 
 

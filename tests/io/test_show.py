@@ -40,6 +40,19 @@ def test_a_checkpoint(tmp_path, grid):
     assert rows["attribute"] == "case: test"
 
 
+def test_a_series_of_zarr(tmp_path, grid):
+    pytest.importorskip("zarr")
+    path = str(tmp_path / "a.zarr")
+    with pencils.TimeSeries(path) as series:
+        for time in (0.5, 2.5):
+            series.append(time, {"u": pencils.ones(grid.pencil)})
+    first, *lines = describe_file(path).splitlines()
+    assert first.startswith(f"{path}: time series of 2 steps, ")
+    assert [line.split("  ")[1] for line in lines] == ["time", "u"]
+    assert lines[0].endswith("times, 2 points from 0.5 to 2.5")
+    assert "(time: 2, 5, 4)  float64" in lines[1]
+
+
 def test_a_folder_of_zarr(tmp_path, grid, capsys):
     pytest.importorskip("zarr")
     path = str(tmp_path / "a.zarr")
