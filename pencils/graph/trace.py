@@ -83,26 +83,23 @@ class Event(NamedTuple):
 class Moved(NamedTuple):
     """One side of an assignment that moves points: a field of the call, or a constant one."""
 
-    pencil: Pencil
-    frame: BlockLayout
-    memory: BlockView | None  # None of a constant
     field: Field  # that of the trace, or the constant one
+    memory: BlockView | None = None  # of one that is no constant
 
     @classmethod
     def of(cls, trace: Trace, field: Field) -> Moved:
         """Return the side of a traced field, which has memory, or of a constant one."""
-        frame, memory = field.frame.bare, None
-        if isinstance(field, Traced):
-            memory = trace.view(field.node)
-            field = PencilArray.in_frame(field.pencil, frame, memory.view)
-        return cls(field.pencil, frame, memory, field)
+        if not isinstance(field, Traced):
+            return cls(field)
+        memory = trace.view(field.node)
+        return cls(PencilArray.in_frame(field.pencil, field.frame.bare, memory.view), memory)
 
     def find(self, values: Sequence[Any]) -> Field:
         """Return the field in a call, of whose blocks and other values these are."""
         if self.memory is None:
             return self.field
         block = self.memory.derive(values[self.memory.slot])
-        return PencilArray.in_frame(self.pencil, self.frame, block)
+        return PencilArray.in_frame(self.field.pencil, self.field.frame, block)
 
 
 class TraceStage(NamedTuple):
