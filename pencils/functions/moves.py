@@ -37,7 +37,15 @@ from pencils.functions.arguments import Line, one_axis
 from pencils.functions.mapping import Indexed, Mapping
 from pencils.layout.integers import as_dims, as_ints
 from pencils.pencil import Bounded
-from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers
+from pencils.plans import (
+    Agreement,
+    KeptCall,
+    KeptVerb,
+    PlanKey,
+    kept_plans,
+    plan_buffers,
+    relays,
+)
 
 Run = Callable[[], object]
 
@@ -247,13 +255,15 @@ def _get_ready(
 class _FetchCall(KeptCall[MovePlan]):
     """Calls of a function for fields of one kind, with the same arguments."""
 
-    __slots__ = ("_fetched", "_ready", "_steps")
+    __slots__ = ("_fetched", "_ready", "_relay", "_steps")
 
     def __init__(self, verb: _Fetch) -> None:
         pulls = isinstance(kept_plans(verb.topology)[verb.key], Pull)
         super().__init__(verb.topology, verb.key, verb.agree.prepared(), waits=pulls)
         self._steps, self._fetched = verb.steps, verb.fetched
         self._ready = Bounded()  # by the places of blocks
+        # Fields, results, and the call that is prepared for them.
+        self._relay: tuple[Sequence[Field], Sequence[Field], _Ready] | None = None
 
     @property
     def fits(self) -> bool:
@@ -280,10 +290,32 @@ class _FetchCall(KeptCall[MovePlan]):
         key = (*places, *[address(result.local) for result in results])
         ready: _Ready | None = self._ready.get(key)
         if ready is None:
-            ready = _get_ready(self.plan, self._steps, fields, self._fetched, results)
-            self._ready.add(key, ready)
+            if relays(self._ready, [each.local for each in (*fields, *results)]):
+                ready = self._relayed(fields, results)
+            else:
+                ready = _get_ready(self.plan, self._steps, fields, self._fetched, results)
+                self._ready.add(key, ready)
         ready.pack()
         return ready, results
+
+    def _relayed(self, fields: Sequence[Field], results: Sequence[Field]) -> _Ready:
+        """Prepare a call by way of fields whose places stay; local."""
+        if self._relay is None:
+            own = tuple(each.blank() for each in fields), [make() for make in self._steps.results]
+            self._relay = *own, _get_ready(self.plan, self._steps, own[0], self._fetched, own[1])
+        inner, outer, ready = self._relay
+
+        def pack() -> None:
+            for there, here in zip(inner, fields, strict=True):
+                np.copyto(there.local, here.local)
+            ready.pack()
+
+        def store() -> None:
+            for here, there in zip(results, outer, strict=True):
+                np.copyto(here.local, there.local)
+
+        runs, reserved = ready.computation
+        return _Ready(pack, ready.exchange, ((*runs, store), reserved))
 
 
 def _boxes(

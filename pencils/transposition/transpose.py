@@ -98,8 +98,9 @@ def assign(section: PencilArray, value: PencilArray) -> None:
     A field of another type, or one that broadcasts, is moved first and copied then.
     """
     kinds = section.kind, value.kind
-    out = section if FieldSpec.of(section) == FieldSpec.of(value) else None
     call: _TransposeCall | None = value.pencil.kept[_ASSIGN].get(kinds)
+    alike = FieldSpec.of(section) == FieldSpec.of(value) if call is None else call.fills
+    out = section if alike else None
     if call is None or not call.fits(out) or not section.local.flags.writeable:
         verb = _Assign(section, value, out)
         move, target = verb.prepare()
@@ -162,9 +163,10 @@ class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
         self._keep("transpose", (pencil, u.kind))
 
     def _keep(self, name: str, key: object) -> None:
-        u, pencil, _ = self._given
+        u, pencil, out = self._given
         if u.pencil.topology is self.topology and self.key is not None:
             call = _TransposeCall(self.topology, pencil, self.key, self.agree.prepared())
+            call.fills = out is not None
             u.pencil.kept[name].add(key, call)
 
 
@@ -192,6 +194,8 @@ class _Assign(_Transpose):
 
 class _TransposeCall(KeptCall[Transposition]):
     """Calls of `transpose` for fields of one kind."""
+
+    fills = False  # whether the first one had an output, which assignments of a kind have, or not
 
     def __init__(
         self, topology: Topology, target: Pencil, key: PlanKey, agreement: PreparedAgreement
