@@ -271,8 +271,12 @@ def test_a_filter_that_one_rank_does_not_have(path, lab, monkeypatch):
 @pytest.mark.parametrize(
     "where",
     [
-        *(("create.Packer.pack", -1), ("create.Packer.unpack", -1), ("writers.Part._sizes", -1)),
-        *(("writers.HDF5Writer.place_chunks", 0), ("writers.Part._write", -1)),
+        *(
+            ("create.Packer.pack", -1),
+            ("create.Packer.unpack", -1),
+            ("writers.HDF5Part._sizes", -1),
+        ),
+        *(("writers.HDF5Writer.place_chunks", 0), ("writers.HDF5Part._write", -1)),
     ],
 )
 @pytest.mark.parametrize("wait", [True, pytest.param(False, marks=ONE_PROCESS)])
