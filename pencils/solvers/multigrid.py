@@ -191,15 +191,14 @@ class Multigrid(Plan[Any]):
             ends = _read_ends(pencil, spacing, boundary, centred)
             self._spec = FieldSpec(as_type(dtype), as_components(components), frozenset())
             self._cycle, smoother, self._axes = _read_cycle(cycle, smoother, axis, ends)
-            self._smoother = smoother
             self._steps = as_int("pre", pre, least=0), as_int("post", post, least=0)
             if not any(self._steps):
                 raise ArgumentError("pre=0 and post=0: one of them must be at least 1")
             most = None if levels is None else as_int("levels", levels, least=1)
             kinds = [_kind(a, pencil, several=True), _kind(c, pencil)]
             agree(pencil=pencil, ends=[tuple(each) for each in ends], **self._spec.signature)
-            agree(smoother=self._smoother if isinstance(smoother, str) else "", axis=self._axes)
-            agree(cycle=cycle, pre=pre, post=post)
+            self._name = smoother if isinstance(smoother, str) else "custom"
+            agree(smoother=self._name, axis=self._axes, cycle=cycle, pre=pre, post=post)
             agree(levels=most, coefficients=kinds, check=bool(check), operator=operator is None)
         a, c = _checked(pencil, a, c)
         self.pencil, self._ends = pencil, ends
@@ -219,7 +218,8 @@ class Multigrid(Plan[Any]):
             self._release()
             raise
         self._advance, self._update = fused(self._advanced), fused(self._updated)
-        self._product, self._square = fused(self._dot), fused(self._squared)
+        weights = self.levels[0].weights  # norms of residuals weigh points by their volumes
+        self._product, self._square = fused(self._dot), fused(lambda r: self._dot(r, r, weights))
         super().__init__(pencil.topology, check=bool(check))
 
     def __call__(self, f: PencilArray, out: PencilArray | None = None) -> PencilArray:
@@ -425,10 +425,6 @@ class Multigrid(Plan[Any]):
         """Do a step of a solution and its residual; return the square of the residual's norm."""
         u += alpha * p
         r -= alpha * q
-        return self._squared(r)
-
-    def _squared(self, r: PencilArray) -> PencilArray:
-        """Return squares of the norms of residuals, to which points add by their volumes."""
         return self._dot(r, r, self.levels[0].weights)
 
     def _dot(self, p: PencilArray, q: PencilArray, weights: Any = 1.0) -> PencilArray:
@@ -534,11 +530,10 @@ class Multigrid(Plan[Any]):
 
     def _describe(self) -> str:
         pre, post = self._steps
-        name = self._smoother if isinstance(self._smoother, str) else "custom"
-        text = f"<Multigrid of {self._cycle}({pre},{post}) cycles, {name} smoother"
+        text = f"<Multigrid of {self._cycle}({pre},{post}) cycles, {self._name} smoother"
         grids = " to ".join(map(str, dict.fromkeys(each.pencil.shape for each in self.levels)))
-        if name in PASSES and len(self.levels) > 1:
-            passes = PASSES[name] * (pre + post) + 3
+        if self._name in PASSES and len(self.levels) > 1:
+            passes = PASSES[self._name] * (pre + post) + 3
             text += f", {passes} passes over the finest grid for each cycle"
         return f"{text}\n  {grids}\n  on {self.pencil!r}>"
 
@@ -596,11 +591,6 @@ def _read_cycle(
     return cycle, smoother, () if axis is None else as_dims("axis", axis, len(ends))
 
 
-def _is_number(value: object) -> bool:
-    array = np.asarray(value)
-    return array.ndim == 0 and array.dtype.kind in _REAL and bool(np.isfinite(array))
-
-
 def _kind(value: Any, pencil: Pencil, *, several: bool = False) -> object:
     """Check the type of a coefficient; return what ranks must agree on."""
     faces = several and isinstance(value, list | tuple) and len(value) == pencil.ndim
@@ -611,7 +601,9 @@ def _kind(value: Any, pencil: Pencil, *, several: bool = False) -> object:
         if value.dtype.kind not in _REAL:
             raise TypeError(f"{name} has dtype {value.dtype}; it must be real numbers")
         return value.pencil
-    if isinstance(value, list | tuple) or not _is_number(value) or (several and value <= 0):
+    number = np.asarray(None if isinstance(value, list | tuple) else value)
+    is_good = number.ndim == 0 and number.dtype.kind in _REAL and bool(np.isfinite(number))
+    if not is_good or (several and value <= 0):
         raise ArgumentError(
             f"{name}={value!r} must be a {'positive ' * several}number or a field"
             f"{', or a field on the faces of each dimension' * several}"
@@ -653,10 +645,7 @@ def _too_large(ends: Sequence[Ends], reached: Sequence[int], levels: int | None)
     if levels is not None:
         return f"{text}levels={levels} must be larger"
     sizes = [m << k for k in range(32) for m in (1, 3, 5)]
-    good = []
-    for each in ends:
-        _, near = min((abs(size - each.intervals), size) for size in sizes)
-        good.append(near + each.points - each.intervals)
-    rule = "Use extents of a small number times a power of two"
-    more = "" if all(each.points == each.intervals for each in ends) else ", plus or minus one"
-    return f"{text}{rule}{more}, such as {tuple(good)}"
+    near = [min((abs(n - each.intervals), n) for n in sizes)[1] for each in ends]
+    good = tuple(n + each.points - each.intervals for n, each in zip(near, ends, strict=True))
+    more = ", plus or minus one" * any(each.points != each.intervals for each in ends)
+    return f"{text}Use extents of a small number times a power of two{more}, such as {good}"
