@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import hypot, isfinite, sqrt
+from math import hypot, inf, isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ _MOST_ITERATIONS = 10_000
 _UNLIKE, _UNLIKE_INVERSE = 1e-3, 0.1
 _FLAT = 20  # times rounding: the quotient of a vector that is in the null space, relative to others
 
+_ROUNDED = "rounding keeps the residual of the solution above the tolerance {:.3g}"
 _INCOMPATIBLE = (
     "the equations are singular and have no solution, and the residual has stagnated at {:.3g}: "
     "subtract from b what lies in the null space of the operator, such as its mean"
@@ -152,8 +153,8 @@ def minres(
     -----
     The method of C. C. Paige and M. A. Saunders, SIAM Journal on Numerical Analysis 12 (1975)
     617-629. There is one reduction for each iteration: the operator is applied to vectors before
-    their norms are known. Residuals follow from the recurrence, as in SciPy: for indefinite
-    operators in single precision, the true residual can be ten times larger.
+    their norms are known. Residuals follow from the recurrence, as in SciPy, but the last one is
+    computed from the solution. If that is too large because of rounding, the method begins again.
 
     Examples
     --------
@@ -347,6 +348,7 @@ def _minres(space: KrylovSpace, x: PencilArray, r: PencilArray) -> str:
     alpha = beta = dbar = epsln = sine = squares = 0.0
     cosine = -1.0
     residual = None
+    computed = inf  # from the solution, when the method began again
     while True:
         z = space.precondition(r, room)
         space.apply(z, w)
@@ -369,6 +371,15 @@ def _minres(space: KrylovSpace, x: PencilArray, r: PencilArray) -> str:
             _descend((x, d, last, v), (oldeps, dlt, length, cosine * residual))
             d, last = last, d
             residual *= sine
+            if residual <= space.history.target:
+                residual = space.set_residual(r, x, (v, w, room))
+                if space.history.target < residual < computed / 2:
+                    alpha = beta = dbar = epsln = sine = squares = 0.0
+                    cosine, computed, residual = -1.0, residual, None
+                    continue
+                space.add(residual)
+                above = residual > space.history.target
+                return _ROUNDED.format(space.history.target) if above else ""
         if space.add(residual):
             return ""
         if space.history.iterations == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from inspect import signature as parameters_of
 from math import sqrt
 from typing import Any, TypeAlias
@@ -164,6 +164,21 @@ class KrylovSpace:
         if self._callback is not None and self.history.iterations:
             self.attempt(self._callback, self.history.iterations, residual)
         return stops
+
+    def set_residual(self, r: PencilArray, x: PencilArray, rooms: Sequence[Any]) -> float:
+        """Set the residual of a solution; return its norm by the preconditioner. *Collective*.
+
+        The rooms are overwritten: two fields, and one for results of the preconditioner.
+        """
+        copy, product, room = rooms
+        copy.local[...] = x.local
+        self.apply(copy, product)
+        r.local[...] = self.b.local - product.local
+        self.restrict(r)
+        z = self.precondition(r, room)
+        sums = self.sums((r, z))
+        self.check_finite(sums, (OPERATOR_GAVE, product), (INVERSE_GAVE, z))
+        return sqrt(max(0.0, sums[0]))
 
     def start(self, rtol: float, atol: float, *, weighted: bool) -> tuple[PencilArray, PencilArray]:
         """Return the guess, to be improved in place, and its residual. *Collective*.

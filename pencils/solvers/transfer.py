@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from math import prod
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,6 +31,7 @@ Boundary: TypeAlias = Literal["edge", "odd", "extrapolate"]
 _RESTRICTIONS = "average", "injection", "full"
 _PROLONGATIONS = "constant", "linear", "cubic"
 _BOUNDARIES = "edge", "odd", "extrapolate"
+_MOST_FETCHED = 2**17  # bytes of fine points that ranks get, not coarse points by a second exchange
 _COPIES = frozenset({"injection", "constant"})  # for elements of any type
 
 
@@ -195,7 +197,7 @@ class _Transfer(KeptVerb[MovePlan, _Found]):
         aligned = _aligned(coarse, fine)
         matrices = self._matrices(coarse, fine)
         self.onto = None
-        if self.given.restricts and not coarse.same_blocks(aligned):
+        if self.given.restricts and not (coarse.same_blocks(aligned) or self._is_small()):
             self.onto, pencil = pencil, aligned
         check_out(self.out, self.given.pencil, spec)
         _check_memory(u, self.out, add=add)
@@ -203,6 +205,12 @@ class _Transfer(KeptVerb[MovePlan, _Found]):
         if key != self.key:
             self.way = Way(u, pencil, matrices)
         return key
+
+    def _is_small(self) -> bool:
+        """Whether ranks get all fine points that they need at once, as fast as coarse ones."""
+        u, splits = self.given.u, self.given.pencil.layout.splits
+        share = prod(split.longest / max(1, split.points) for split in splits)
+        return share * u.size * u.dtype.itemsize <= _MOST_FETCHED
 
     def _matrices(self, coarse: Pencil, fine: Pencil) -> list[Weights | None]:
         """Check methods, and return the matrix of each dimension that has one."""

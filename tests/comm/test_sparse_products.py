@@ -1,5 +1,7 @@
 """Products of sparse matrices and arrays, compared with dense ones, compiled and by NumPy."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,17 @@ def matrix(rng, points, up, down, few=3):
         for at, weight in pairs:
             dense[row, at] += weight
     return Matrix(terms, up, down), dense
+
+
+@contextmanager
+def writing_past_the_cache(*, past=True):
+    """Write small targets past the cache, too."""
+    before = past and pack.compiled() and pack.compiled().stream_from(1)
+    try:
+        yield
+    finally:
+        if before:
+            pack.compiled().stream_from(before)
 
 
 def rng_of(*key):
@@ -64,8 +77,8 @@ def test_products_are_those_of_dense_matrices(name, dtype, points, steps):
     near = {"rtol": 1e-4, "atol": 1e-4} if dtype in {"f4", "c8"} else {"rtol": 1e-11, "atol": 1e-11}
     wide = np.full([n + 1 for n in expected.shape], 7, dtype)
     target = wide[tuple(slice(n) for n in expected.shape)]
-    for add in (False, True):
-        with pack.using(name):
+    for add, past in ((False, False), (True, False), (False, True)):
+        with pack.using(name), writing_past_the_cache(past=past):
             ops = list(prepare_product(target, source, matrices, {}, scale=0.5, add=add))
         for _ in range(2 if add else 1):
             for op in ops:
@@ -78,16 +91,14 @@ def test_products_are_those_of_dense_matrices(name, dtype, points, steps):
 def test_large_targets_are_written_past_the_cache(name):
     u = np.random.default_rng(0).normal(size=(64, 96, 130))
     repeated = Matrix([[(row // 2, 1.0)] for row in range(260)], 2, 1)
-    found = np.empty((64, 96, 260))
-    with pack.using(name):
-        before = pack.compiled() and pack.compiled().stream_from(1000)
-        try:
-            for op in prepare_product(found, u, [None, None, repeated], {}):
+    means = Matrix([[(2 * row, 0.5), (2 * row + 1, 0.5)] for row in range(130)], 1, 2)
+    found, back = np.empty((64, 96, 260)), np.empty_like(u)
+    with pack.using(name), writing_past_the_cache():
+        for into, source, each in (found, u, repeated), (back, found, means):
+            for op in prepare_product(into, source, [None, None, each], {}):
                 op()
-        finally:
-            if before:
-                pack.compiled().stream_from(before)
     assert (found == u.repeat(2, -1)).all()
+    assert (back == u).all()
 
 
 @pytest.mark.skipif(pack.compiled() is None, reason="for compiled products")

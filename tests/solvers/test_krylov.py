@@ -304,3 +304,23 @@ def test_progress_is_the_part_of_the_decimals(comm):
     assert not any(history.add(each) for each in (1.0, 0.09, 1.0, 9e-4))
     assert history.add(1e-5)
     assert everywhere(comm, [each for each in shown if each] == [26, 50, 24])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_last_residual_of_minres_is_that_of_the_solution(comm, dtype):
+    b, data = right_side(comm, dtype)
+    weights = np.linspace(1, 20, data.size).reshape(SHAPE).astype("f4")
+    weights[:, ::3] *= -1
+    own, calls = spread(b.pencil, weights), []
+
+    def operator(u, out):
+        calls.append(None)
+        np.multiply(own, u, out=out)
+
+    result = minres(operator, b, rtol=1e-6)
+    found = pencils.gather(result.solution, root=None)
+    norm = np.linalg.norm(data - weights * found)
+    assert result.converged
+    assert norm <= 1.01e-6 * np.linalg.norm(data)
+    assert np.isclose(result.residuals[-1], norm, rtol=0.05)
+    assert len(calls) - result.iterations in {2, 4}  # 2 more if it has begun again

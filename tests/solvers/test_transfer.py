@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from fields import draw
-from mpi_helpers import all_raise, everywhere
+from mpi_helpers import all_raise, collectives, everywhere
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -227,7 +227,9 @@ def test_all_types_components_and_singletons(comm, dtype):
         assert everywhere(comm, np.allclose(back.local, moved.local, **near))
 
 
-def test_other_decompositions_and_orders(comm):
+@pytest.mark.parametrize("most", [0, 2**17])
+def test_other_decompositions_and_orders(comm, monkeypatch, most):
+    monkeypatch.setattr("pencils.solvers.transfer._MOST_FETCHED", most)
     fine = pencils.Pencil((12, 8, 20), comm)
     coarse = fine.coarsen()
     data = draw(fine.shape)
@@ -239,6 +241,19 @@ def test_other_decompositions_and_orders(comm):
         v = pencils.partition(other, draw(coarse.shape))
         expected = prolonged(draw(coarse.shape), coarse, fine, ["cubic"] * 3, "odd")
         agree(comm, prolong(v, fine, method="cubic", boundary="odd"), expected)
+
+
+def test_fewer_ranks_need_no_more_calls(comm):
+    counts = []
+    for least in (0, 10**6):
+        with collectives() as calls:
+            fine = pencils.Pencil((12, 8, 20), comm)
+            u, coarse = pencils.ones(fine), fine.coarsen(least=least)
+            v = restrict(u, coarse, method="full")
+            before = len(calls)
+            restrict(u, coarse, method="full", out=v)
+            counts.append(len(calls) - before)
+    assert everywhere(comm, counts[0] == counts[1]), counts
 
 
 def test_singletons_in_another_order_of_memory(comm):
