@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
 from pencils.io.file_info import RESERVED, TIME
+from pencils.io.formats import is_zarr, real_path
 from pencils.io.hdf5 import has_own_conventions, only_names_an_axis, opened, stored_datasets
 from pencils.io.objects import read_checked
 from pencils.layout.integers import as_dim, as_index, as_ints
@@ -27,7 +28,7 @@ At: TypeAlias = Mapping[str, float] | Sequence[int] | int | None
 
 
 def describe_file(path: str) -> str:
-    """Describe the contents of an HDF5 file: fields, coordinates, times; local.
+    """Describe the contents of an HDF5 file or Zarr folder: fields, coordinates, times; local.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def describe_file(path: str) -> str:
     Raises
     ------
     OSError, CheckpointError
-        If there is no such file, or it is no HDF5 file.
+        If there is no such file, or it is neither HDF5 nor Zarr.
 
     Examples
     --------
@@ -57,6 +58,8 @@ def describe_file(path: str) -> str:
       x  coordinate, 4 points from 0 to 1
       y  coordinate, 3 points from 0 to 1
     """
+    if is_zarr(path):
+        return _describe_folder(path)
     with opened(os.path.realpath(path)) as file:
         sums = file.get(f"{RESERVED}checksum", ())
         rows = [
@@ -70,6 +73,44 @@ def describe_file(path: str) -> str:
             if name not in own and not name.startswith(RESERVED):
                 lines.append(f"  attribute {name}: {value}")
         return "\n".join(lines)
+
+
+def _describe_folder(path: str) -> str:
+    from pencils.io import zarr_read  # HDF5 needs no zarr
+
+    with zarr_read.opened(real_path(path)) as folder:
+        own = {name.removeprefix(RESERVED): one for name, one in folder.attrs.items()}
+        kind = "checkpoint" if folder.is_ours else "Zarr folder"
+        told = ["time series" if "series" in own else kind]
+        told += [f"{name} {own[name]}" for name in ("step", "time", "zarr") if name in own]
+        width, lines = max(map(len, folder.arrays), default=0), [f"{path}: {', '.join(told)}"]
+        for name, array in folder.arrays.items():
+            parts = [*_describe_array(array, folder.kind(name))]
+            parts += ["with checksum"] * (name in own.get("checksums", ()))
+            lines.append(f"  {name:<{width}}  {'  '.join(filter(None, parts))}")
+        user = {name: one for name, one in folder.attrs.items() if not name.startswith(RESERVED)}
+        return "\n".join(lines + [f"  attribute {name}: {one}" for name, one in user.items()])
+
+
+def _describe_array(array: Any, kind: str) -> Iterator[str]:
+    """Yield shape, type, and how an array of Zarr is stored; the kind of a value, or itself."""
+    labels = array.metadata.to_dict().get("dimension_names") or [None] * array.ndim
+    pairs = zip(labels, array.shape, strict=True)
+    axes = (f"{label}: {n}" if label else f"{n}" for label, n in pairs)
+    if kind and not array.shape:
+        text = repr(array[()])
+        yield text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 4]} ..."
+        return
+    yield f"({', '.join(axes)})"
+    yield str(array.dtype)
+    yield str(array.attrs.get("units", ""))
+    if kind:
+        yield kind.replace("numpy", "")
+        return
+    yield f"in chunks of {array.chunks}"
+    yield f"in shards of {array.shards}" if array.shards else ""
+    bound, error = (array.attrs.get(RESERVED + key) for key in ("tolerance", "largest_error"))
+    yield "" if bound is None else f"largest error {error:.3g}, tolerance {bound:.3g}"
 
 
 def _about(file: h5py.File, path: str) -> Iterator[str]:

@@ -179,6 +179,7 @@ def _show(args: argparse.Namespace, rank: int) -> None:
         return
     from pencils.errors import PencilsError
     from pencils.io.file_access import open_to_read
+    from pencils.io.formats import is_zarr
     from pencils.io.show import describe_file
     from pencils.tools.planning.tuning import describe_results
 
@@ -189,8 +190,10 @@ def _show(args: argparse.Namespace, rank: int) -> None:
     bad = False
     for path in args.file:
         try:
-            with open_to_read(path) as handle:
-                is_text = os.read(handle, 1) == b"{"
+            is_text = False
+            if not is_zarr(path):
+                with open_to_read(path) as handle:
+                    is_text = os.read(handle, 1) == b"{"
             print(describe_results(path) if is_text else describe_file(path), flush=True)
             if args.plot:
                 _draw(args, path)
