@@ -26,10 +26,10 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -50,6 +50,9 @@ F = TypeVar("F")  # the type of a plan
 
 # Calls that a plan remembers as prepared.
 MOST_REMEMBERED = 16
+# Places of blocks for which calls of one kind are prepared, before those with blocks of at most so
+# many bytes go by way of blocks that stay: to prepare a call takes longer than to copy these.
+MOST_PLACES, MOST_RELAYED = 8, 2**18
 # Agreements on a call, each but the last followed by some setup.
 _MOST_ROUNDS = 3
 # Plans that are kept for each communicator; the least recently used one is freed first.
@@ -179,6 +182,38 @@ class Remembered(dict[tuple[Any, ...], tuple[T, list[Any], list[Array]]]):
 
     def _forget(self, key: tuple[Any, ...]) -> None:
         self.pop(key, None)
+
+
+def relays(known: Sized, blocks: Iterable[Array]) -> bool:
+    """Whether blocks that are not among the known places are copied to and from others; local.
+
+    Where malloc puts small results follows from all that a program allocates.
+    """
+    return len(known) >= MOST_PLACES and all(block.nbytes <= MOST_RELAYED for block in blocks)
+
+
+class Relayed(NamedTuple):
+    """An exchange by way of blocks for which it is prepared, with steps of a `PreparedPull`."""
+
+    move: Any
+    before: tuple[Array, Array]
+    after: tuple[Array, Array]
+
+    def pack(self) -> None:
+        """Copy and pack the source; local."""
+        np.copyto(*self.before)
+        self.move.pack()
+
+    def run(self) -> None:
+        """Copy the source, move it, and copy it to the target. *Collective*."""
+        np.copyto(*self.before)
+        self.move.run()
+        np.copyto(*self.after)
+
+    def run_agreed(self) -> None:
+        """Move what was packed, after all ranks have agreed. *Collective*."""
+        self.move.run_agreed()
+        np.copyto(*self.after)
 
 
 class Plan(Freeable, Generic[T]):
@@ -478,19 +513,38 @@ class KeptCall(Generic[F]):
         That on these calls.
     waits : bool
         Whether a call may only begin when no older exchange is under way.
+    other : Topology, optional
+        That of results, if they may be on another, congruent communicator.
     """
 
-    __slots__ = ("agreement", "key", "plan", "plans", "topology", "under_way")
+    __slots__ = ("agreement", "key", "other", "plan", "plans", "topology", "under_way")
 
     def __init__(
-        self, topology: Topology, key: PlanKey, agreement: PreparedAgreement, *, waits: bool
+        self,
+        topology: Topology,
+        key: PlanKey,
+        agreement: PreparedAgreement,
+        *,
+        waits: bool,
+        other: Topology | None = None,
     ) -> None:
         self.topology = topology
+        self.other = topology if other is None else other
         self.key = key
         self.agreement = agreement
         self.plans = kept_plans(topology)
         self.plan: F = self.plans[key]
         self.under_way: Sized = topology.under_way if waits else ()
+
+    def fits(self, out: Any = None, kind: type[Any] | None = None) -> bool:
+        """Whether the plan is there, and ranks agree on this communicator, whatever `out` is.
+
+        `out` is a field to fill, of this type.
+        """
+        plan: Any = self.plan
+        if plan.freed or self.topology.freed or self.other.freed or self.under_way:
+            return False
+        return out is None or (type(out) is kind and out.pencil.topology is self.other)
 
     def touch(self) -> None:
         """Note that the plan was used last, after all ranks have agreed."""

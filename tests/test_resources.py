@@ -75,7 +75,9 @@ def windows_of(comm):
     for window in windows:
         window._merge_released()
         used += window._whole[0][1] - sum(length for _, length in window._gaps)
-    return len(windows), used == (pull.TURNS * pull.MOST_STAGED if staged else 0)
+    return len(windows), used == (
+        pull.TURNS * pull.RANKS_STAGED * pull.MOST_STAGED if staged else 0
+    )
 
 
 def blocks_of_types():

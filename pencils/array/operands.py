@@ -183,18 +183,17 @@ def common_pencil(fields: Sequence[Field], *, assigned: bool = False) -> Pencil:
 
 def mixes(u: Field, v: Field) -> bool:
     """Whether two fields have the same points on every rank, along dimensions where both vary."""
-    if u.frame.bare is v.frame.bare:
+    if u.frame.bare is v.frame.bare or u.pencil is v.pencil:
         return True
-    pencil, other = u.pencil, v.pencil
-    if other is pencil or other.same_blocks(pencil):
-        return True
-    return _joined()(pencil, u.singletons, other, v.singletons) is not None
+    return _joined()(u.pencil, u.singletons, v.pencil, v.singletons) is not None
 
 
 def _join(
     pencil: Pencil, fixed: frozenset[int], other: Pencil, also: frozenset[int]
 ) -> Pencil | None:
     """Return the pencil of a result of two fields, which have singletons `fixed` and `also`."""
+    if other.same_blocks(pencil):
+        return pencil
     if pencil.ndim != other.ndim or not matching(pencil, other, fixed | also):
         return None
     return pencil.along(fixed - also, other) if fixed - also else pencil

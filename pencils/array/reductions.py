@@ -188,7 +188,7 @@ def var(
         center = _mean("var", u, axis, accumulate, out, True, where)[0].local
     options |= {"of": _squares, "given": (center,), "same": {"ddof": ddof}}
     total = reduce_field("var", u, axis, _real(np.dtype(accumulate)), None, keepdims, **options)
-    left = _count(u, axis, keepdims, where) - ddof
+    left = count_where(u, axis, keepdims, where) - ddof
     if type(total) is not np.float64 or type(left) is not int:  # of other types as in NumPy
         left = np.maximum(left, 0)
     elif left < 0:
@@ -317,11 +317,11 @@ def _mean(
     accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
     options: dict[str, Any] = {"where": where, "keep_as": name if dtype is None else ""}
     total = reduce_field(name, u, axis, accumulate, out, keepdims, **options)
-    count = _count(u, axis, keepdims, where)
+    count = count_where(u, axis, keepdims, where)
     return _divided(total, count, u.dtype, accumulate, dtype), count
 
 
-def _count(u: Field, axis: Axis, keepdims: bool, where: Any) -> Any:
+def count_where(u: Field, axis: Axis, keepdims: bool, where: Any) -> Any:
     """Return the number of elements behind each result."""
     if where is True:
         return u.size if axis is None else Reduction.of("count", u, axis, None, keepdims).count

@@ -62,6 +62,7 @@ from pencils.comm.pack import (
     MessageSpec,
     Pairs,
     Unpacker,
+    in_order,
     no_op,
     one_each,
     own_blocks,
@@ -200,7 +201,12 @@ class PreparedExchange:
         self.exchange = exchange
         self._under_way = exchange.topology.under_way
         # Blocks of this rank must be saved if the target may be written before they are read.
-        self._kept = [pair for pair in own if not same_view(*pair)] if aliased else []
+        # If nothing else is moved, a part may do without.
+        copied: Pairs | None = own
+        if aliased:
+            alone = unpack is prepare_copies and not (exchange.sent or exchange.received)
+            copied = in_order(own) if alone else None
+        self._kept = [pair for pair in own if not same_view(*pair)] if copied is None else []
         *self._starts, self._kept_bytes = accumulate(
             (round_up(source.nbytes) for _, source in self._kept), initial=0
         )
@@ -208,10 +214,10 @@ class PreparedExchange:
         self._room: Bytes | None = None
         self._saves: Callable[[], None] = no_op
         self._restores: Callable[[], None] = no_op
-        self._own = unpack([] if aliased else own)
+        self._own = unpack(copied or [])
         # Bytes of a call, for profiles.
         self._sent, self._received = times * exchange.sent, times * exchange.received
-        self._copied = sum(target.nbytes for target, _ in (self._kept if aliased else own))
+        self._copied = sum(target.nbytes for target, _ in self._kept or (own if copied else []))
         self._first, *self._others = prepared
 
     @property

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.memory import Bytes, fence, restrided, round_up
+from pencils.comm.memory import Bytes, fence, restrided, round_up, same_view
 from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
 from pencils.errors import ArgumentError
@@ -197,6 +197,18 @@ def prepare_ordered_copies(pairs: Pairs, *, read_elsewhere: bool = False) -> Cal
         fence()
 
     return ordered
+
+
+def in_order(pairs: Pairs) -> Pairs | None:
+    """Return the pairs to copy, without those that are equal; None if some must be saved first.
+
+    Compiled copies move a part within an array so that nothing is overwritten before it is read.
+    """
+    pairs = [pair for pair in pairs if pair[0].size and not same_view(*pair)]
+    targets, sources = ([pair[side] for pair in pairs] for side in (0, 1))
+    overlap = any(np.may_share_memory(*pair) for pair in product(targets, sources))
+    moves = len(pairs) == 1 and _chosen.name != "numpy" and _kernels.moves_within(*pairs[0])
+    return None if overlap and not moves else pairs
 
 
 def prepare_additions(pairs: Pairs) -> Callable[[], None]:

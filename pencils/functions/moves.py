@@ -37,7 +37,15 @@ from pencils.functions.arguments import Line
 from pencils.functions.mapping import Indexed, Mapping
 from pencils.layout.integers import as_dims, as_ints
 from pencils.pencil import Bounded
-from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers
+from pencils.plans import (
+    Agreement,
+    KeptCall,
+    KeptVerb,
+    PlanKey,
+    kept_plans,
+    plan_buffers,
+    relays,
+)
 
 Run = Callable[[], object]
 
@@ -80,7 +88,7 @@ def fetch_boxes(
     fields = u, *others
     key = _key_of(fields, given)
     call: _FetchCall | None = None if key is None else u.pencil.kept[name].get(key)
-    if call is not None and call.fits:
+    if call is not None and call.fits():
         ready, results = call.prepare(fields, plan)
     else:
         verb = _Fetch(name, fields, plan)
@@ -178,9 +186,10 @@ class _Fetch(KeptVerb[MovePlan, _Found]):
             lines = [Line.of(source, axis) for axis in order]
             along = [mappings.get(axis, Mapping()) for axis in order]
             pairs = list(zip(along, lines, strict=True))
-            sends = _boxes(u.pencil.rank, lines, [each.sends(line) for each, line in pairs])
-            gets = [each.gets(line) for each, line in pairs]
-            recvs = _boxes(u.pencil.rank, lines, gets)
+            strides = [line.stride for line in lines]
+            first = u.pencil.rank - sum(line.part * line.stride for line in lines)
+            sends = boxes(first, strides, [each.sends(line) for each, line in pairs])
+            recvs = boxes(first, strides, [each.gets(line) for each, line in pairs])
             specs.append(MessageSpec(sends, recvs, (), u.dtype))
         return plan_move(self.topology, specs, u.ndim)
 
@@ -247,18 +256,15 @@ def _get_ready(
 class _FetchCall(KeptCall[MovePlan]):
     """Calls of a function for fields of one kind, with the same arguments."""
 
-    __slots__ = ("_fetched", "_ready", "_steps")
+    __slots__ = ("_fetched", "_ready", "_relay", "_steps")
 
     def __init__(self, verb: _Fetch) -> None:
         pulls = isinstance(kept_plans(verb.topology)[verb.key], Pull)
         super().__init__(verb.topology, verb.key, verb.agree.prepared(), waits=pulls)
         self._steps, self._fetched = verb.steps, verb.fetched
         self._ready = Bounded()  # by the places of blocks
-
-    @property
-    def fits(self) -> bool:
-        """Whether the plan is still there, and no older exchange may write what is packed."""
-        return not (self.plan.freed or self.topology.freed or self.under_way)
+        # Fields, results, and the call that is prepared for them.
+        self._relay: tuple[Sequence[Field], Sequence[Field], _Ready] | None = None
 
     def prepare(self, fields: tuple[Field, ...], plan: Callable[[Agreement], Steps]) -> _Found:
         """Agree and prepare. *Collective*."""
@@ -280,20 +286,44 @@ class _FetchCall(KeptCall[MovePlan]):
         key = (*places, *[address(result.local) for result in results])
         ready: _Ready | None = self._ready.get(key)
         if ready is None:
-            ready = _get_ready(self.plan, self._steps, fields, self._fetched, results)
-            self._ready.add(key, ready)
+            if relays(self._ready, [each.local for each in (*fields, *results)]):
+                ready = self._relayed(fields, results)
+            else:
+                ready = _get_ready(self.plan, self._steps, fields, self._fetched, results)
+                self._ready.add(key, ready)
         ready.pack()
         return ready, results
 
+    def _relayed(self, fields: Sequence[Field], results: Sequence[Field]) -> _Ready:
+        """Prepare a call by way of fields whose places stay; local."""
+        if self._relay is None:
+            own = tuple(each.blank() for each in fields), [make() for make in self._steps.results]
+            self._relay = *own, _get_ready(self.plan, self._steps, own[0], self._fetched, own[1])
+        inner, outer, ready = self._relay
 
-def _boxes(
-    rank: int, lines: Sequence[Line], along: Sequence[Sequence[tuple[int, int, int, int]]]
+        def pack() -> None:
+            for there, here in zip(inner, fields, strict=True):
+                np.copyto(there.local, here.local)
+            ready.pack()
+
+        def store() -> None:
+            for here, there in zip(results, outer, strict=True):
+                np.copyto(here.local, there.local)
+
+        runs, reserved = ready.computation
+        return _Ready(pack, ready.exchange, ((*runs, store), reserved))
+
+
+def boxes(
+    first: int, strides: Sequence[int], along: Sequence[Sequence[tuple[int, int, int, int]]]
 ) -> list[MessageBlock]:
-    """Combine the pieces of all axes: part, place here, place there, and points."""
+    """Combine the pieces of all axes: part, place here, place there, and points.
+
+    The first part of all axes is on rank `first`, others are so many ranks apart.
+    """
     found = []
     for box in product(*along):
-        steps = zip(box, lines, strict=True)
-        peer = rank + sum((part - line.part) * line.stride for (part, *_), line in steps)
+        peer = first + sum(part * stride for (part, *_), stride in zip(box, strides, strict=True))
         key = tuple(slice(here, here + count) for _, here, _, count in box)
         found.append(MessageBlock(peer, key, tuple(there for _, _, there, _ in box)))
     return found

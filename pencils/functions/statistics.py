@@ -5,6 +5,7 @@ Signatures are those of NumPy, which checks them before it calls these functions
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from math import prod
@@ -16,13 +17,14 @@ from numpy.typing import DTypeLike
 from pencils.array import reductions
 from pencils.array.allocation import Array
 from pencils.array.base import Field
+from pencils.array.elementwise import as_field
 from pencils.array.global_reduction import (
     NO_VALUE,
     Axis,
     Reduction,
     any_of,
     arg_extremum,
-    own_part,
+    mask_part,
     reduce_field,
 )
 from pencils.array.operands import signature
@@ -291,17 +293,8 @@ def nanmean(
 
     Parameters as in `nansum`. All ranks warn if a result is NaN because there is nothing else.
     """
-    check_given("nanmean", a, out)
-    if a.dtype.kind not in "fc":
-        return reductions.mean(a, axis, dtype, out, keepdims, where=where)
-    with agreed(a.pencil.topology.comm, "nanmean") as agree:
-        agree(**signature(a))
-        _check_inexact(dtype)
-        task = Reduction.of("nanmean", a, axis, out, keepdims)
-    mean, count = _mean_and_count("nanmean", a, axis, dtype, where)
-    if any_of(a, count.local == 0):
-        warn("Mean of empty slice")
-    return task.finish(mean.local)
+    given: dict[str, Any] = {"axis": axis, "dtype": dtype, "out": out, "keepdims": keepdims}
+    return _known("nanmean", "Mean of empty slice", a, where, 0, given)
 
 
 def nanvar(a: Field, *args: Any, **options: Any) -> Any:
@@ -326,9 +319,7 @@ def nanvar(a: Field, *args: Any, **options: Any) -> Any:
 
 def nanstd(a: Field, *args: Any, **options: Any) -> Any:
     """Return the square root of `nanvar`, with the same parameters. *Collective*."""
-    square = _nan_variance("nanstd", a, *args, **options)
-    target: Any = square if isinstance(square, Field) else None
-    return np.sqrt(square, out=target)
+    return _nan_variance("nanstd", a, *args, **options)
 
 
 def _nan_variance(
@@ -344,63 +335,38 @@ def _nan_variance(
     mean: Any = NO_VALUE,
     correction: Any = NO_VALUE,
 ) -> Any:
-    check_given(name, a, out, mean)
-    inexact = a.dtype.kind in "fc"
+    given: dict[str, Any] = {"axis": axis, "dtype": dtype, "out": out, "keepdims": keepdims}
+    given |= {"ddof": ddof, "mean": mean, "correction": correction}
+    least = ddof if correction is NO_VALUE else correction
+    return _known(name, "Degrees of freedom <= 0 for slice.", a, where, least, given)
+
+
+def _known(name: str, text: str, a: Field, where: Any, least: float, given: dict[str, Any]) -> Any:
+    """Reduce elements that are not NaN; what is made of no more than `least` of them is NaN."""
+    check_given(name, a, given["out"], given.get("mean"))
+    reduce: Callable[..., Any] = getattr(reductions, name.removeprefix("nan"))
+    if a.dtype.kind not in "fc":
+        return reduce(a, **given, where=where)
     with agreed(a.pencil.topology.comm, name) as agree:
-        given = {"mean": mean, "correction": correction}
-        agree(**signature(a), given=[key for key, value in given.items() if value is not NO_VALUE])
-        ddof = reductions.corrected(name, ddof, correction)
-        agree(ddof=ddof)
-        if inexact:
-            _check_inexact(dtype)
-        task = Reduction.of(name, a, axis, out, keepdims)
-        center = None if mean is NO_VALUE else own_part(mean, a)
-    if not inexact and center is None:
-        return reductions.var(a, axis, dtype, out, ddof, keepdims, where=where)
-    if center is None:
-        average, count = _mean_and_count(name, a, axis, dtype, where)
-        center = average.local
-    else:
-        count = _count(name, a, axis, where)
-
-    def squares(block: Array) -> Array:
-        part = block - center
-        if inexact:
-            np.copyto(part, 0, where=np.isnan(block))
-        return np.asarray(part.real**2 + part.imag**2 if part.dtype.kind == "c" else part * part)
-
-    kind = np.result_type(a.dtype, center.dtype) if not inexact else a.dtype
-    wanted = np.empty(0, kind).real.dtype if dtype is None else dtype
-    total = reduce_field(name, a, axis, wanted, None, True, where=where, of=squares)
-    left = count.local - ddof
-    with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
-        result: Array = divide(total.local, left, out=total.local, casting="unsafe")
-    np.copyto(result, np.nan, where=left <= 0)
-    if any_of(a, left <= 0):
-        warn("Degrees of freedom <= 0 for slice.", up=1)
-    return task.finish(result)
-
-
-def _mean_and_count(
-    name: str, a: Field, axis: Axis, dtype: DTypeLike | None, where: Any
-) -> tuple[Any, Any]:
-    """Means without NaN, and numbers of elements behind them, all axes kept. *Collective*."""
-    count = _count(name, a, axis, where)
-    total = reduce_field(name, a, axis, dtype, None, True, where=where, of=_filling(a, 0))
-    with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
-        divide(total.local, count.local, out=total.local, casting="unsafe")
-    return total, count
-
-
-def _count(name: str, a: Field, axis: Axis, where: Any) -> Any:
-    """Count what is not NaN, all axes kept. *Collective*."""
-
-    def known(block: Array) -> Array:
-        return ~np.isnan(block) if a.dtype.kind in "fc" else np.ones(block.shape, bool)
-
-    return reduce_field(name, a, axis, np.intp, None, True, where=where, of=known)
-
-
-def _check_inexact(dtype: DTypeLike | None) -> None:
-    if dtype is not None and np.dtype(dtype).kind not in "fc":
-        raise TypeError(f"dtype={np.dtype(dtype)} cannot hold a mean; give a floating-point type")
+        agree(**signature(a), where=where is not True)
+        dtype = given["dtype"]
+        if dtype is not None and np.dtype(dtype).kind not in "fc":
+            raise TypeError(f"dtype={np.dtype(dtype)} cannot hold a mean; give a float or complex")
+        known = ~np.isnan(a.local)
+        agree.flag(up=not known.all())
+        if where is not True:
+            known &= mask_part(where, a)
+    if agree.flagged:
+        where = as_field(known, None, a.pencil, a.singletons, a)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = reduce(a, **given, where=where)
+    ours = [str(each.message).startswith(text) for each in caught]  # of all ranks
+    for each, mine in zip(caught, ours, strict=True):
+        if not mine:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    if not any(ours):
+        return found
+    warn(text, up=1 + (name != "nanmean"))
+    few = reductions.count_where(a, given["axis"], given["keepdims"], where) <= least
+    return np.where(few, np.nan, found)[()]

@@ -195,7 +195,8 @@ def fused(
     The first call with fields of some kind calls the function with stand-ins, which record its
     operations. Later calls execute the same operations, for tiles of some rows that stay in the
     cache, by the inner loops of NumPy: results equal those of the plain lines bit by bit. It is
-    *Collective* if the function exchanges halos, or returns reductions.
+    *Collective* if the function exchanges halos, moves points (``u[1:] = u[:-1]``), or returns
+    reductions.
 
     Parameters
     ----------

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.array import provided
 from pencils.array.base import checks
 from pencils.array.global_reduction import neutral_of, reduce_field, result_dtype
 from pencils.array.numpy_api import REDUCTIONS
@@ -38,9 +39,11 @@ from pencils.graph.fuse import (
 )
 from pencils.graph.number import NUMBERS, Number, ValueNeededError, several
 from pencils.graph.trace import (
+    ASSIGNMENT,
     Block,
     Event,
     FieldReduction,
+    Moved,
     Operand,
     Trace,
     Traced,
@@ -344,11 +347,7 @@ class _Results:
 
     def _new(self, result: Traced, node: Array) -> int:
         """Store values in a block of their own, like a field."""
-        frame = result.frame.bare
-        block = frame.make(node.shape, node.dtype)
-        new = self._trace.add(PencilArray.in_frame(result.pencil, frame, block), made=True)
-        self._trace.store(new.node, node)
-        slot = self._trace.slot_of(new.node)
+        slot = self._trace.slot_of(self._trace.keep(result, node).node)
         self.written.add(slot)
         return slot
 
@@ -428,7 +427,7 @@ def _groups(events: Sequence[Event]) -> list[list[Event]]:
 
 def _begun(trace: Trace, groups: Sequence[list[Event]]) -> list[Event]:
     """Return the exchanges among events that are begun only; the same on all ranks."""
-    last = groups[-1] if trace.overlap and groups else []
+    last = groups[-1] if trace.overlap and groups and groups[-1][0].method != ASSIGNMENT else []
     topology = last[0].topology if last else None
     return last if topology is not None and topology.comm.size > 1 else []
 
@@ -441,7 +440,8 @@ def _event_steps(trace: Trace, events: Sequence[Event]) -> Iterator[CallStep]:
         first, begins = alike[0], alike is begun
         if len(alike) == 1 and not begins:
             text = f"{first.method} of {_name_of(first.block)}"
-            run = partial(_execute, first.block.slot, *first[1:])
+            does = _move if first.method == ASSIGNMENT else _execute
+            run = partial(does, first.block.slot, *first[1:])
             yield CallStep(run, first.topology, first.method, text)
             continue
         slots = [event.block.slot for event in alike]
@@ -481,6 +481,15 @@ def _execute(
     given = [known(one, call) for one in arguments]
     named = {name: known(one, call) for name, one in options.items()}
     return getattr(call.fields[slot], method)(*given, **named)
+
+
+def _move(
+    slot: int, _: str, sides: tuple[Moved, Moved], __: dict[str, Any], call: RunningCall
+) -> None:
+    """Assign a field to a section whose points lie on other ranks."""
+    provided("assign")(*[side.find(call.values) for side in sides])
+    if checks.on:
+        call.fields[slot].mark_written()
 
 
 def _compute(

@@ -31,6 +31,7 @@ from pencils.array.operands import (
     key_of_data,
     local_part,
     local_parts,
+    mixes,
 )
 from pencils.array.pencil_array import PencilArray
 from pencils.array.picks import find_picks
@@ -43,6 +44,12 @@ from pencils.graph.array import Array, Call, Placeholder, filled, in_order
 from pencils.graph.fuse import BlockView, Store, View, is_view
 from pencils.graph.number import Number
 from pencils.pencil import Pencil
+
+ASSIGNMENT = "assignment"  # the event, and the verb, of one that moves points
+_NO_MEMORY = (
+    "a value computed in a fused function has no memory to write to: write v = u.copy() and assign "
+    "to v[...]"
+)
 
 
 class Block:
@@ -71,6 +78,28 @@ class Event(NamedTuple):
     def topology(self) -> Topology | None:
         """The ranks that communicate, if they do."""
         return None if self.method == "fill_boundary" else self.block.field.pencil.topology
+
+
+class Moved(NamedTuple):
+    """One side of an assignment that moves points: a field of the call, or a constant one."""
+
+    field: Field  # that of the trace, or the constant one
+    memory: BlockView | None = None  # of one that is no constant
+
+    @classmethod
+    def of(cls, trace: Trace, field: Field) -> Moved:
+        """Return the side of a traced field, which has memory, or of a constant one."""
+        if not isinstance(field, Traced):
+            return cls(field)
+        memory = trace.view(field.node)
+        return cls(PencilArray.in_frame(field.pencil, field.frame.bare, memory.view), memory)
+
+    def find(self, values: Sequence[Any]) -> Field:
+        """Return the field in a call, of whose blocks and other values these are."""
+        if self.memory is None:
+            return self.field
+        block = self.memory.derive(values[self.memory.slot])
+        return PencilArray.in_frame(self.field.pencil, self.field.frame, block)
 
 
 class TraceStage(NamedTuple):
@@ -142,10 +171,7 @@ class Trace:
     def store(self, node: Array, value: Any) -> None:
         """Write a value to what a node views, converted to its type as NumPy assigns it."""
         if self.home(node) is None:
-            raise ArgumentError(
-                "a value computed in a fused function has no memory to write to: write "
-                "v = u.copy() and assign to v[...]"
-            )
+            raise ArgumentError(_NO_MEMORY)
         self._note_store()
         target = self.view(node)
         if not target.view.flags.writeable:
@@ -180,12 +206,34 @@ class Trace:
                 "it before taking components, sections or shifted views"
             )
         _need_values(arguments, options)
-        sharing = [one for one in self.blocks if one.shares(block.field.padded)]
+        self._add_event(Event(block, method, arguments, options))
+
+    def move(self, section: Traced, value: Field) -> None:
+        """Record an assignment of a field whose points lie on other ranks than the section."""
+        block = self.home(section.node)
+        if block is None:
+            raise ArgumentError(_NO_MEMORY)
+        if isinstance(value, Traced) and self.home(value.node) is None:
+            value = self.keep(value, value.node)
+        sides = Moved.of(self, section), Moved.of(self, value)
+        indexing.check_moved(*[side.field for side in sides])
+        self._add_event(Event(block, ASSIGNMENT, sides, {}))
+
+    def keep(self, field: Traced, node: Array) -> Traced:
+        """Store values of the points of a field in a block of their own."""
+        frame = field.frame.bare
+        block = frame.make(node.shape, node.dtype)
+        new = self.add(PencilArray.in_frame(field.pencil, frame, block), made=True)
+        self.store(new.node, node)
+        return new
+
+    def _add_event(self, event: Event) -> None:
+        sharing = [one for one in self.blocks if one.shares(event.block.field.padded)]
         if not self._among_events:
             self.begin_stage()
         self._among_events, self._stored, self._together = True, False, []
-        self.stages[-1].events.append(Event(block, method, arguments, options))
-        for one in {block, *sharing}:
+        self.stages[-1].events.append(event)
+        for one in {event.block, *sharing}:
             self._end(one)
 
     def begin_stage(self) -> None:
@@ -547,6 +595,9 @@ class Traced(NDArrayOperatorsMixin, PencilArray):
                 "a fused function cannot assign replicated arrays: assign a field, such as "
                 "u[...] = 0 * u + data"
             )
+        if isinstance(value, Field) and not mixes(section, value):
+            present().move(section, value)
+            return
         if not isinstance(value, Number):
             value = indexing.part_of_value(self, key, section, value)
         present().assign(node, value)

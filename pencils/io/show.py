@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
-from pencils.io.file_info import RESERVED, TIME
+from pencils.io.file_info import COORDINATE, RESERVED, TIME, Identity, Stored, decode
 from pencils.io.formats import is_zarr, real_path
 from pencils.io.hdf5 import has_own_conventions, only_names_an_axis, opened, stored_datasets
 from pencils.io.objects import read_checked
@@ -44,7 +44,7 @@ def describe_file(path: str) -> str:
     Raises
     ------
     OSError, CheckpointError
-        If there is no such file, or it is neither HDF5 nor Zarr.
+        If there is no such file, or it is neither of both, or a damaged folder.
 
     Examples
     --------
@@ -65,71 +65,82 @@ def describe_file(path: str) -> str:
         rows = [
             (name, _describe(file[name], summed=name in sums)) for name in stored_datasets(file)
         ]
-        width = max((len(name) for name, _ in rows), default=0)
-        lines = [f"{path}: {', '.join(_about(file, path))}"]
-        lines += [f"  {name:<{width}}  {text}" for name, text in rows]
+        steps = len(file[TIME]) if TIME in file else 0  # none before the first append
+        about = _about(file.attrs, "HDF5 file", steps, Path(path).stat().st_size)
         own = {"Conventions"} if has_own_conventions(file.attrs) else set()
-        for name, value in file.attrs.items():
-            if name not in own and not name.startswith(RESERVED):
-                lines.append(f"  attribute {name}: {value}")
-        return "\n".join(lines)
+        attrs = {name: value for name, value in file.attrs.items() if name not in own}
+        return _listed(path, about, rows, attrs)
+
+
+def _listed(
+    path: str, about: Iterable[str], rows: list[tuple[str, str]], attrs: Mapping[str, Any]
+) -> str:
+    width = max((len(name) for name, _ in rows), default=0)
+    lines = [f"{path}: {', '.join(about)}"]
+    lines += [f"  {name:<{width}}  {text}" for name, text in rows]
+    for name, value in attrs.items():
+        if not name.startswith(RESERVED):
+            lines.append(f"  attribute {name}: {value}")
+    return "\n".join(lines)
 
 
 def _describe_folder(path: str) -> str:
-    from pencils.io import zarr_read  # HDF5 needs no zarr
+    """Describe a Zarr folder."""
+    from pencils.io import zarr_read
 
     with zarr_read.opened(real_path(path)) as folder:
-        own = {name.removeprefix(RESERVED): one for name, one in folder.attrs.items()}
-        kind = "checkpoint" if folder.is_ours else "Zarr folder"
-        told = ["time series" if "series" in own else kind]
-        told += [f"{name} {own[name]}" for name in ("step", "time", "zarr") if name in own]
-        width, lines = max(map(len, folder.arrays), default=0), [f"{path}: {', '.join(told)}"]
+        info = folder.info(Identity(0, 0, 0, 0), [*folder.arrays])
+        rows = []
         for name, array in folder.arrays.items():
-            parts = [*_describe_array(array, folder.kind(name))]
-            parts += ["with checksum"] * (name in own.get("checksums", ()))
-            lines.append(f"  {name:<{width}}  {'  '.join(filter(None, parts))}")
-        user = {name: one for name, one in folder.attrs.items() if not name.startswith(RESERVED)}
-        return "\n".join(lines + [f"  attribute {name}: {one}" for name, one in user.items()])
+            units = [str(array.attrs["units"])] if "units" in array.attrs else []
+            kind, data = info.values.get(name, ("", array))
+            if name.startswith(RESERVED):
+                continue
+            if kind == COORDINATE or (name == TIME and f"{RESERVED}series" in folder.attrs):
+                word = "times" if name == TIME else "coordinate"
+                text = " ".join([_points(word, np.asarray(data[...])), *units])
+            elif kind and not array.shape:
+                text = _short(decode(Stored(kind, data)))
+            else:
+                labels = array.metadata.dimension_names or [None] * array.ndim
+                pairs = zip(labels, array.shape, strict=True)
+                axes = [f"{label}: {n}" if label in folder.arrays else str(n) for label, n in pairs]
+                parts = [f"({', '.join(axes)})", str(array.dtype), *units]
+                parts.append(f"in chunks of {array.chunks}")
+                parts += [f"in shards of {array.shards}"] if array.shards else []
+                parts += [
+                    *_errors(array.attrs),
+                    *["with checksum"] * (name in folder.attrs.get(zarr_read.SUMS, {})),
+                ]
+                text = "  ".join(parts)
+            rows.append((name, text))
+        size = sum(array.nbytes_stored() for array in folder.arrays.values())
+        about = _about(
+            folder.attrs,
+            "Zarr folder",
+            folder.arrays[TIME].size if TIME in folder.arrays else 0,
+            size,
+        )
+        return _listed(path, about, rows, info.attrs)
 
 
-def _describe_array(array: Any, kind: str) -> Iterator[str]:
-    """Yield shape, type, and how an array of Zarr is stored; the kind of a value, or itself."""
-    labels = array.metadata.to_dict().get("dimension_names") or [None] * array.ndim
-    pairs = zip(labels, array.shape, strict=True)
-    axes = (f"{label}: {n}" if label else f"{n}" for label, n in pairs)
-    if kind and not array.shape:
-        text = repr(array[()])
-        yield text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 4]} ..."
-        return
-    yield f"({', '.join(axes)})"
-    yield str(array.dtype)
-    yield str(array.attrs.get("units", ""))
-    if kind:
-        yield kind.replace("numpy", "")
-        return
-    yield f"in chunks of {array.chunks}"
-    yield f"in shards of {array.shards}" if array.shards else ""
-    bound, error = (array.attrs.get(RESERVED + key) for key in ("tolerance", "largest_error"))
-    yield "" if bound is None else f"largest error {error:.3g}, tolerance {bound:.3g}"
-
-
-def _about(file: h5py.File, path: str) -> Iterator[str]:
-    """Yield the kind of the file, its size, and the programs that have written it."""
-    attrs = file.attrs
+def _about(attrs: Mapping[str, Any], kind: str, steps: int, size: int) -> Iterator[str]:
+    """Yield the kind of a file, its size in bytes, and the programs that have written it."""
     if f"{RESERVED}series" in attrs:
-        steps = len(file[TIME]) if TIME in file else 0  # none before the first append
         yield f"time series of {steps} step{'s' * (steps != 1)}"
     else:
-        yield "checkpoint" if f"{RESERVED}format" in attrs else "HDF5 file"
+        yield "checkpoint" if f"{RESERVED}format" in attrs else kind
     if attrs.get(f"{RESERVED}complete", 1) != 1:
         yield "INCOMPLETE"
     for name in ("step", "time"):
         if RESERVED + name in attrs:
             yield f"{name} {attrs[RESERVED + name]}"
-    yield text_bytes(Path(path).stat().st_size)
+    yield text_bytes(size)
     versions = [
         f"{name} {attrs[RESERVED + key]}"
-        for name, key in (("pencils", "version"), ("h5py", "h5py"), ("HDF5", "hdf5"))
+        for name, key in (
+            *(("pencils", "version"), ("h5py", "h5py"), ("HDF5", "hdf5"), ("Zarr", "zarr")),
+        )
         if RESERVED + key in attrs
     ]
     if versions:
@@ -141,18 +152,11 @@ def _describe(item: h5py.Dataset, *, summed: bool) -> str:
         return f"empty  {item.dtype}"
     units = [str(item.attrs["units"])] if "units" in item.attrs else []
     if item.is_scale:
-        ends = ""
-        if item.ndim == 1 and item.dtype.kind in "iuf" and item.size:
-            first, last = (read_checked(item, end)[()] for end in (0, -1))
-            ends = f" from {first:.6g} to {last:.6g}"
         kind = "times" if item.name == f"/{TIME}" else "coordinate"
-        return " ".join([f"{kind}, {item.size} points{ends}", *units])
+        return " ".join([_points(kind, item), *units])
     if item.shape == ():
         value: Any = read_checked(item, ())[()]
-        value = value.decode(errors="replace") if isinstance(value, bytes) else value
-        text = repr(value.item() if isinstance(value, np.generic) else value)
-        # The state of a random generator is long.
-        return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 4]} ..."
+        return _short(value.decode(errors="replace") if isinstance(value, bytes) else value)
     axes = []
     for extent, dim in zip(item.shape, item.dims, strict=True):
         scales = [scale for scale in dim.values() if not only_names_an_axis(scale)]
@@ -165,14 +169,36 @@ def _describe(item: h5py.Dataset, *, summed: bool) -> str:
     return "  ".join(parts).rstrip()
 
 
-def _storage(item: h5py.Dataset) -> Iterator[str]:
-    """Yield how the elements of a dataset are stored."""
-    bound, error = (item.attrs.get(RESERVED + key) for key in ("tolerance", "largest_error"))
-    if item.chunks is not None:
-        filters = f" by {item.compression}" if item.compression and bound is None else ""
-        yield f"in chunks of {item.chunks}{filters}"
+def _points(kind: str, item: Any) -> str:
+    """Return the number of points of a coordinate, a dataset or array, and its ends."""
+    ends = ""
+    if item.ndim == 1 and item.dtype.kind in "iuf" and item.size:
+        read = read_checked if isinstance(item, h5py.Dataset) else np.take
+        first, last = (read(item, end)[()] for end in (0, -1))
+        ends = f" from {first:.6g} to {last:.6g}"
+    return f"{kind}, {item.size} points{ends}"
+
+
+def _short(value: Any) -> str:
+    """Return a value as text; the state of a random generator is long."""
+    text = repr(value.item() if isinstance(value, np.generic) else value)
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 4]} ..."
+
+
+def _errors(attrs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the error of a field that has a bound."""
+    bound, error = (attrs.get(RESERVED + key) for key in ("tolerance", "largest_error"))
     if bound is not None:
         yield f"largest error {error:.3g}, tolerance {bound:.3g}"
+
+
+def _storage(item: h5py.Dataset) -> Iterator[str]:
+    """Yield how the elements of a dataset are stored."""
+    errors = [*_errors(item.attrs)]
+    if item.chunks is not None:
+        filters = f" by {item.compression}" if item.compression and not errors else ""
+        yield f"in chunks of {item.chunks}{filters}"
+    yield from errors
     if item.is_virtual:
         yield "virtual"
     if item.external:

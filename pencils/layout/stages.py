@@ -104,7 +104,7 @@ def _possible(
     if first in state.axes:
         if first not in here:
             return tuple(axis for axis in here if axis in free)
-        here.sort(key=lambda axis: (axis != first, state.axes.index(axis)))
+        here.sort(key=lambda axis: (axis != first, axis == last, state.axes.index(axis)))
     return tuple(here)
 
 

@@ -54,35 +54,45 @@ _REAL = "iuf"
 
 
 class Multigrid(Plan[Any]):
-    """Reusable plan that solves ``div(a grad u) + c u = f`` on cells. Making it is *Collective*.
+    """Reusable plan that solves ``div(a grad u) + c u = f``. Making it is *Collective*.
 
-    Differences are of second order: fluxes between neighbouring cells, with `a` on their faces.
+    Differences are fluxes between neighbouring points, with `a` on the faces between them. They are
+    of second order, also on smoothly stretched grids.
 
     Parameters
     ----------
     pencil : Pencil
-        The cells. Extents should be a small number times a power of two.
+        The points. The number of intervals along a dimension should be a small number times a power
+        of two: that of cells, or of distances between vertices, those to walls included.
     a : number, PencilArray, or sequence of these fields, optional
         Positive: a number; or a field on `pencil`, of which faces get the harmonic mean of both
-        cells; or a field on ``pencil.staggered(dim)`` for each dimension.
+        points; or a field on ``pencil.staggered(dim)`` for each dimension: its point ``i`` is the
+        face before point ``i``. Those behind walls without flux are not used.
     c : number or PencilArray, optional
         Should not be positive: waves are not damped by smoothers, so that cycles may diverge.
-    spacing : float or sequence of float, optional
-        Width of the cells, for all dimensions or for each.
-    boundary : str or sequence, optional
+    spacing : float, or sequence with one entry for each dimension, optional
+        The distance of points, or coordinates of faces or vertices, as for `Poisson`, but along any
+        number of dimensions.
+    boundary : str, or sequence with one entry for each dimension, optional
         "dirichlet" (`u` is 0 on the wall) or "neumann" (no flux), for all dimensions that are not
         periodic; or for each dimension, with "periodic" for those of the pencil, or a pair of both
         walls. Default: "dirichlet". For a value ``g`` on a wall, subtract ``2 a g / spacing**2``
-        from `f` in the cells beside it; for a flux ``a du/dn = q`` outwards, ``q / spacing``.
+        from `f` in the cells beside it, ``a g / spacing**2`` from vertices beside it; for a flux
+        ``a du/dn = q`` outwards, ``q / spacing`` in cells, ``2 q / spacing`` in vertices.
+    centred : {"cell", "vertex"}, or sequence with one entry for each dimension, optional
+        Where points are, as for `Poisson`: vertices on "dirichlet" walls do not belong to the
+        pencil, those on "neumann" walls do.
     cycle : {"V", "W", "F"}, optional
         How often coarser grids are visited.
     smoother : {"red-black", "jacobi", "chebyshev", "line"} or callable, optional
         Gauss-Seidel for points whose indices have an even sum, then for others; weighted steps of
-        Jacobi; Chebyshev polynomials of these; or weighted steps for lines along `axis`. Or a
+        Jacobi; Chebyshev polynomials of these; or weighted steps for lines along `axis`. Default:
+        "line" if there are dimensions of unequal distances, "red-black" if there are none. Or a
         function ``smoother(level, u, f, reverse)`` that improves `u`, a field with a halo, in
         place; `reverse` after the coarser grid, where the adjoint is called for.
-    axis : int, optional
-        Dimension of the lines. It is halved last.
+    axis : int or sequence of int, optional
+        Dimension of the lines; or several, with steps for each in turn. They are halved last.
+        Default: all dimensions of unequal distances.
     pre, post : int, optional
         Smoothing steps before and after the coarser grid.
     levels : int, optional
@@ -91,16 +101,22 @@ class Multigrid(Plan[Any]):
         ``operator(level, u)`` returns the field ``A u`` for a field `u` with a halo, in lines that
         `pencils.fused` takes, with any components, instead of the differences. Smoothers divide by
         the diagonal that follows from `a` and `c`.
+    dtype : dtype, optional
+        Type of right sides and solutions: float or complex, of single or double precision.
+    components : int or sequence of int, optional
+        Shape of the component axes. Each component has equations of its own; all are solved in one
+        go, until each has converged.
     check : bool, optional
         Whether all ranks agree on the arguments of every call.
 
     Attributes
     ----------
     pencil : Pencil
-        The cells.
+        The points.
     levels : list of Level
-        The grids, the finest first, with `number`, `pencil`, `spacing`, `faces`, `diagonal`, and
-        ``apply(u)``, which returns ``A u`` for a field with a halo.
+        The grids, the finest first, with `number`, `pencil`, `spacing` (mean distances), `weights`
+        (volumes of points in units of these), `faces`, `diagonal`, and ``apply(u)``, which returns
+        ``A u`` for a field with a halo.
 
     Raises
     ------
@@ -111,23 +127,30 @@ class Multigrid(Plan[Any]):
     Notes
     -----
     The method is that of Briggs, Henson and McCormick, *A Multigrid Tutorial* (2000). Right sides
-    are averaged over cells and corrections are constant in them. So coefficients may jump: no
+    are averaged over cells and corrections are constant in them. So coefficients may jump there: no
     correction is interpolated across a jump, as Alcouffe, Brandt, Dendy and Painter, SIAM J. Sci.
     Stat. Comput. 2 (1981) 430-454, avoid by weights that depend on `a`. On a coarse face, `a` is
     the mean of the fine faces in it. Along halved dimensions, this is half the product of
     transfers and operator, with which corrections would be too small: Braess, Computing 55 (1995)
-    379-393.
+    379-393. Between vertices, corrections are linear, and averages are weighted accordingly.
 
-    Cycles are symmetric, and `solve` combines them by conjugate gradients. On 128³ cells and with
-    V(2,2) cycles, residuals then decrease to 0.05 in each cycle for constant `a`, and to 0.17 if it
-    is 1000 in a ball and 1 elsewhere. Only dimensions of strong coupling are halved, so that point
-    smoothers suit flat cells, too: 0.13 if an extent is a tenth of the others. Coefficients that
-    jump from cell to cell, or at corners of a checkerboard, need more cycles. "W" makes their
-    number independent of the extents, but coarse grids wait for messages more often. With "F", or
-    an `operator` that is not symmetric, pass ``accelerate=False`` if residuals grow.
+    Equations are multiplied by the volumes of points. Then cycles are symmetric, and `solve`
+    combines them by conjugate gradients. On 128³ cells and with V(2,2) cycles, residuals then
+    decrease to 0.05 in each cycle for constant `a`, and to 0.17 if it is 1000 in a ball and 1
+    elsewhere; on 32³ vertices to 0.05 and 0.3. If distances along one dimension have a ratio of 50,
+    lines give 0.11 on 96³ cells and 0.05 on vertices; on 32³ cells 0.09, and point smoothers 0.35.
+    Only dimensions of strong coupling are halved, so that point smoothers suit flat cells, too:
+    0.13 if an extent is a tenth of the others. Coefficients that jump from cell to cell, or at
+    corners of a checkerboard, need more cycles. "W" makes their number independent of the extents,
+    but coarse grids wait for messages more often. With "F", or an `operator` that is not symmetric,
+    pass ``accelerate=False`` if residuals grow.
 
     If `u` is determined up to a constant (no Dirichlet walls, and `c` is 0), the mean of `f` is
-    subtracted, and `u` has mean 0.
+    subtracted, and `u` has mean 0. Means, and norms of residuals, weigh points by their volumes.
+
+    Before `solve` returns, it computes the residual from the solution. Where this is too large, as
+    recurrences have lost digits, it goes on from there. It stops without success where rounding
+    allows no smaller residual: with single precision on fine grids, 1e-3 of the right side.
 
     Examples
     --------
@@ -151,7 +174,7 @@ class Multigrid(Plan[Any]):
         boundary: Boundary | None = None,
         centred: str | Sequence[str] = CELL,
         cycle: str = "V",
-        smoother: str | Smoother = RED_BLACK,
+        smoother: str | Smoother | None = None,
         axis: int | Sequence[int] | None = None,
         pre: int = 2,
         post: int = 2,
@@ -167,7 +190,8 @@ class Multigrid(Plan[Any]):
                 raise ArgumentError(f"a grid of shape {pencil.shape} has no points to solve for")
             ends = _read_ends(pencil, spacing, boundary, centred)
             self._spec = FieldSpec(as_type(dtype), as_components(components), frozenset())
-            self._cycle, self._smoother, self._axes = _read_cycle(cycle, smoother, axis, pencil)
+            self._cycle, smoother, self._axes = _read_cycle(cycle, smoother, axis, ends)
+            self._smoother = smoother
             self._steps = as_int("pre", pre, least=0), as_int("post", post, least=0)
             if not any(self._steps):
                 raise ArgumentError("pre=0 and post=0: one of them must be at least 1")
@@ -236,6 +260,7 @@ class Multigrid(Plan[Any]):
         *,
         rtol: float = 1e-8,
         maxiter: int = 50,
+        start: PencilArray | None = None,
         full: bool = False,
         accelerate: bool = True,
         callback: Callback | None = None,
@@ -246,13 +271,16 @@ class Multigrid(Plan[Any]):
         Parameters
         ----------
         f : PencilArray
-            The right side, of float64 numbers; a halo is ignored.
+            The right side, with the dtype and components of the plan; a halo is ignored.
         out : PencilArray, optional
             Field to fill, which may be `f`; default: a new one without halo.
         rtol : float, optional
-            The norm of the residual is to be at most as large, relative to that of `f`.
+            The norm of the residual is to be at most as large, relative to that of `f`; for each
+            component.
         maxiter : int, optional
             Number of cycles at most.
+        start : PencilArray, optional
+            Field to begin with, which may be `out`, instead of 0.
         full : bool, optional
             Whether to begin with the solution of the coarsest grid, improved by one cycle on each
             finer one (full multigrid), instead of 0. Its error is about that of the differences.
@@ -267,30 +295,40 @@ class Multigrid(Plan[Any]):
         -------
         SolverResult
             Solution, history of residuals, and whether it has converged: as by `cg`, nothing is
-            raised after `maxiter` cycles. ``mg.solve(f).check()`` raises, or returns the solution.
+            raised after `maxiter` cycles, or where rounding allows no smaller residual.
+            ``mg.solve(f).check()`` raises, or returns the solution. Of components, residuals are
+            those of the worst one relative to its right side, times the norm of the largest.
 
         Raises
         ------
         PencilMismatchError, ArgumentError, TypeError
             If an argument does not fit; on every rank, unless the plan does not check.
         ConvergenceError
-            On every rank, if residuals grow; or if `u` is determined up to a constant, and the mean
-            of `f` is more than 0.01 of its norm.
+            On every rank, if residuals grow; if `u` is determined up to a constant, and the mean of
+            `f` is more than 0.01 of its norm; if numbers of `f` are not finite, or their squares
+            overflow or underflow.
         """
 
         def bind(agree: Agreement) -> PencilArray:
             numbers = float(rtol), as_int("maxiter", maxiter, least=0)
             if not 0 <= numbers[0] < inf:
                 raise ArgumentError(f"rtol={rtol!r} must be a positive number, such as 1e-8")
+            if full and start is not None:
+                raise ArgumentError("full=True begins on the coarsest grid: it takes no start")
+            if start is not None:
+                check_source(start, self.pencil, self._spec, "start")
             agree(rtol=numbers[0], maxiter=numbers[1], accelerate=bool(accelerate), full=bool(full))
+            agree(start=start is None)
             return self._bind(f, out, agree)
 
         u = self._prepare("solve", bind)
         right, sizes = self._right_side(f)
-        r = right.copy()
-        if full:
-            u[...] = self._nest(right)
-            self.levels[0].residual(self.levels[0].u, right, out=r)
+        r, level = right.copy(), self.levels[0]
+        if full or start is not None:
+            # Solutions are 0 where right sides are.
+            first = self._nest(right) if start is None else start * self._factor(1.0 * (sizes > 0))
+            u[...] = level.u[...] = first
+            level.residual(level.u, right, out=r)
         else:
             u.fill(0)
         target = rtol * float(sizes.max())
@@ -305,7 +343,7 @@ class Multigrid(Plan[Any]):
                     break
             result = past.result(u, reason)
         if self._direct.singular:
-            u -= self._mean(u * self.levels[0].weights)
+            u -= self._mean(u * level.weights)
         return result
 
     def _iterate(
@@ -326,6 +364,11 @@ class Multigrid(Plan[Any]):
         """
         level, rounding = self.levels[0], _DIGITS * np.finfo(self._spec.dtype).eps
         last, residual = inf, _worst(self._square(r), sizes)
+        if not isfinite(residual):
+            raise ConvergenceError(
+                f"the first residual is {residual}: numbers of start or of the operator are not "
+                "finite, or so large that squares overflow"
+            )
         yield residual
         while residual <= last / 2:
             last, least = residual, max(target, rounding * residual)
@@ -356,7 +399,7 @@ class Multigrid(Plan[Any]):
             curvature = _numbers(self._advance(p, z, q, self._factor(beta)))
             if accelerate:
                 alpha = _ratio(before, curvature)
-                wrong = ~np.isfinite(alpha) | (alpha <= 0) & (curvature != 0)
+                wrong = ~np.isfinite(alpha) | (alpha < 0)
                 if wrong.any():
                     raise ConvergenceError(
                         f"cycles are not definite: step {alpha[wrong][0]:.3g} of conjugate "
@@ -367,7 +410,7 @@ class Multigrid(Plan[Any]):
 
     def _factor(self, values: Array) -> Any:
         """Return numbers in a form that multiplies fields of any precision."""
-        return values.astype(self.levels[0].own.dtype) if values.ndim else float(values)
+        return values.astype(self.levels[0].main.dtype) if values.ndim else float(values)
 
     def _advanced(self, p: PencilArray, z: PencilArray, q: PencilArray, beta: Any) -> PencilArray:
         """Set the direction and what the operator makes of it; return their product."""
@@ -535,17 +578,22 @@ def _read_ends(pencil: Pencil, spacing: Any, boundary: Any, centred: Any) -> lis
 
 
 def _read_cycle(
-    cycle: Any, smoother: Any, axis: Any, pencil: Pencil
+    cycle: Any, smoother: Any, axis: Any, ends: Sequence[Ends]
 ) -> tuple[str, Any, tuple[int, ...]]:
     if cycle not in list(_CYCLES):
         raise ArgumentError(f"cycle={cycle!r} must be one of {', '.join(_CYCLES)}")
+    stretched = [each.dim for each in ends if each.edges is not None]
+    if smoother is None:
+        smoother = LINE if stretched or axis is not None else RED_BLACK
+    if axis is None and smoother == LINE and stretched:
+        axis = stretched
     if not callable(smoother) and smoother not in list(PASSES):
         raise ArgumentError(f"smoother={smoother!r} must be a function, or {', '.join(PASSES)}")
     if (axis is None) == (smoother == LINE):
         raise ArgumentError(
             f"axis={axis!r} is the dimension of lines: it goes with smoother='line', and only then"
         )
-    return cycle, smoother, () if axis is None else as_dims("axis", axis, pencil.ndim)
+    return cycle, smoother, () if axis is None else as_dims("axis", axis, len(ends))
 
 
 def _is_number(value: object) -> bool:

@@ -8,7 +8,7 @@ source points that it needs, all of them in one exchange.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise, product
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,9 +20,9 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.exchange import PreparedExchange
 from pencils.comm.memory import borrowed
 from pencils.comm.methods.pull import PreparedPull
-from pencils.comm.pack import MessageBlock, MessageSpec
+from pencils.comm.pack import MessageSpec
 from pencils.comm.products import Matrix, Op, Room, prepare_product
-from pencils.functions.moves import MovePlan, prepare_move
+from pencils.functions.moves import MovePlan, boxes, prepare_move
 from pencils.layout import Layout
 from pencils.layout.split import Split
 from pencils.pencil import Pencil
@@ -192,21 +192,10 @@ class Way:
                 every = list(zip(self.lines, kinds, *self.parts, strict=True))
                 sends = [line.sends(kind, own) for line, kind, own, _ in every]
                 gets = [line.pieces(kind, part) for line, kind, _, part in every]
-                both = self._boxes(sends, 1), self._boxes(gets, 0)
+                near, far = zip(*(line.strides for line in self.lines), strict=True)
+                both = boxes(0, far, sends), boxes(0, near, gets)
                 specs.append(MessageSpec(*both, lead, dtype))
         return specs or [MessageSpec([], [], lead, dtype)]
-
-    def _boxes(
-        self, along: Sequence[Sequence[tuple[int, int, int, int]]], side: int
-    ) -> list[MessageBlock]:
-        """Combine the pieces of all dimensions; peers are parts of the source, or the target."""
-        found = []
-        for box in product(*along):
-            parts = zip(box, self.lines, strict=True)
-            peer = sum(part * line.strides[side] for (part, *_), line in parts)
-            key = tuple(slice(here, here + count) for _, here, _, count in box)
-            found.append(MessageBlock(peer, key, tuple(there for _, _, there, _ in box)))
-        return found
 
     def prepare(self, plan: MovePlan, u: PencilArray, out: PencilArray, *, add: bool) -> Ready:
         """Prepare the exchange and the computation for fields, whose memory is borrowed."""

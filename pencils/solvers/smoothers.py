@@ -76,12 +76,12 @@ class Level:
         self.number, self.pencil, self.ends, self.spec = number, pencil, ends, spec
         self.spacing, self.faces = tuple(each.spacing for each in ends), list(faces)
         self.weights = weights_of(pencil, ends, spec)
-        self.own = empty(pencil, dtype=faces[0].dtype)  # the diagonal of weighted equations
-        self.own[...] = c
+        self.main = empty(pencil, dtype=faces[0].dtype)  # the diagonal of weighted equations
+        self.main[...] = c
         for axis, k in enumerate(faces):
-            self.own -= k + k.shift(offset(axis, pencil.ndim))
-        self.diagonal = per(self.own, self.weights)
-        if not self.own.max() < 0:
+            self.main -= k + k.shift(offset(axis, pencil.ndim))
+        self.diagonal = per(self.main, self.weights)
+        if not self.main.max() < 0:
             raise ArgumentError(
                 f"c is so large that the operator is not negative on the grid {pencil.shape}; it "
                 "should not be positive"
@@ -89,9 +89,8 @@ class Level:
         self._kind: Any = {"dtype": spec.dtype, "components": spec.components}
         self.u, self._spare = (zeros(pencil, halo=1, **self._kind) for _ in range(2))
         self.r = empty(pencil, **self._kind)
-        self.f = (
-            empty(pencil, **self._kind) if number else self.r
-        )  # of the finest, others are given
+        # Right sides of the finest grid are those that are given.
+        self.f = empty(pencil, **self._kind) if number else self.r
         self._weights: list[PencilArray] = []
         self._lines: list[LineSolver] = []
         self._smoother: Smoother | None = None
@@ -123,15 +122,15 @@ class Level:
             return
         if smoother == RED_BLACK:
             colour = from_function(self.pencil, lambda *index: sum(index) % 2)
-            self._weights = [(colour == which) / self.own for which in (0, 1)]
+            self._weights = [(colour == which) / self.main for which in (0, 1)]
         elif smoother == JACOBI:
-            self._weights = [_POINTS / self.own]
+            self._weights = [_POINTS / self.main]
         elif smoother == CHEBYSHEV:
             self._direction = zeros(self.pencil, **self._kind)
         elif smoother == LINE:
             for axis in axes:
                 k = self.faces[axis]
-                bands = k, self.own, k.shift(offset(axis, self.pencil.ndim))
+                bands = k, self.main, k.shift(offset(axis, self.pencil.ndim))
                 # Lines of one dimension may be as singular as the equations are.
                 options: Any = {"singular": "pin", "check": False} | self._kind
                 wraps = self.pencil.periodic[axis]
@@ -189,7 +188,7 @@ class Level:
         back: float,
         first: bool,  # noqa: FBT001 - a trace for each value
     ) -> PencilArray:
-        change = ahead * (f - self.operator(u)) / self.own
+        change = ahead * (f - self.operator(u)) / self.main
         if not first:  # else the direction is an old one, which may be NaN
             change = change + back * direction
         direction[...] = change
@@ -213,7 +212,7 @@ def offset(axis: int, ndim: int, step: int = 1) -> tuple[int, ...]:
 def _differences(level: Level, u: PencilArray) -> PencilArray:
     """Return ``div(a grad u) + c u``, of second order and weighted; exchanges the halo."""
     u.exchange_halo(corners=False)
-    total = level.own * u
+    total = level.main * u
     for axis, k in enumerate(level.faces):
         up, down = offset(axis, u.pencil.ndim), offset(axis, u.pencil.ndim, -1)
         total = total + k.shift(up) * u.shift(up) + k * u.shift(down)

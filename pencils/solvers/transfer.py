@@ -262,21 +262,15 @@ class _Transfer(KeptVerb[MovePlan, _Found]):
 class _TransferCall(KeptCall[MovePlan]):
     """Calls for fields of one kind, with the same arguments."""
 
-    __slots__ = ("_add", "_new", "_onto", "_other", "_ready", "_way")
+    __slots__ = ("_add", "_new", "_onto", "_ready", "_way")
 
     def __init__(self, verb: _Transfer) -> None:
         pulls = isinstance(kept_plans(verb.topology)[verb.key], Pull)
-        super().__init__(verb.topology, verb.key, verb.agree.prepared(), waits=pulls)
+        agreement, other = verb.agree.prepared(), verb.given.pencil.topology
+        super().__init__(verb.topology, verb.key, agreement, waits=pulls, other=other)
         self._way, self._onto, self._add = verb.way, verb.onto, bool(verb.given.add)
         self._new = PencilArray.maker(verb.way.pencil, *verb.way.spec)
-        self._other = verb.given.pencil.topology
         self._ready = Bounded()  # by the places of blocks
-
-    def fits(self, out: Any) -> bool:
-        """Whether the plan is there, and ranks agree on this communicator, whatever `out` is."""
-        if self.plan.freed or self.topology.freed or self._other.freed or self.under_way:
-            return False
-        return out is None or (type(out) is PencilArray and out.pencil.topology is self._other)
 
     def prepare(self, given: _Given, out: PencilArray | None) -> _Found:
         """Agree and prepare. *Collective*."""
@@ -305,7 +299,7 @@ def _run(given: _Given, out: PencilArray | None) -> PencilArray:
     """Agree on a call, move what is needed, and compute. *Collective*."""
     key = given.key
     call: _TransferCall | None = None if key is None else given.u.pencil.kept[given.name].get(key)
-    if call is not None and call.fits(out):
+    if call is not None and call.fits(out, PencilArray):
         ready, target, onto = call.prepare(given, out)
     else:
         verb = _Transfer(given, out)

@@ -26,7 +26,7 @@ from pencils.array.allocation import (
     memory_axes,
 )
 from pencils.array.base import checks
-from pencils.array.operands import FieldSpec, check_out, check_source
+from pencils.array.operands import FieldSpec, check_out, check_source, check_writeable
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, PreparedAgreement, agreed
 from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange, check_method
@@ -40,7 +40,7 @@ from pencils.errors import ArgumentError
 from pencils.layout import Layout, Traffic
 from pencils.layout.integers import as_int
 from pencils.pencil import Bounded, Pencil
-from pencils.plans import Agreement, Plan, fastest_methods
+from pencils.plans import Agreement, Plan, Relayed, fastest_methods, relays
 from pencils.transposition.sides import Side, agree_on_sides, message_blocks
 
 if TYPE_CHECKING:
@@ -189,9 +189,12 @@ class Transposition(Plan[Move]):
         self._axes = memory_axes(sides[1].layout.order, len(spec.components))
         self._buffers = buffers
         self._nothing = np.empty((*spec.components, *(0,) * sides[0].layout.ndim), spec.dtype)
-        self._kind: BlockType | None = None  # of the last source that has passed the checks
+        # Of the last source, and of the last output, that have passed the checks.
+        self._kind: BlockType | None = None
+        self._out_kind: BlockType | None = None
         self._maker: Allocate | None = None  # of outputs, made where ranks agree on errors
         self._moves = Bounded()  # prepared, by the places of blocks
+        self._relay: tuple[Array, Array, Move] | None = None
         self._buffer_fields: tuple[PencilArray, PencilArray] | None = None
         self._method = options.method
         if self._method == AUTO:
@@ -211,12 +214,10 @@ class Transposition(Plan[Move]):
         """
         if self._method != AUTO or self._options.max_buffer_bytes is not None:
             return None
-        layout = self._sides[0].layout.with_singletons(self.spec.singletons)
-        nbytes = prod((*layout.shape, *self.components)) * self.dtype.itemsize
-        if nbytes > MOST_STAGED * (topology.comm.size + 1):
-            return None  # longer ones are faster through a staging block
         pull = Pull.find(topology, [self._messages(1)])
-        return pull if pull is not None and pull.sends_any else None
+        # Larger ones are faster through an exchange.
+        mean = MOST_STAGED - MOST_STAGED // topology.comm.size**2
+        return pull if pull is not None and pull.most and pull.fits(1, mean) else None
 
     def _make_exchange(self, topology: Topology) -> Exchange:
         """Make what moves large blocks, in as many chunks as buffers demand. *Collective*."""
@@ -328,9 +329,14 @@ class Transposition(Plan[Move]):
         if kind is None or kind is not self._kind:
             check_source(u, self.source, self.spec)
             self._kind = kind
-        check_out(out, self.target, self.spec)
+        kind = out.kind if type(out) is PencilArray else None
+        if out is None or kind is None or kind is not self._out_kind:
+            check_out(out, self.target, self.spec)
+            self._out_kind = kind
+        else:
+            check_writeable(out, "out")
         target = new() if out is None else out
-        return self.prepared_one(u, target), target
+        return self._bound([self._block(u)], [self._block(target)], relayed=True), target
 
     def start(self, u: PencilArray | None, out: PencilArray | None = None) -> Handle[PencilArray]:
         """Start moving `u`, as a call does, and return before it is done. *Collective*.
@@ -410,6 +416,7 @@ class Transposition(Plan[Move]):
     def _release(self) -> None:
         self._buffer_fields = None
         self._moves.clear()
+        self._relay = None
         if self._exchange is not None:
             self._exchange.free()
         self._buffers = Buffers()  # a freed plan that is still referenced keeps no memory
@@ -502,16 +509,25 @@ class Transposition(Plan[Move]):
         if self._pull_for(fields) is None:
             self.exchange()
 
-    def _bound(self, sources: list[Array], targets: list[Array], *, started: bool = False) -> Move:
+    def _bound(
+        self,
+        sources: list[Array],
+        targets: list[Array],
+        *,
+        started: bool = False,
+        relayed: bool = False,
+    ) -> Move:
         """Prepare to move blocks that were checked; local.
 
         What is prepared borrows their views: it keeps no field of the user alive, and suits any
-        blocks at the same places.
+        blocks at the same places; unless it may be `relayed`.
         """
         pull = self._pull_for(len(sources), started=started)
         key = (pull is None, *[place(block) for block in (*sources, *targets)])
         found: Move | None = self._moves.get(key)
         if found is None:
+            if relayed and relays(self._moves, (*sources, *targets)):
+                return cast("Move", self._relayed(*sources, *targets))
             views = list(map(borrowed, sources)), list(map(borrowed, targets))
             if pull is not None:
                 every = product(sources, targets)
@@ -522,6 +538,15 @@ class Transposition(Plan[Move]):
             self._moves.add(key, found)
         found.reserve()
         return found
+
+    def _relayed(self, source: Array, target: Array) -> Relayed:
+        """Prepare to move a block by way of others; local."""
+        if self._relay is None:
+            inner, outer = np.empty_like(source), np.empty_like(target)
+            self._relay = inner, outer, self._bound([inner], [outer])
+        inner, outer, move = self._relay
+        move.reserve()
+        return Relayed(move, (inner, source), (target, outer))
 
     def _new(self) -> PencilArray | None:
         """Make an output, if the target pencil includes this process."""

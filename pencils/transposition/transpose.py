@@ -81,7 +81,7 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
     call: _TransposeCall | None = None
     if type(u) is PencilArray and type(pencil) is Pencil:  # isinstance() may raise
         call = u.pencil.kept["transpose"].get((pencil, u.kind))
-    if call is None or not call.fits(out):
+    if call is None or not call.fits(out, PencilArray):
         verb = _Transpose(u, pencil, out)
         move, target = verb.prepare()
         verb.keep()
@@ -98,9 +98,10 @@ def assign(section: PencilArray, value: PencilArray) -> None:
     A field of another type, or one that broadcasts, is moved first and copied then.
     """
     kinds = section.kind, value.kind
-    out = section if FieldSpec.of(section) == FieldSpec.of(value) else None
     call: _TransposeCall | None = value.pencil.kept[_ASSIGN].get(kinds)
-    if call is None or not call.fits(out) or not section.local.flags.writeable:
+    alike = FieldSpec.of(section) == FieldSpec.of(value) if call is None else call.fills
+    out = section if alike else None
+    if call is None or not call.fits(out, PencilArray) or not section.local.flags.writeable:
         verb = _Assign(section, value, out)
         move, target = verb.prepare()
         verb.keep()
@@ -162,9 +163,10 @@ class _Transpose(KeptVerb[Transposition, tuple[Move, PencilArray]]):
         self._keep("transpose", (pencil, u.kind))
 
     def _keep(self, name: str, key: object) -> None:
-        u, pencil, _ = self._given
+        u, pencil, out = self._given
         if u.pencil.topology is self.topology and self.key is not None:
             call = _TransposeCall(self.topology, pencil, self.key, self.agree.prepared())
+            call.fills = out is not None
             u.pencil.kept[name].add(key, call)
 
 
@@ -193,20 +195,15 @@ class _Assign(_Transpose):
 class _TransposeCall(KeptCall[Transposition]):
     """Calls of `transpose` for fields of one kind."""
 
+    fills = False  # whether the first one had an output, which assignments of a kind have, or not
+
     def __init__(
         self, topology: Topology, target: Pencil, key: PlanKey, agreement: PreparedAgreement
     ) -> None:
         plan: Transposition = kept_plans(topology)[key]
-        super().__init__(topology, key, agreement, waits=plan.pull is not None)
-        # That of another communicator if the target was made on a congruent one.
-        self._other = target.topology
+        waits = plan.pull is not None
+        super().__init__(topology, key, agreement, waits=waits, other=target.topology)
         self._new = PencilArray.maker(target, *plan.spec)
-
-    def fits(self, out: Any) -> bool:
-        """Whether the plan is there, and ranks agree on this communicator, whatever `out` is."""
-        if self.plan.freed or self.topology.freed or self._other.freed or self.under_way:
-            return False
-        return out is None or (type(out) is PencilArray and out.pencil.topology is self._other)
 
     def prepare(
         self, u: PencilArray, out: PencilArray | None, verb: Callable[[], _Transpose]

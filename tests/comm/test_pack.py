@@ -317,3 +317,40 @@ def test_the_share_of_the_cache(tmp_path, files, share):
     for file, text in files.items():
         (tmp_path / file).write_text(text)
     assert pack._cache_share(tmp_path) == share
+
+
+@implementations
+@pytest.mark.parametrize(
+    "shape", [(6,), (20000,), (40, 7), (900, 9), (3, 4, 5, 6), (1, 50, 1), (30, 3, 300)]
+)
+def test_parts_that_move_within_an_array(name, shape):
+    """Nothing is overwritten before it is read."""
+    rng = np.random.default_rng(len(shape))
+    for _ in range(30):
+        order = rng.permutation(len(shape))
+        block = rng.random([shape[axis] for axis in order]).transpose(np.argsort(order))
+        expected, keys = block.copy(), [[], []]
+        for n in shape:
+            step = int(rng.choice([1, 1, 2, -1]))
+            count = max(1, n // abs(step) - int(rng.choice([0, 1, n // 2])))
+            room = n - (count - 1) * abs(step)
+            for key in keys:
+                start = int(rng.integers(room)) + (count - 1) * max(0, -step)
+                key.append(start + step * np.arange(count))
+        target, source = (np.ix_(*key) for key in keys)
+        expected[target] = expected[source]
+        views = []
+        for key in keys:
+            ends = [
+                (int(at[0]), int(at[-1]), 1 if len(at) < 2 else int(at[1] - at[0])) for at in key
+            ]
+            views.append(
+                block[tuple(slice(a, b + s if b + s >= 0 else None, s) for a, b, s in ends)]
+            )
+        with pack.using(name):
+            pairs = pack.in_order([tuple(views)])
+            if pairs is None:
+                assert name == "numpy"
+                continue
+            pack.prepare_copies(pairs)()
+        assert np.array_equal(block, expected)

@@ -123,9 +123,13 @@ class Program:
             return f"{name} {choose(['+=', '-='])} {self.atom()}"
         if kind < 0.76:
             key = [":"] * self.pencil.ndim
-            key[self.chosen.randrange(len(key))] = choose(["0", "-1", "1:", ":-1"])
+            dim = self.chosen.randrange(len(key))
+            key[dim] = choose(["0", "-1", "1:", ":-1"])
             part = f"{name}[..., {', '.join(key)}]"
-            return f"{part} = {choose(['dt', '0', '3.5', part + ' * 2'])}"
+            others = {"0": "-1:", "-1": ":1", "1:": ":-1", ":-1": "1:"}
+            key[dim] = others[key[dim]]
+            moved = f"{choose(self.names + self.values[-1:])}[..., {', '.join(key)}]"
+            return f"{part} = {choose(['dt', '0', '3.5', part + ' * 2', moved, moved])}"
         if kind < 0.9 and any(self.halos[name]):
             return f"{name}.exchange_halo()"
         widths = zip(self.halos[name], self.pencil.periodic, strict=True)
@@ -876,3 +880,45 @@ def test_fields_at_places_of_others_that_were_dropped(comm):
         w = (u if number % 3 else v).blank()
         fused(u, v, out=w)
         assert equal(comm, [fused(u, v, out=w)], [u - v])
+
+
+MOVED = (
+    "u[1:] = u[:-1]; u[:, 1:] = 2 * u[:, :-1]; return u + v",
+    "w = u * v[0]; u[::2] = w[6:]; w = u + 1; u[:-1] = w[1:]; u[0] = dt",
+    "v[0, 1:] = k[:-1]; v[1, :, ::2] = u[:, 5:]; v[0] = k; return v.max()",
+    "u.exchange_halo(); u[1:] = u.shift((1, 0))[:-1]; u.exchange_halo(); return u.shift((1, 0))",
+)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("lines", MOVED)
+def test_assignments_move_points(comm, lines, overlap):
+    """In the order of the lines, with types converted, of constants and values, too."""
+    found = []
+    for decorate in (lambda function: function, pencils.fused(overlap=overlap)):
+        u, k = two_fields(comm)
+        v = pencils.zeros(u.pencil, dtype="f4", components=2, halo=1)
+        v[0] = k
+        made = {"k": k}
+        exec(f"def function(u, v, dt):\n    {lines}", made)
+        function = decorate(made["function"])
+        for dt in (0.5, 0.25):
+            result = function(u, v, dt)
+            found.append((u.copy(), v.copy(), *([] if result is None else [result])))
+    for plain, fused in zip(found[:2], found[2:], strict=True):
+        fields = [pair for pair in zip(plain, fused, strict=True) if hasattr(pair[0], "local")]
+        assert equal(comm, *zip(*fields, strict=True))
+        assert repr(plain[2:]) == repr(fused[2:])
+
+
+def test_assignments_that_do_not_fit_raise_on_all_ranks(comm):
+    (u, w), texts = two_fields(comm), {}
+    texts["u[1:] = u[:-2]"] = pencils.errors.PencilMismatchError, "global shapes differ"
+    texts["v = 2 * u; v[1:] = u[:-1]"] = ArgumentError, "has no memory to write to"
+    texts["w[1:] = u[:-1]"] = TypeError, "pass it as an argument"
+    before = u.padded.copy()
+    for lines, (kind, text) in texts.items():
+        made = {"w": w}
+        exec(f"def function(u):\n    u += 1; {lines}", made)
+        all_raise(comm, kind, text, pencils.fused(made["function"]), u)
+        assert everywhere(comm, np.array_equal(u.padded, before))

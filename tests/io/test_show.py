@@ -1,11 +1,14 @@
 """Descriptions of files: what a checkpoint, a series, and a file of another program hold."""
 
+from importlib.metadata import version
+
 import h5py
 import numpy as np
 import pytest
 from damage import undo_patches
 
 import pencils
+from pencils.__main__ import main
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.show import describe_file, read_numbers, read_plane
 
@@ -35,6 +38,42 @@ def test_a_checkpoint(tmp_path, grid):
     assert rows["r"] == "coordinate, 5 points from 0 to 1"
     assert rows["count"] == "7"
     assert rows["attribute"] == "case: test"
+
+
+def test_a_series_of_zarr(tmp_path, grid):
+    pytest.importorskip("zarr")
+    path = str(tmp_path / "a.zarr")
+    with pencils.TimeSeries(path) as series:
+        for time in (0.5, 2.5):
+            series.append(time, {"u": pencils.ones(grid.pencil)})
+    first, *lines = describe_file(path).splitlines()
+    assert first.startswith(f"{path}: time series of 2 steps, ")
+    assert [line.split("  ")[1] for line in lines] == ["time", "u"]
+    assert lines[0].endswith("times, 2 points from 0.5 to 2.5")
+    assert "(time: 2, 5, 4)  float64" in lines[1]
+
+
+def test_a_folder_of_zarr(tmp_path, grid, capsys):
+    pytest.importorskip("zarr")
+    path = str(tmp_path / "a.zarr")
+    fields = {"u": pencils.ones(grid.pencil, components=(2,)), "count": 7, "case": "x" * 99}
+    given = {"title": "flow", "u": {"units": "m"}}
+    options = {"chunks": (3, 2), "shards": (6, 4), "tolerance": 0.5, "attrs": given}
+    pencils.save(path, fields, grid=grid, step=3, time=0.25, **options)
+    main(["show", path])
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{path}: checkpoint, step 3, time 0.25, ")
+    assert first.endswith(f", Zarr {version('zarr')}")
+    u = "(2, r: 5, s: 4)  float64  m  in chunks of (1, 3, 2)  in shards of (1, 6, 4)"
+    u += "  largest error 0, tolerance 0.5  with checksum"
+    assert lines == [
+        f"  case   {'x' * 55!r:.56} ...",
+        "  count  7",
+        "  r      coordinate, 5 points from 0 to 1",
+        "  s      coordinate, 4 points from 0 to 1",
+        f"  u      {u}",
+        "  attribute title: flow",
+    ]
 
 
 def test_values(tmp_path):

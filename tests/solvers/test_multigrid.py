@@ -29,6 +29,7 @@ GRIDS = {
     "odd": ((24, 15, 4), [(C, (N, D)), (C, N), (C, P)], [1.0, 2.0, 0.7]),
     "flat": ((16, 16, 16), [(C, N), (C, D), (C, (D, N))], [1.0, 1.0, 0.1]),
     "closed": ((16, 12, 8), [(C, N), (C, P), (C, N)], [1.0, 1.0, 1.0]),
+    "small vertices": ((1, 5, 3), [(V, D), (V, N), (V, (D, N))], [1.0, None, 1.0]),
     "small": ((5, 1, 3), [(C, D), (C, N), (C, D)], [1.0, 1.0, 1.0]),
     "vertices": ((15, 8, 9), [(V, D), (V, (D, N)), (V, N)], [1.0, 1.5, 1.0]),
     "stretched": ((12, 9, 8), [(C, (D, N)), (V, N), (C, P)], [None, None, None]),
@@ -190,11 +191,10 @@ def test_rates(comm, where, axes):
     n = 32 >> (len(axes) > 1)
     shape, walls = [(n, n, n), (n - 1, n, n + 1)][where == V], [D, P, N]
     spacing = [stretched(n) if dim in axes else 2 / n for dim in range(3)]
-    options = {"smoother": "line", "axis": axes} if axes else {}
     found = []
     for pen in (make(comm, shape, walls), make(MPI.COMM_SELF, shape, walls)):
-        options |= {"spacing": spacing, "boundary": walls, "centred": where}
-        with Multigrid(pen, **options) as mg:
+        with Multigrid(pen, spacing=spacing, boundary=walls, centred=where) as mg:
+            assert ("line" if axes else "red-black") in repr(mg)
             found.append(mg.solve(partition(pen, draw(shape))))
     here, alone = found
     assert here.converged
@@ -213,11 +213,13 @@ def test_numbers_and_components(comm, dtype):
     data[2] = 0
     rtol = 1e-3 if dtype in "fF" else 1e-8
     options = {"boundary": [D, N], "centred": V, "spacing": spacing, "dtype": dtype}
-    options |= {"smoother": "line", "axis": 1}
     with Multigrid(pen, components=3, **options) as mg, Multigrid(pen, **options) as one:
         f = partition(pen, data)
         result = mg.solve(f, rtol=rtol)
         alone = [one.solve(partition(pen, each), rtol=rtol) for each in data]
+        again = mg.solve(f, start=result.solution + data[1, 0, 0], rtol=rtol).check()
+        assert abs(again.unstack()[2]).max() == 0
+        assert mg.solve(f, start=again, rtol=2 * rtol).iterations == 0
         assert result.check().dtype == dtype
         assert result.iterations == max(each.iterations for each in alone)
         for number, each in enumerate(alone):
@@ -259,6 +261,18 @@ def test_weighted_equations(comm):
             weights, expected = mg.levels[0].weights, mg.solve(r, rtol=1e-10).check()
             u, v = mg(r / weights), mg(s / weights)
             assert np.isclose((u * s).sum(), (v * r).sum(), rtol=1e-10)
+            level, b = mg.levels[0], pencils.zeros(pen, halo=1)
+            b[...] = -weights * r
+            again = cg(
+                lambda u, out, level=level: np.multiply(level.apply(u), -level.weights, out=out),
+                b,
+                preconditioner=lambda r, out, mg=mg: np.negative(
+                    mg(r / mg.levels[0].weights), out=out
+                ),
+                rtol=1e-10,
+            )
+            assert again.iterations < 25
+            assert abs(again.check() - expected).max() < 1e-8 * abs(expected).max()
             full = mg.solve(r, full=True, rtol=1e-10).check()
             assert abs(full - expected).max() < 1e-8 * abs(expected).max()
             own = {"operator": lambda level, u, mg=mg: mg.levels[level.number].apply(u)}
@@ -471,7 +485,7 @@ def test_bad_arguments(comm):
     bad("one of V, W, F", cycle="X")
     bad("red-black", smoother="sor")
     bad("dimension of lines", smoother="line")
-    bad("dimension of lines", axis=0)
+    bad("dimension of lines", axis=0, smoother="jacobi")
     bad("c is so large", 1.0, 5.0)
     bad("pre", pre=-1)
     bad("must be at least 1", pre=0, post=0)
@@ -493,6 +507,9 @@ def test_bad_arguments(comm):
         all_raise(comm, PencilMismatchError, "lies on", mg, other)
         all_raise(comm, ArgumentError, "float64", mg.solve, pencils.zeros(pen, dtype=int))
         all_raise(comm, ArgumentError, "rtol", mg.solve, a, rtol=-1)
+        all_raise(comm, ConvergenceError, "first residual is nan", mg.solve, a, start=a * np.nan)
+        all_raise(comm, ArgumentError, "takes no start", mg.solve, a, start=a, full=True)
+        all_raise(comm, ArgumentError, "start has dtype", mg.solve, a, start=a * 1j)
         few = mg.solve(a, maxiter=2, rtol=1e-12)
         all_raise(comm, ConvergenceError, "maxiter=2", few.check)
         for factor, text in ((np.nan, "nan"), (1e-200, "underflow"), (1e200, "overflow")):

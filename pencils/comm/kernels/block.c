@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Drop the axes of one point and let the others rise in the target; returns how many are left. */
 static int straighten(Block *block, int naxes)
@@ -93,6 +94,47 @@ static Kind choose(Block *block)
     return TILES;
 }
 
+/* Whether items that begin at multiples of a step from both addresses share no byte. */
+static int apart(const char *one, const char *other, ptrdiff_t item, ptrdiff_t step)
+{
+    ptrdiff_t past = ((intptr_t)one - (intptr_t)other) % step;
+    past += past < 0 ? step : 0;
+    return past >= item && past <= step - item;
+}
+
+/* Whether runs lie one behind the other in the order of the axes, and equally in target and source:
+   1 if they overlap, 2 if those of both alternate, else 0. */
+static int moves_within(const Block *block)
+{
+    ptrdiff_t span = block->run, way = (intptr_t)block->target - (intptr_t)block->source;
+    ptrdiff_t step = block->axes[block->naxes - 1].target;
+    int alternate = step > 0 && apart(block->target, block->source, block->run, step);
+    for (int i = block->naxes - 1; i >= 0; i--) {
+        Axis axis = block->axes[i];
+        if (axis.extent < 1 || axis.target != axis.source || axis.target < span)
+            return 0;
+        alternate = alternate && axis.target % step == 0;
+        span += (axis.extent - 1) * axis.target;
+    }
+    return way < span && -way < span ? 1 + alternate : 0;
+}
+
+static void move_along(const Block *block, int number, ptrdiff_t at, int down)
+{
+    if (number == block->naxes) {
+        memmove(block->target + at, block->source + at, (size_t)block->run);
+        return;
+    }
+    Axis axis = block->axes[number];
+    for (ptrdiff_t i = 0; i < axis.extent; i++)
+        move_along(block, number + 1, at + (down ? axis.extent - 1 - i : i) * axis.target, down);
+}
+
+void block_move(const Block *block)
+{
+    move_along(block, 0, 0, (uintptr_t)block->target > (uintptr_t)block->source);
+}
+
 void block_prepare(Block *block, char *target, const char *source, ptrdiff_t itemsize, int naxes,
                    Axis *axes)
 {
@@ -115,7 +157,8 @@ void block_prepare(Block *block, char *target, const char *source, ptrdiff_t ite
     if (naxes == 0)
         axes[naxes++] = (Axis){1, block->run, block->run};
     block->naxes = naxes;
-    block->kind = choose(block);
+    block->within = moves_within(block);
+    block->kind = block->within == 1 ? WITHIN : choose(block);
 }
 
 ptrdiff_t block_bytes(const Block *block)
@@ -124,14 +167,6 @@ ptrdiff_t block_bytes(const Block *block)
     for (int i = 0; i < block->naxes; i++)
         bytes *= block->axes[i].extent;
     return bytes;
-}
-
-/* Whether items that begin at multiples of a step from both addresses share no byte. */
-static int apart(const char *one, const char *other, ptrdiff_t item, ptrdiff_t step)
-{
-    ptrdiff_t past = ((intptr_t)one - (intptr_t)other) % step;
-    past += past < 0 ? step : 0;
-    return past >= item && past <= step - item;
 }
 
 /* Whether both copies move single numbers along the same axes, which repeat one step. */

@@ -20,11 +20,12 @@ typedef struct {
     ptrdiff_t source;
 } Axis;
 
-typedef enum { RUNS, MOVES, TILES } Kind;
+typedef enum { RUNS, MOVES, TILES, WITHIN } Kind;
 
 /* One copy, brought to its simplest form: runs of bytes that are contiguous on both sides, and the
    axes that repeat them, slowest in the target first. There is always at least one axis. In TILES
-   the last two are the one that is fastest in the source and the one fastest in the target. */
+   the last two are the one that is fastest in the source and the one fastest in the target. WITHIN
+   moves a part of an array over itself: run by run, so that none is overwritten before it is read. */
 typedef struct Block {
     char *target;
     const char *source;
@@ -33,6 +34,7 @@ typedef struct Block {
     int naxes;
     Axis *axes;
     const struct Block *twin; /* is copied together with this one, item by item */
+    int within; /* whether both are parts of an array that overlap, but may be copied at once */
 } Block;
 
 /* Simplify a copy of items. The axes come in any order, with strides of any sign; they are
@@ -46,6 +48,9 @@ ptrdiff_t block_bytes(const Block *block);
 /* Let the first of two copies do what the second one does, if that can be done at once: both move
    single numbers the same steps apart, of lines that need to come into the cache once then. */
 void blocks_join(Block *first, Block *second);
+
+/* Execute a copy of kind WITHIN; the kernels execute all others. */
+void block_move(const Block *block);
 
 /* Execute one copy; `stream` past the cache, for targets too large to stay in it. */
 typedef void Copier(const Block *block, int stream);
@@ -74,6 +79,7 @@ typedef struct {
     Summer *sum;
     Adder *add;
     Weigher *weigh;
+    Strider *stride;
     Totaler *total;
     Evaluator *evaluate;
 } Level;

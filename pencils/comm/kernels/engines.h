@@ -8,4 +8,4 @@
 #include "sums_engine.h"
 #include "total_engine.h"
 
-const Level LEVEL = {NAME, copy_block, sum_words, add_sums, weigh, total_of, evaluate};
+const Level LEVEL = {NAME, copy_block, sum_words, add_sums, weigh, stride, total_of, evaluate};

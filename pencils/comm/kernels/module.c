@@ -63,7 +63,10 @@ static void prepare(Block *block, const Py_buffer *views, Axis *axes)
 static void copy_blocks(Copier *copier, const Block *blocks, Py_ssize_t count, int stream)
 {
     for (Py_ssize_t i = 0; i < count; i++)
-        copier(&blocks[i], stream);
+        if (blocks[i].kind == WITHIN)
+            block_move(&blocks[i]);
+        else
+            copier(&blocks[i], stream);
     if (stream)
         streams_finish();
 }
@@ -90,6 +93,23 @@ static PyObject *copy(PyObject *Py_UNUSED(module), PyObject *const *arguments, P
     PyBuffer_Release(&views[0]);
     PyBuffer_Release(&views[1]);
     Py_RETURN_NONE;
+}
+
+static PyObject *moves(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_buffer views[2];
+    Axis axes[MOST_AXES];
+    Block block;
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "moves_within takes a target and a source");
+        return NULL;
+    }
+    if (open_views(views, arguments[0], arguments[1]) < 0)
+        return NULL;
+    prepare(&block, views, axes);
+    PyBuffer_Release(&views[0]);
+    PyBuffer_Release(&views[1]);
+    return PyBool_FromLong(block.within);
 }
 
 static PyObject *address(PyObject *Py_UNUSED(module), PyObject *array)
@@ -221,8 +241,10 @@ static PyObject *stream(PyObject *Py_UNUSED(module), PyObject *bytes)
 
 static PyMethodDef functions[] = {
     {"copy", FAST(copy),
-     "copy(target, source, whole=0): copy all elements; the arrays must not overlap. The target is "
-     "part of so many bytes."},
+     "copy(target, source, whole=0): copy all elements; the arrays must not overlap, unless "
+     "`moves_within` is true. The target is part of so many bytes."},
+    {"moves_within", FAST(moves),
+     "moves_within(target, source): whether they are parts of an array and may be copied at once."},
     {"Copies", WITH_KEYWORDS(copies),
      "Copies(pairs, past=False): copies of sources into targets, executed by calling the result; "
      "past the cache whatever their size if `past`."},

@@ -7,7 +7,6 @@
 #include "machine.h"
 
 enum {
-    NEAR = 2048, /* bytes to fetch before they are needed */
     ROOM = 65536, /* bytes of rows that are added up at once */
     VIEWS = 3
 };
@@ -21,14 +20,16 @@ typedef struct {
 /* Along the last axis, the first `up` entries stand for `periods` of them each, which are `up` places
    apart in the target and `down` points in the source; other entries for one. */
 typedef struct {
-    int nouter, is_double, parts, add, stream, ends; /* whether there is a matrix along the last axis */
-    ptrdiff_t item, up, down, periods, nplaces, pitch;
+    int nouter, is_double, parts, add, stream;
+    int ends, again; /* is there a matrix along the last axis; are rows needed by several ones */
+    ptrdiff_t item, up, down, periods, nplaces;
+    ptrdiff_t ahead; /* bytes to the next row where rows are left out, else 0 */
     const Py_buffer *target, *source;
     Matrix outer[MOST_AXES], last;
     const int64_t *places; /* of entries in a row of the target */
     double scale;
     ptrdiff_t most; /* rows of the source whose sums have room */
-    char *sum, *room, *phases, *copies, *row, *memory;
+    char *sum, *room, *row, *memory;
     const char **rows, **planes;
     double *weights, *shares;
 } Task;
@@ -38,111 +39,45 @@ static inline int64_t begin_of(const Matrix *matrix, ptrdiff_t entry)
     return entry ? matrix->ends[entry - 1] : 0;
 }
 
-#define MOVES(NAME, TYPE)                                                                          \
-    static void split_##NAME(const void *given, void *into, ptrdiff_t points, ptrdiff_t down,      \
-                             ptrdiff_t pitch)                                                      \
-    {                                                                                              \
-        const TYPE *from = given;                                                                  \
-        TYPE *restrict to = into, *restrict other = to + pitch;                                    \
-        if (down == 2) {                                                                           \
-            for (ptrdiff_t i = 0; i < points / 2; i++)                                             \
-                to[i] = from[2 * i], other[i] = from[2 * i + 1];                                   \
-            if (points % 2)                                                                        \
-                to[points / 2] = from[points - 1];                                                 \
-        } else                                                                                     \
-            for (ptrdiff_t i = 0; i < points; i++)                                                 \
-                to[i % down * pitch + i / down] = from[i];                                         \
-    }                                                                                              \
-                                                                                                   \
-    static void join_##NAME(const void *given, void *into, ptrdiff_t periods, ptrdiff_t up,        \
-                            ptrdiff_t pitch)                                                       \
-    {                                                                                              \
-        const TYPE *from = given, *other = from + pitch;                                           \
-        TYPE *restrict to = into;                                                                  \
-        if (up == 2)                                                                               \
-            for (ptrdiff_t i = 0; i < periods; i++)                                                \
-                to[2 * i] = from[i], to[2 * i + 1] = other[i];                                     \
-        else                                                                                       \
-            for (ptrdiff_t i = 0; i < periods; i++)                                                \
-                for (ptrdiff_t n = 0; n < up; n++)                                                 \
-                    to[i * up + n] = from[n * pitch + i];                                          \
-    }
-
-typedef struct {
-    double real, imag;
-} Pair;
-
-MOVES(4, float)
-MOVES(8, double)
-MOVES(16, Pair)
-
-static void split(const Task *task, const char *from, ptrdiff_t points)
-{
-    ptrdiff_t pitch = task->pitch / task->item;
-    (task->item == 4 ? split_4 : task->item == 8 ? split_8 : split_16)(from, task->phases, points,
-                                                                       task->down, pitch);
-}
-
-static void join(const Task *task, char *to)
-{
-    ptrdiff_t pitch = task->pitch / task->item;
-    (task->item == 4 ? join_4 : task->item == 8 ? join_8 : join_16)(task->copies, to, task->periods,
-                                                                    task->up, pitch);
-}
-
-/* Add up rows, which are overwritten; some of them at once. */
+/* Add up rows, which are overwritten, so many at once: processors fetch few rows side by side. */
 static void add_up(const Task *task, char *to, const char **rows, double *weights, ptrdiff_t count,
-                   ptrdiff_t bytes, int stream)
+                   ptrdiff_t at_once, ptrdiff_t bytes, int stream)
 {
-    for (ptrdiff_t done = 0; done < count; done += MOST_TERMS - 1) {
-        ptrdiff_t some = count - done < MOST_TERMS ? count - done : MOST_TERMS;
-        level.weigh(&(Weighted){to, rows + done, weights + done, (int)some, bytes, rows[done] + NEAR,
-                                stream && some == count, 0},
+    for (ptrdiff_t done = 0, some; done < count; done += some) {
+        int more = done > 0; /* what was added so far is a row, too */
+        some = count - done < at_once ? count - done : at_once;
+        if (more)
+            rows[done - 1] = to, weights[done - 1] = 1;
+        const char *ahead = task->ahead ? rows[done] + task->ahead : NULL;
+        level.weigh(&(Weighted){to, rows + done - more, weights + done - more, (int)some + more,
+                                bytes, ahead, stream && done + some == count, 0},
                     task->is_double);
-        if (some == count - done)
-            return;
-        rows[done + some - 1] = to, weights[done + some - 1] = 1;
     }
 }
 
 #define ADD_ELEMENT(REAL)                                                                        \
     for (int part = 0; part < task->parts; part++) {                                             \
-        REAL sum = 0;                                                                            \
-        for (int64_t i = begin; i < end; i++)                                                    \
+        REAL sum = (REAL)-0.0;                                                                   \
+        for (int64_t i = begin_of(&task->last, entry); i < task->last.ends[entry]; i++)          \
             sum += (REAL)task->last.weights[i]                                                   \
                    * ((const REAL *)from)[task->last.points[i] * task->parts + part];            \
         ((REAL *)to)[task->places[entry] * task->parts + part] = sum;                            \
     }
 
 /* Multiply by the matrix along the last axis. */
-static void multiply_last(const Task *task, const char *from, char *to)
+static void multiply_last(const Task *task, const char *from, char *to, int stream)
 {
-    ptrdiff_t alike = task->periods ? task->up : 0, bytes = task->periods * task->item;
-    int64_t begin = 0, end;
-    if (task->down > 1 && alike)
-        split(task, from, task->source->shape[task->nouter]);
-    for (ptrdiff_t entry = 0; entry < task->nplaces; entry++, begin = end) {
-        end = task->last.ends[entry];
-        if (entry >= alike) {
-            if (task->is_double)
-                ADD_ELEMENT(double)
-            else
-                ADD_ELEMENT(float)
-            continue;
-        }
-        for (int64_t i = begin; i < end; i++) {
-            int64_t point = task->last.points[i];
-            task->rows[i - begin] = task->down == 1 ? from + point * task->item
-                                                    : task->phases + point % task->down * task->pitch
-                                                          + point / task->down * task->item;
-            task->weights[i - begin] = task->last.weights[i];
-        }
-        char *sum = task->up == 1 ? to + task->places[0] * task->item
-                                  : task->copies + entry * task->pitch;
-        add_up(task, sum, task->rows, task->weights, end - begin, bytes, 0);
-    }
-    if (task->up > 1 && alike)
-        join(task, to + task->places[0] * task->item);
+    const Matrix *last = &task->last;
+    if (task->periods)
+        level.stride(&(Strided){to + task->places[0] * task->item, from, last->ends, last->points,
+                                last->weights, task->up, task->down, task->periods, task->parts,
+                                stream},
+                     task->is_double);
+    for (ptrdiff_t entry = task->periods ? task->up : 0; entry < task->nplaces; entry++)
+        if (task->is_double)
+            ADD_ELEMENT(double)
+        else
+            ADD_ELEMENT(float)
 }
 
 /* List where the source begins for each product of terms along the first axes, with their weights. */
@@ -169,95 +104,95 @@ static ptrdiff_t find_planes(const Task *task, const ptrdiff_t *index)
 }
 
 /* Set a row of the target to a sum of rows, which are overwritten. */
-static void run_row(const Task *task, char *target, ptrdiff_t count)
+static void run_row(const Task *task, char *target, ptrdiff_t count, ptrdiff_t at_once)
 {
-    ptrdiff_t points = task->source->shape[task->nouter];
-    ptrdiff_t bytes = task->target->shape[task->nouter] * task->item;
-    int past = task->stream && !task->add;
-    char *to = task->add || (past && task->up > 1) ? task->row : target;
-    if (!task->ends)
-        add_up(task, to, task->rows, task->weights, count, bytes, past);
-    else if (count == 1 && task->weights[0] == 1)
-        multiply_last(task, task->rows[0], to);
-    else {
-        add_up(task, task->sum, task->rows, task->weights, count, points * task->item, 0);
-        multiply_last(task, task->sum, to);
-    }
-    if (to != target) {
-        const char *rows[MOST_TERMS] = {task->add ? target : to, to};
+    ptrdiff_t bytes = task->source->shape[task->nouter] * task->item;
+    int stream = task->stream && !task->add; /* past the cache, and whole rows of that */
+    int apart = task->add || (stream && task->nplaces > task->up);
+    char *to = apart ? task->row : target, *sum = task->ends ? task->sum : to;
+    if (!task->ends || count > 1 || task->weights[0] != 1 || task->down > 1)
+        add_up(task, sum, task->rows, task->weights, count, at_once, bytes, stream && !task->ends);
+    else
+        sum = (char *)task->rows[0];
+    if (task->ends)
+        multiply_last(task, sum, to, stream && !apart);
+    if (apart) {
+        const char *rows[MOST_TERMS] = {to, target};
         double ones[MOST_TERMS] = {1, 1};
-        add_up(task, target, rows, ones, 1 + task->add, bytes, past);
+        bytes = task->target->shape[task->nouter] * task->item;
+        add_up(task, target, rows, ones, 1 + task->add, 2, bytes, stream);
     }
 }
 
 /* Rows of the target from `first` on that are treated at once, and the rows of the source that they
-   need: few enough that their sums stay in the cache, else those of one row. */
+   need: few enough that their sums stay in the cache, else those of one row. Where no row is needed
+   twice, sums need not be kept, and all rows are treated at once. */
 typedef struct {
     ptrdiff_t first, after, low, high;
 } Chunk;
 
-static Chunk next_chunk(const Task *task, const Matrix *matrix, ptrdiff_t first, ptrdiff_t rows)
+static Chunk next_chunk(const Task *task, ptrdiff_t first)
 {
+    const Matrix *matrix = &task->outer[task->nouter - 1];
     Chunk chunk = {first, first, PTRDIFF_MAX, 0};
-    for (; chunk.after < rows; chunk.after++) {
+    for (; chunk.after < task->target->shape[task->nouter - 1]; chunk.after++) {
         ptrdiff_t low = chunk.low, high = chunk.high;
         for (int64_t i = begin_of(matrix, chunk.after); i < matrix->ends[chunk.after]; i++) {
             low = matrix->points[i] < low ? matrix->points[i] : low;
             high = matrix->points[i] >= high ? matrix->points[i] + 1 : high;
         }
-        if (high - low > task->most && chunk.after > first)
+        if (task->again && high - low > task->most && chunk.after > first)
             break;
         chunk.low = low, chunk.high = high;
     }
     return chunk;
 }
 
-/* Treat all rows of a plane of the target; the planes of the source are given. */
-static void run_plane(const Task *task, char *target, ptrdiff_t count)
+/* Treat some rows of a plane of the target; the planes of the source are given. */
+static void run_chunk(const Task *task, const Chunk *chunk, char *target, ptrdiff_t count)
 {
     int axis = task->nouter - 1;
     const Matrix *matrix = &task->outer[axis];
-    ptrdiff_t step = task->source->strides[axis], rows = task->target->shape[axis];
+    ptrdiff_t step = task->source->strides[axis], number = chunk->high - chunk->low;
     ptrdiff_t bytes = task->source->shape[axis + 1] * task->item;
-    for (Chunk chunk = {0}; chunk.after < rows;) {
-        chunk = next_chunk(task, matrix, chunk.after, rows);
-        int fits = chunk.high - chunk.low <= task->most;
-        int summed = fits && (count > 1 || task->shares[0] != 1);
-        ptrdiff_t apart = summed ? bytes : step, parts = step == bytes ? 1 : chunk.high - chunk.low;
-        for (ptrdiff_t part = 0; part < parts && summed; part++) {
-            for (ptrdiff_t i = 0; i < count; i++) {
-                task->rows[i] = task->planes[i] + (chunk.low + part) * step;
-                task->weights[i] = task->shares[i];
+    int summed = task->again && number <= task->most && (count > 1 || task->shares[0] != 1);
+    ptrdiff_t apart = summed ? bytes : step, parts = step == bytes ? 1 : number;
+    for (ptrdiff_t part = 0; part < parts && summed; part++) {
+        for (ptrdiff_t i = 0; i < count; i++) {
+            task->rows[i] = task->planes[i] + (chunk->low + part) * step;
+            task->weights[i] = task->shares[i];
+        }
+        add_up(task, task->room + part * bytes, task->rows, task->weights, count,
+               MOST_TERMS - 1, parts == 1 ? number * bytes : bytes, 0);
+    }
+    for (ptrdiff_t row = chunk->first; row < chunk->after; row++) {
+        ptrdiff_t found = 0;
+        for (int64_t i = begin_of(matrix, row); i < matrix->ends[row]; i++)
+            for (ptrdiff_t plane = 0; plane < (summed ? 1 : count); plane++, found++) {
+                const char *base = summed ? task->room - chunk->low * bytes : task->planes[plane];
+                task->rows[found] = base + matrix->points[i] * apart;
+                task->weights[found] = matrix->weights[i] * (summed ? 1 : task->shares[plane]);
             }
-            ptrdiff_t all = parts == 1 ? (chunk.high - chunk.low) * bytes : bytes;
-            add_up(task, task->room + part * bytes, task->rows, task->weights, count, all, 0);
-        }
-        for (ptrdiff_t row = chunk.first; row < chunk.after; row++) {
-            ptrdiff_t found = 0;
-            for (int64_t i = begin_of(matrix, row); i < matrix->ends[row]; i++)
-                for (ptrdiff_t plane = 0; plane < (summed ? 1 : count); plane++, found++) {
-                    const char *base = summed ? task->room - chunk.low * bytes
-                                              : task->planes[plane];
-                    task->rows[found] = base + matrix->points[i] * apart;
-                    task->weights[found] = matrix->weights[i] * (summed ? 1 : task->shares[plane]);
-                }
-            run_row(task, target + row * task->target->strides[axis], found);
-        }
+        run_row(task, target + row * task->target->strides[axis], found,
+                !summed && count < MOST_TERMS ? count : MOST_TERMS - 1);
     }
 }
 
 static void run(void *own)
 {
     const Task *task = own;
-    ptrdiff_t index[MOST_AXES] = {0};
-    char *place = task->target->buf;
     if (task->nouter == 0) {
         task->rows[0] = task->source->buf, task->weights[0] = task->scale;
-        run_row(task, place, 1);
+        run_row(task, task->target->buf, 1, 1);
     } else
-        do
-            run_plane(task, place, find_planes(task, index));
-        while (next_index(index, task->target->shape, task->nouter - 1, &place, task->target, 1));
+        for (Chunk chunk = {0}; chunk.after < task->target->shape[task->nouter - 1];) {
+            ptrdiff_t index[MOST_AXES] = {0};
+            char *place = task->target->buf;
+            chunk = next_chunk(task, chunk.after);
+            do
+                run_chunk(task, &chunk, place, find_planes(task, index));
+            while (next_index(index, task->target->shape, task->nouter - 1, &place, task->target, 1));
+        }
     if (task->stream)
         streams_finish();
 }
@@ -320,10 +255,8 @@ static int allocate(Task *task, Py_ssize_t terms)
     int last = task->nouter;
     ptrdiff_t source = whole_lines(task->source->shape[last] * task->item);
     ptrdiff_t target = whole_lines(task->target->shape[last] * task->item);
-    ptrdiff_t split = task->source->shape[last] / task->down + 1;
-    task->pitch = whole_lines((split > task->periods ? split : task->periods) * task->item);
     ptrdiff_t lists = whole_lines(2 * terms * (ptrdiff_t)(sizeof(char *) + sizeof(double)));
-    ptrdiff_t rows = source + target + (task->up + task->down) * task->pitch + ROOM;
+    ptrdiff_t rows = source + target + ROOM;
     task->most = ROOM / (task->source->shape[last] * task->item);
     task->memory = PyMem_Calloc(1, (size_t)(rows + lists + LINE));
     if (!task->memory) {
@@ -333,9 +266,7 @@ static int allocate(Task *task, Py_ssize_t terms)
     task->sum = task->memory + (LINE - (uintptr_t)task->memory % LINE);
     task->room = task->sum + source;
     task->row = task->room + ROOM;
-    task->phases = task->row + target;
-    task->copies = task->phases + task->down * task->pitch;
-    task->rows = (const char **)(task->copies + task->up * task->pitch);
+    task->rows = (const char **)(task->row + target);
     task->planes = task->rows + terms;
     task->weights = (double *)(task->planes + terms);
     task->shares = task->weights + terms;
@@ -356,6 +287,10 @@ static int fill(Prepared *self, PyObject *outer, PyObject *last)
         if (count != task->target->shape[axis])
             return fail("a matrix has an entry for each point of the target");
         terms *= each;
+        task->again = task->outer[axis].ends[count - 1] > task->source->shape[axis];
+        task->ahead = 0;
+        if (task->outer[axis].ends[count - 1] < task->source->shape[axis])
+            task->ahead = task->source->shape[axis] / count * task->source->strides[axis];
     }
     task->up = task->down = 1;
     if (!Py_IsNone(last)) {

@@ -63,7 +63,7 @@ typedef struct {
         for (ptrdiff_t at = 0, bytes; at < task->bytes; at += bytes) {                             \
             bytes = task->bytes - at < PIECE ? task->bytes - at : PIECE;                           \
             Axis axis = {lines, task->apart[SUMS], PITCH};                                         \
-            Block block = {first[SUMS] + at, (char *)sums, bytes, RUNS, 1, &axis, NULL};           \
+            Block block = {first[SUMS] + at, (char *)sums, bytes, RUNS, 1, &axis, NULL, 0};        \
             for (int i = 0; i < chains; i++)                                                       \
                 from[i] = (const REAL *)(first[VALUES] + i / parts * task->apart[VALUES] + at)     \
                           + i % parts;                                                             \

@@ -3,6 +3,7 @@
 #define PENCILS_SUMS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef enum { FLOAT, DOUBLE, COMPLEX_FLOAT, COMPLEX_DOUBLE } Element;
 
@@ -50,7 +51,7 @@ typedef struct {
 typedef void Adder(const Sums *sums, char *const *bases, ptrdiff_t width);
 
 /* One sum of rows with real weights; complex rows are real ones of twice as many numbers. The bytes
-   from `ahead` on are fetched meanwhile, and the target, no row of the sum, is written past the
+   from `ahead` on, if it is not NULL, are fetched meanwhile, and the target, no row of the sum, is written past the
    cache if `stream` is set. With `as_complex`, the sum is one of complex numbers, as NumPy takes
    products: where one part of a row is infinite or NaN, 0 times this makes NaN of the other part. */
 typedef struct {
@@ -64,6 +65,21 @@ typedef struct {
 } Weighted;
 
 typedef void Weigher(const Weighted *sum, int is_double);
+
+/* Sums along a row, `up` of them in each period, which are `up` elements apart in the target and `down`
+   in the source. Each sum has terms up to its end: points of the source in the first period, and
+   weights. A complex element has two parts. Of the source, as many bytes as a vector has may be read
+   behind the last point. */
+typedef struct {
+    char *target;
+    const char *source;
+    const int64_t *ends, *points;
+    const double *weights;
+    ptrdiff_t up, down, periods;
+    int parts, stream;
+} Strided;
+
+typedef void Strider(const Strided *sums, int is_double);
 
 /* The sum of contiguous numbers, added in the order of NumPy. */
 typedef double Totaler(const double *numbers, ptrdiff_t count);

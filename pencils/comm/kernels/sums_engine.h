@@ -40,6 +40,17 @@
 #define NUMBER_FUSED_DOUBLE(a, b, c) ((a) * (b) + (c))
 #endif
 
+/* For each lane of a vector, what a macro makes of its number. */
+#define EACH_2(make, ...) make(0, __VA_ARGS__), make(1, __VA_ARGS__)
+#define EACH_4(make, ...) EACH_2(make, __VA_ARGS__), make(2, __VA_ARGS__), make(3, __VA_ARGS__)
+#define EACH_8(make, ...)                                                                     \
+    EACH_4(make, __VA_ARGS__), make(4, __VA_ARGS__), make(5, __VA_ARGS__),                    \
+        make(6, __VA_ARGS__), make(7, __VA_ARGS__)
+#define EACH_16(make, ...)                                                                    \
+    EACH_8(make, __VA_ARGS__), make(8, __VA_ARGS__), make(9, __VA_ARGS__),                    \
+        make(10, __VA_ARGS__), make(11, __VA_ARGS__), make(12, __VA_ARGS__),                  \
+        make(13, __VA_ARGS__), make(14, __VA_ARGS__), make(15, __VA_ARGS__)
+
 /* Rows that are fetched while a sum of few terms is computed. */
 enum { MOST_FETCHED = 3, APART = COMPLEX_FACTORS + 1, NEARBY = 2 };
 typedef struct {
@@ -73,6 +84,7 @@ SUM_INLINE void fetch_ahead(const Ahead *ahead, ptrdiff_t at)
 #define PAIRED(lanes) lanes##_4
 #endif
 #include "sums_of.h"
+#include "strides_of.h"
 #undef REAL
 #undef NAMED
 #undef PAIRED
@@ -91,6 +103,7 @@ SUM_INLINE void fetch_ahead(const Ahead *ahead, ptrdiff_t at)
 #define PAIRED(lanes) lanes##_2
 #endif
 #include "sums_of.h"
+#include "strides_of.h"
 #undef REAL
 #undef NAMED
 #undef PAIRED
@@ -113,4 +126,12 @@ static TARGET void weigh(const Weighted *sum, int is_double)
         weigh_double(sum);
     else
         weigh_float(sum);
+}
+
+static TARGET void stride(const Strided *sums, int is_double)
+{
+    if (is_double)
+        stride_double(sums);
+    else
+        stride_float(sums);
 }

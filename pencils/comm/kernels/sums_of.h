@@ -155,8 +155,12 @@ SUM_INLINE void NAMED(add_real)(char *to, const NAMED(Terms) *found, ptrdiff_t b
             found.rows[i] = sum->rows[i];                                                     \
             found.real[i] = (REAL)sum->weights[i];                                            \
         }                                                                                     \
-        NAMED(add_real)(sum->target, &found, sum->bytes, &ahead, count, 0, sum->stream,       \
-                        NEARBY, sum->as_complex);                                             \
+        if (sum->ahead)                                                                       \
+            NAMED(add_real)(sum->target, &found, sum->bytes, &ahead, count, 0, sum->stream,   \
+                            NEARBY, sum->as_complex);                                         \
+        else                                                                                  \
+            NAMED(add_real)(sum->target, &found, sum->bytes, &ahead, count, 0, sum->stream,   \
+                            0, sum->as_complex);                                              \
         break;
 
 static TARGET void NAMED(weigh)(const Weighted *sum)

@@ -27,6 +27,7 @@ from pencils.comm.pack import (
     PackPlan,
     Pairs,
     find_starts,
+    in_order,
     no_op,
     one_each,
     own_blocks,
@@ -39,8 +40,10 @@ from pencils.comm.topology import Topology, attribute
 T = TypeVar("T")
 _Blocks = tuple[list[PackPlan], list[PackPlan], list[int]]
 
-# Bytes of a staging block. Larger exchanges gain more from reading arrays in place.
+# Bytes that ranks stage on average: larger exchanges gain more from reading arrays in place. A
+# staging block has room for that of several ranks, because some send more than others.
 MOST_STAGED = 2**19
+RANKS_STAGED = 2
 TURNS = 2
 
 
@@ -58,12 +61,13 @@ class _StagingBlocks:
         if not self._made:
             self._made = True
             self.meet = waiting(topology.comm)
-            self._blocks = topology.shared.allocate_each(TURNS * MOST_STAGED) or ()
+            self._blocks = topology.shared.allocate_each(TURNS * RANKS_STAGED * MOST_STAGED) or ()
         return bool(self._blocks)
 
     def block(self, rank: int, turn: int) -> Bytes:
         """Return the block of a rank for a turn."""
-        return self._blocks[rank][turn * MOST_STAGED : (turn + 1) * MOST_STAGED]
+        nbytes = RANKS_STAGED * MOST_STAGED
+        return self._blocks[rank][turn * nbytes : (turn + 1) * nbytes]
 
     def clear(self) -> None:
         """Release the blocks."""
@@ -100,7 +104,7 @@ class Pull:
         self._send_starts = [[base + start for start in sends.starts] for sends, base in bases]
         self._recv_starts: list[list[int]] = []
         self._ends = [0] * size
-        self._most = 0  # the largest of them
+        self.most = 0  # the largest of them
 
     @classmethod
     def find(cls, topology: Topology, specs: Sequence[MessageSpec]) -> Pull | None:
@@ -121,21 +125,20 @@ class Pull:
                 if error is not None:
                     raise error
         assert pull is not None
-        pull._recv_starts, pull._ends, pull._most = starts, ends, max(ends)
+        pull._recv_starts, pull._ends, pull.most = starts, ends, max(ends)
         return pull if pull.fits(1) else None
 
     def free(self) -> None:
         """Note that no call may use the plan any more; all memory belongs to the communicator."""
         self.freed = True
 
-    @property
-    def sends_any(self) -> bool:
-        """Whether any rank sends anything."""
-        return self._most > 0
+    def fits(self, arrays: int, mean: int | None = None) -> bool:
+        """Whether this number of arrays is exchanged at once; for plans with one spec.
 
-    def fits(self, arrays: int) -> bool:
-        """Whether this number of arrays is exchanged at once; for plans with one spec."""
-        return arrays * self._most <= MOST_STAGED
+        `mean`: the most bytes that ranks send on average, by default `MOST_STAGED`.
+        """
+        limit = (MOST_STAGED if mean is None else mean) * len(self._ends)
+        return arrays * max(sum(self._ends), self.most * len(self._ends) // RANKS_STAGED) <= limit
 
     def prepare(
         self,
@@ -152,16 +155,17 @@ class Pull:
         own = zip(sources, targets, one_each(self._own, targets), strict=True)
         kept = [(target[into], source[key]) for source, target, keys in own for key, into in keys]
         saved: Pairs = []
-        if aliased:
+        copied = in_order(kept) if aliased else kept
+        if copied is None:
             saved = [(np.empty(source.shape, source.dtype), source) for _, source in kept]
-            kept = [(target, room) for (room, _), (target, _) in zip(saved, kept, strict=True)]
+            copied = [(target, room) for (room, _), (target, _) in zip(saved, kept, strict=True)]
         packs, pulls = [], []
         for turn in range(TURNS):
             sent = self._staged(turn, self._sends, self._send_starts, sources, self.topology.rank)
             packs.append(prepare_ordered_copies([*saved, *sent], read_elsewhere=True))
             received = self._staged(turn, self._recvs, self._recv_starts, targets)
             pulled = [(view, window) for window, view in received]
-            pulls.append(prepare_ordered_copies([*pulled, *kept, *after]))
+            pulls.append(prepare_ordered_copies([*copied, *pulled, *after]))
         return PreparedPull(self, packs, pulls, kept, len(sources) if self.single else 1)
 
     def _staged(
