@@ -324,7 +324,15 @@ def _replace_folder(temporary: Path, target: Path) -> None:
     else:
         target.replace(aside)
         temporary.replace(target)
-    discard(aside)
+    if sum(path.lstat().st_size for path in aside.rglob("*")) < _LARGE:
+        discard(aside)
+        return
+    thread = threading.Thread(target=discard, args=(aside,), name="pencils.free")
+    try:
+        thread.start()
+        _FREEING.append(thread)
+    except RuntimeError:  # no more threads
+        discard(aside)
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 2**32 - 1
 # Of a chunk of Zarr by default, and objects that all fields together may have: readers get them
 # one by one, and file systems bear so many in a folder.
-GOOD_ZARR_BYTES, MOST_FILES = 2**23, 2**13
+GOOD_ZARR_BYTES, MOST_FILES = 2**24, 2**13
 _KEYWORDS = ("compression", "compression_opts", "shuffle", "fletcher32", "scaleoffset")
 
 

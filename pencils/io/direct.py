@@ -218,7 +218,9 @@ def checksum(data: NDArray[Any], first: int = 0) -> int:
 def checksum_box(data: NDArray[Any], start: Sequence[int], shape: Sequence[int]) -> int:
     """Compute the checksum of a box that begins at index `start` of an array of this `shape`."""
     steps, total = strides(shape), 0
-    for piece in Box.of_shape(data.shape).pieces(max(1, _PIECE // _words_each(data.dtype))):
+    in_one = data.flags.c_contiguous and _kernels() is not None  # which needs no memory
+    most = data.size if in_one else _PIECE // _words_each(data.dtype)
+    for piece in Box.of_shape(data.shape).pieces(max(1, most)):
         index = (at + lo for at, lo in zip(piece.start, start, strict=True))
         first = sum(i * step for i, step in zip(index, steps, strict=True))
         part: tuple[Any, ...] = (*piece.slices(), ...)  # an array even of a single element

@@ -138,7 +138,7 @@ def save(
     chunks : sequence of int or mapping of str to sequence of int, optional
         Extents of chunks, one for each dimension, for all fields or by name. Each component has
         separate chunks. Default: about 1 MiB, near to cubes, if there is compression; else fields
-        are stored in one piece, which is faster to write and to read; of Zarr, up to 8 MiB.
+        are stored in one piece, which is faster to write and to read; of Zarr, up to 16 MiB.
     shards : sequence of int or mapping of str to sequence of int, optional
         Extents of shards, of whole chunks each: Zarr stores one in an object. One rank writes it,
         that which has most of its points. Default: chunks are objects, unless `chunks` is not given

@@ -7,7 +7,8 @@ last, is what adds one. Chunks that are not yet in it may be written at any time
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.errors.missing import needs
 from pencils.io.commit import sync
 from pencils.io.contents import MOST_FILES, sharded
+from pencils.io.file_access import system
 from pencils.io.file_info import (
     CONVENTIONS,
     COORDINATE,
@@ -57,6 +59,11 @@ Extents = tuple[int, ...]
 
 class ZarrSeries(SeriesFile):
     """The folder of a series, which is locked, and made if there is none. On rank 0 only."""
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with super()._changing(), system("write", self._target):
+            yield
 
     def _create(self, path: str, attrs: Mapping[str, Any]) -> None:
         store = store_at(path, write=True)
@@ -185,11 +192,11 @@ def bring(
     def work() -> int:
         if not tiles.box().volume:
             return 0
-        group = _open(path)
-        array = group[name]
-        array = writable(array, (step + 1, *array.shape[1:]))
         tiling = tiles, (1,) * lead + extents
         gone = {lead + dim for dim, drop in enumerate(dropped) if drop}
-        return write_chunks(array, block, tiling, file, step=(step,), dropped=gone) % 2**64
+        with system("write", path):
+            array = _open(path)[name]
+            array = writable(array, (step + 1, *array.shape[1:]))
+            return write_chunks(array, block, tiling, file, step=(step,), dropped=gone) % 2**64
 
     return work

@@ -263,7 +263,8 @@ class ZarrWriter(Writer):
             array.update_attributes({RESERVED + "largest_error": error})
         seal(store, {RESERVED + "complete": 1, SUMS: {**self._sums, **sums}})
         if not is_url(self.place):
-            sync(self.temporary / ROOT)
+            for metadata in self.temporary.rglob(ROOT):
+                sync(metadata)
             commit(self.temporary, self.target)
 
     def discard(self) -> None:
@@ -381,7 +382,7 @@ def write_chunks(
     for index in np.ndindex(*block.components, *tiles.local_shape):
         chunk = tuple(map(sum, zip(first, index, strict=True)))
         box = chunk_box(chunk, unit, shape)
-        values = prepare(block.local[box.slices(origin)])
+        values = prepare(np.ascontiguousarray(block.local[box.slices(origin)]))
         where = (*(slice(one, one + 1) for one in step), *compress(box.slices(), kept))
         array[where] = values.reshape([part.stop - part.start for part in where])
         key = array.metadata.encode_chunk_key((*step, *compress(chunk, kept)))

@@ -61,11 +61,19 @@ def edit(folder):
         file["u"].read(PENCIL)
 
 
-def append(mode="a"):
+def save_folder(folder):
+    pencils.save(folder / "a.zarr", {"u": U, "dt": 0.1})
+
+
+def load_folder(folder):
+    assert pencils.load(folder / "a.zarr", PENCIL)["u"].sum() == U.size
+
+
+def append(mode="a", name="s"):
     """Make what writes a series, or goes on with it."""
 
     def work(folder):
-        series = pencils.TimeSeries(folder / "s", mode, comm=COMM)
+        series = pencils.TimeSeries(folder / name, mode, comm=COMM)
         try:
             for _ in range(2):
                 time = len(series) + 1.0
@@ -108,6 +116,10 @@ CASES = {
     "series": (nothing, append()),
     "series goes on": (append(), append()),
     "series anew": (append(), append("w")),
+    "Zarr": (nothing, save_folder),
+    "Zarr again": (save_folder, save_folder),
+    "load Zarr": (save_folder, load_folder),
+    "series in Zarr": (nothing, append(name="s.zarr")),
     "checkpoints go on": (two_checkpoints, checkpoint("a", 3)),
     "checkpoints anew": (two_checkpoints, checkpoint("w", 1)),
 }
@@ -115,7 +127,7 @@ CASES = {
 
 def check(folder):
     """Check that all that has its name is whole."""
-    for path in folder.rglob("*.h5"):
+    for path in (*folder.rglob("*.h5"), *folder.glob("*.zarr")):
         pencils.verify(path, COMM)
     if (folder / "s").is_file():
         pencils.verify(folder / "s", COMM)
@@ -139,7 +151,7 @@ def attempt(prepare, work, number, *, lasting):
         count, failed = DISK.faults_count(), DISK.faults_failed().decode()
         DISK.faults_arm(b"/", 0, 0, 0)
         if not lasting:
-            if failed == "unlink":
+            if failed in ("unlink", "open"):
                 clean(folder / "a.h5")  # as the next save does
             wrong += [f"left {path}" for path in folder.rglob(".*.tmp")]
             check(folder)

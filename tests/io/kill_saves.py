@@ -41,6 +41,7 @@ def field(pencil, number):
 def save_on_and_on(path, journal, first):
     """Do what the ranks do until one is killed; rank 0 writes down when a save begins and ends."""
     pencil = pencils.Pencil(SHAPE)
+    chunks = (10, 30, 40) if path.suffix == ".zarr" else None  # which cross blocks
     with journal.open("a") as lines:
 
         def note(*words):
@@ -53,7 +54,7 @@ def save_on_and_on(path, journal, first):
             u = field(pencil, number)
             pencil.comm.barrier()
             note("begin", number)
-            pencils.save(path, {"u": u, "number": number}, step=number)
+            pencils.save(path, {"u": u, "number": number}, step=number, chunks=chunks)
             note("end", number)
             number += 1
 
@@ -91,11 +92,11 @@ def mpiexec():
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
-def kill_one(folder, ranks, first, dice):
+def kill_one(path, ranks, first, dice):
     """Run saves from number `first` on and kill a rank; return the last that began and ended."""
-    path, journal = folder / "run.h5", folder / "journal"
+    journal = path.with_name("journal")
     journal.write_text("")
-    command = [mpiexec(), "-n", str(ranks), sys.executable, __file__, "--folder", folder]
+    command = [mpiexec(), "-n", str(ranks), sys.executable, __file__, "--path", path]
     process = subprocess.Popen(
         [*map(str, command), "--first", str(first)],
         stdin=subprocess.DEVNULL,
@@ -137,25 +138,24 @@ def judge(path, begun, ended):
     return "new one finished" if number == begun else "old one kept"
 
 
-def check_next_save(folder):
+def check_next_save(path):
     """After any kill, the next save succeeds and cleans up."""
-    path = folder / "run.h5"
     pencils.save(path, {"u": pencils.ones(pencils.Pencil((4,), MPI.COMM_SELF))})
-    names = sorted(entry.name for entry in folder.iterdir())
-    return [] if names == ["journal", "run.h5"] else names
+    names = sorted(entry.name for entry in path.parent.iterdir())
+    return [] if names == ["journal", path.name] else names
 
 
-def kill_saves(kills, ranks, seed=None, tell=lambda *_: None):
+def kill_saves(kills, ranks, seed=None, tell=lambda *_: None, name="run.h5"):
     """Count the outcomes of some kills; anything but old, new and between is a failure."""
     dice, outcomes, first = random.Random(seed), Counter(), 0
-    with tempfile.TemporaryDirectory(prefix="pencils-kill-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="pencils-kill-") as folder:
+        path = Path(folder) / name
         for number in range(kills):
-            begun, ended = kill_one(folder, ranks, first, dice)
-            outcome = judge(folder / "run.h5", begun, ended)
-            left = [path for path in folder.iterdir() if path.suffix == ".tmp"]
+            begun, ended = kill_one(path, ranks, first, dice)
+            outcome = judge(path, begun, ended)
+            left = [one for one in path.parent.iterdir() if one.suffix == ".tmp"]
             outcomes["temporary left by the killed save, then removed"] += bool(left)
-            if rest := check_next_save(folder):
+            if rest := check_next_save(path):
                 outcome = f"damaged: the next save leaves {rest}"
             outcomes[outcome] += 1
             tell(f"{number + 1}/{kills}: {outcome}")
@@ -168,12 +168,13 @@ def main():
     parser.add_argument("--kills", type=int, default=50, help="how often (default: 50)")
     parser.add_argument("--ranks", type=int, default=4, help="processes that save (default: 4)")
     parser.add_argument("--seed", type=int, help="of the random choices")
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # these two: for the ranks
+    parser.add_argument("--name", default="run.h5", help="or run.zarr, for the other format")
+    parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)  # these two: for the ranks
     parser.add_argument("--first", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.folder:
-        save_on_and_on(args.folder / "run.h5", args.folder / "journal", args.first)
-    outcomes = kill_saves(args.kills, args.ranks, args.seed, tell=print)
+    if args.path:
+        save_on_and_on(args.path, args.path.with_name("journal"), args.first)
+    outcomes = kill_saves(args.kills, args.ranks, args.seed, print, args.name)
     for outcome, count in sorted(outcomes.items()):
         print(f"{count:5} {outcome}")
     sys.exit(any(outcome.startswith("damaged") for outcome in outcomes))

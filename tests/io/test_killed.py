@@ -55,9 +55,10 @@ def test_killed_while_saving(mpirun, tmp_path, where, victim):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_killed_at_random_instants():
+@pytest.mark.parametrize("name", ["run.h5", pytest.param("run.zarr", marks=pytest.mark.thorough)])
+def test_killed_at_random_instants(name):
     """A few times only; by hand, ``python tests/io/kill_saves.py`` goes on for longer."""
     seed = time.time_ns() % 1_000_000
-    outcomes = kill_saves(kills=up_to(3, 1), ranks=3, seed=seed)
+    outcomes = kill_saves(kills=up_to(3, 1), ranks=3, seed=seed, name=name)
     damaged = [outcome for outcome in outcomes if outcome.startswith("damaged")]
     assert not damaged, f"seed {seed}"
