@@ -561,7 +561,7 @@ def _open_directory(given: str, mode: str) -> tuple[Path, frozenset[int]]:
             sync(path.parent)
     steps = _list_steps(path)
     if steps and mode == "x":
-        raise already_there(path / f"checkpoint-{steps[-1]:08}")
+        raise already_there(min(path.glob(f"checkpoint-{steps[-1]:08}.*")))
     return path, frozenset(steps if mode == "w" else ())
 
 
