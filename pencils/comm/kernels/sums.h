@@ -51,9 +51,10 @@ typedef struct {
 typedef void Adder(const Sums *sums, char *const *bases, ptrdiff_t width);
 
 /* One sum of rows with real weights; complex rows are real ones of twice as many numbers. The bytes
-   from `ahead` on, if it is not NULL, are fetched meanwhile, and the target, no row of the sum, is written past the
-   cache if `stream` is set. With `as_complex`, the sum is one of complex numbers, as NumPy takes
-   products: where one part of a row is infinite or NaN, 0 times this makes NaN of the other part. */
+   from `ahead` on, if it is not NULL, are fetched meanwhile, and the target, no row of the sum, is
+   written past the cache if `stream` is set. With `as_complex`, the sum is one of complex numbers, as
+   NumPy takes products: where one part of a row is infinite or NaN, 0 times this makes NaN of the
+   other part. */
 typedef struct {
     char *target;
     const char *const *rows;
