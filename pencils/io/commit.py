@@ -322,6 +322,8 @@ def _replace_folder(temporary: Path, target: Path) -> None:
     elif _exchange(temporary, target):
         aside = temporary
     else:
+        wait_for_space()
+        discard(aside)  # of a process that was killed before it was removed
         target.replace(aside)
         temporary.replace(target)
     discard(aside)

@@ -106,7 +106,9 @@ def as_codecs(compression: object) -> dict[str, Any]:
 
 
 def check_codecs(contents: Contents) -> None:
-    """Raise ArgumentError or TypeError if zarr cannot store fields with such codecs."""
+    """Raise ArgumentError or TypeError if zarr cannot store such names, or with such codecs."""
+    for name in contents.values:
+        check_name(name)
     for entry in contents.entries:
         check_type_of(entry)
         try:
@@ -116,8 +118,18 @@ def check_codecs(contents: Contents) -> None:
             raise ArgumentError(msg) from error
 
 
+def check_name(name: str) -> None:
+    """Raise ArgumentError if zarr would store an array under another name, or none."""
+    if "\\" in name or ROOT in name.split("/"):
+        raise ArgumentError(
+            f"{name!r} cannot be a name in a Zarr folder: {ROOT!r} is that of metadata there, and "
+            "a backslash is taken as '/'; choose another name, or save to an HDF5 file"
+        )
+
+
 def check_type_of(entry: DatasetInfo) -> None:
-    """Raise TypeError if Zarr has no such elements."""
+    """Raise TypeError if Zarr has no such elements, ArgumentError for `check_name`."""
+    check_name(entry.name)
     if not is_kept(entry.dtype) or not entry.dtype.isnative:
         raise TypeError(
             f"fields[{entry.name!r}] has dtype {entry.dtype}, which Zarr cannot store; convert the "
@@ -164,7 +176,8 @@ def make_value(
     own: dict[str, Any] = {RESERVED + "value": value.kind}
     if value.kind == COORDINATE and name in _AXES:
         own["axis"] = name.upper()
-    make_array(store, entry, labels, {**own, **attrs})[...] = data if text is None else text
+    array = writable(make_array(store, entry, labels, {**own, **attrs}))
+    array[...] = data if text is None else text
 
 
 def plain(attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,6 +87,8 @@ def test_all_that_hdf5_has(path, comm, lab):
     fields = {"u": u, "fluid/v": v, "line": pencils.ones(pencil, dims=1)}
     fields |= {"none": pencils.zeros(pencil, components=0), "n": 3, "name": "häh", "ok": True}
     fields |= {"rng": np.random.default_rng(1), "list": np.arange(3, dtype="i2"), "z": 1 + 2j}
+    # Of which zarr would store no chunk, and which have none.
+    fields |= {"zero": 0, "no": False, "empty": "", "zeros": np.zeros(2), "nothing": np.zeros(0)}
     attrs = {
         "a": np.float32(2),
         "b": [1, 2],
@@ -222,6 +224,11 @@ def test_a_folder_takes_its_name_when_it_is_whole(path, comm, lab, monkeypatch):
     assert pencils.verify(path) == ["w"]
     pencils.save(path, {"x": u})
     assert lab.on_root(names, path.parent) == ["a.zarr"]
+    # Or before it removed the old one.
+    lab.on_root(lambda: (commit._aside(path).mkdir(), (commit._aside(path) / "u").touch()))
+    pencils.save(path, {"y": u})
+    assert pencils.verify(path) == ["y"]
+    assert lab.on_root(names, path.parent) == ["a.zarr"]
 
 
 def test_what_is_refused(path, comm, lab):
@@ -247,6 +254,11 @@ def test_what_is_refused(path, comm, lab):
     ]
     for kind, text, name, options in refused:
         lab.refuses(kind, text, pencils.save, name, {"u": u}, **options)
+    for name in ("a\\b", "g/zarr.json"):
+        for value in (u, 2, "text"):
+            lab.refuses(
+                ArgumentError, "a name in a Zarr", pencils.save, path, {name: value, "u": u}
+            )
     for dtype in (">f8", "f8,i2", "S3", "g"):
         field = pencils.zeros(u.pencil, dtype=dtype)
         lab.refuses(TypeError, "which Zarr cannot store", pencils.save, path, {"u": field})
