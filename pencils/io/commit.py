@@ -118,10 +118,14 @@ def check_unlocked(target: Path) -> None:
 
 
 def _lock_path(target: Path) -> Path:
+    return _hidden(target, "lock")
+
+
+def _hidden(target: Path, suffix: str) -> Path:
     name = target.name
     if len(name) > _KEPT:
         name = f"{name[:_KEPT]}-{blake2b(os.fsencode(name), digest_size=4).hexdigest()}"
-    return target.with_name(f".{name}.lock")
+    return target.with_name(f".{name}.{suffix}")
 
 
 def _lock(path: Path, target: Path, operation: int) -> int:
@@ -350,7 +354,7 @@ def _is_store(folder: Path) -> bool:
 
 
 def _aside(target: Path) -> Path:
-    return target.with_name(f".{target.name}.old.zarr")
+    return _hidden(target, "old.zarr")
 
 
 def recovered(path: str) -> str:

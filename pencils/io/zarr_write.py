@@ -95,7 +95,7 @@ def as_codecs(compression: object) -> dict[str, Any]:
     given_level = options.pop("compression_opts", None)
     if isinstance(given_level, int):
         level = given_level
-    if name not in _CODECS or options:
+    if not isinstance(name, str) or name not in _CODECS or options:
         raise ArgumentError(
             f"compression={compression!r} is not for Zarr: pass {', '.join(map(repr, _CODECS))}, a "
             "level of gzip, a mapping with these as compression and compression_opts, or a codec "
@@ -111,6 +111,7 @@ def check_codecs(contents: Contents) -> None:
         check_name(name)
     for entry in contents.entries:
         check_type_of(entry)
+        plain(contents.dataset_attrs.get(entry.name, {}))
         try:
             _make_field(zarr.storage.MemoryStore(), entry, contents)
         except (TypeError, ValueError, KeyError, RuntimeError) as error:

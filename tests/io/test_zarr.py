@@ -165,6 +165,7 @@ DAMAGE = {
     "no chunk": ("u/c/0/1", None, "'u' cannot be read at c/0/1"),
     "the root": ("zarr.json", 400, ""),
     "metadata": ("u/zarr.json", 40, ""),
+    "metadata of a group": ("g/zarr.json", 40, ""),
 }
 
 
@@ -173,7 +174,7 @@ DAMAGE = {
 def test_damage_is_found_and_named(path, comm, lab, case, compression):
     key, byte, text = DAMAGE[case]
     u = spread(pencils.Pencil((8, 6), comm), numbered((8, 6)))
-    pencils.save(path, {"u": u, "n": 7}, chunks=(4, 3), compression=compression)
+    pencils.save(path, {"u": u, "n": 7, "g/n": 7}, chunks=(4, 3), compression=compression)
 
     def damage():
         data = bytearray((path / key).read_bytes())
@@ -185,7 +186,7 @@ def test_damage_is_found_and_named(path, comm, lab, case, compression):
 
     lab.on_root(damage)
     lab.refuses(CheckpointError, text, pencils.verify, path)
-    if case != "metadata":  # which are in the root, too
+    if not case.startswith("metadata"):  # which are in the root, too
         lab.refuses(CheckpointError, text, pencils.load, path, u.pencil)
 
 
@@ -231,6 +232,14 @@ def test_a_folder_takes_its_name_when_it_is_whole(path, comm, lab, monkeypatch):
     assert lab.on_root(names, path.parent) == ["a.zarr"]
 
 
+def test_a_long_name(path, comm):
+    u = pencils.ones(pencils.Pencil((8, 6), comm))
+    long = path.with_name("n" * 250 + ".zarr")
+    for value in (1.0, 2.0):
+        pencils.save(long, {"u": value * u})
+        assert pencils.load(long, u.pencil)["u"].max() == value
+
+
 def test_what_is_refused(path, comm, lab):
     u = pencils.ones(pencils.Pencil((8, 6), comm))
     h5, other = path.with_name("a.h5"), path.with_name("other.zarr")
@@ -247,6 +256,8 @@ def test_what_is_refused(path, comm, lab):
         (ArgumentError, "dimensions", path, {"chunks": (2,)}),
         (ArgumentError, "shards has an entry for 'w'", path, {"shards": {"w": (2, 2)}}),
         (ArgumentError, "is not for Zarr", path, {"compression": "lzf"}),
+        (ArgumentError, "is not for Zarr", path, {"compression": np.ones(2)}),
+        (TypeError, "cannot be stored", path, {"attrs": {"u": {"a": object}}}),
         (ArgumentError, "cannot be stored with", path, {"compression": {"name": "no such"}}),
         (IsADirectoryError, "is not a Zarr folder", other, {}),
         (ArgumentError, "end it with '.zarr'", "memory://run.h5", {}),
@@ -265,6 +276,9 @@ def test_what_is_refused(path, comm, lab):
     assert not lab.on_root(path.exists)
     lab.refuses(FileNotFoundError, "No such file", pencils.load, path)
     lab.refuses(CheckpointError, "no Zarr folder", pencils.load, other)
+    file = path.with_name("file.zarr")
+    lab.on_root(file.touch)
+    lab.refuses(CheckpointError, "is a file", pencils.load, file)
     pencils.save(path, {"u": u})
     lab.refuses(ArgumentError, "can only be read", pencils.open, path, "r+")
     lab.refuses(CheckpointError, "no array named 'w'", pencils.load, path, u.pencil, "w")
