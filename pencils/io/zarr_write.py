@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from errno import EEXIST
+from errno import EEXIST, ENOENT
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -238,7 +238,9 @@ class ZarrWriter(Writer):
         self.entries = contents.entries
         self.file = self.written = WrittenObjects(self.place)
         self._find_hosts = no_op
-        if not is_url(self.path):
+        if is_url(self.path):
+            self.file.attempt(partial(_check_shared, self.path))
+        else:
             for key in self.temporary.rglob("*") if self._rank == 0 else ():
                 self.written.note(str(key.relative_to(self.temporary)))
             self.file.attempt(partial(check_seen, topology, self.temporary))
@@ -284,6 +286,16 @@ class ZarrWriter(Writer):
         """Remove the folder, if it has not got its name; elsewhere it stays, and is refused."""
         if not is_url(self.place):
             super().discard()
+
+
+def _check_shared(path: str) -> None:
+    """Raise FileNotFoundError unless this rank sees what rank 0 has begun to write; local."""
+    if read_json(store_at(path)) is None:
+        raise FileNotFoundError(
+            ENOENT,
+            f"cannot save {path}: what rank 0 writes there is not seen here; a store in memory has "
+            "one process only: give one that all ranks share",
+        )
 
 
 def _check_free(path: str) -> None:

@@ -327,3 +327,7 @@ def test_stores_without_rename(path, comm, lab):
 
             lab.on_root(abandon)
             lab.refuses(CheckpointError, "its writer died", pencils.load, url, u.pencil)
+    if not shared and comm.size > 1:
+        for chunks in ((3, 2), (8, 6)):  # on one rank or all
+            at = f"memory://box/{chunks[0]}.zarr"
+            lab.refuses(FileNotFoundError, "not seen", pencils.save, at, {"u": u}, chunks=chunks)
