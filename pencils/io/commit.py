@@ -118,10 +118,14 @@ def check_unlocked(target: Path) -> None:
 
 
 def _lock_path(target: Path) -> Path:
+    return _hidden(target, "lock")
+
+
+def _hidden(target: Path, suffix: str) -> Path:
     name = target.name
     if len(name) > _KEPT:
         name = f"{name[:_KEPT]}-{blake2b(os.fsencode(name), digest_size=4).hexdigest()}"
-    return target.with_name(f".{name}.lock")
+    return target.with_name(f".{name}.{suffix}")
 
 
 def _lock(path: Path, target: Path, operation: int) -> int:
@@ -322,6 +326,8 @@ def _replace_folder(temporary: Path, target: Path) -> None:
     elif _exchange(temporary, target):
         aside = temporary
     else:
+        wait_for_space()
+        discard(aside)  # of a process that was killed before it was removed
         target.replace(aside)
         temporary.replace(target)
     if sum(path.lstat().st_size for path in aside.rglob("*")) < _LARGE:
@@ -356,13 +362,13 @@ def _is_store(folder: Path) -> bool:
 
 
 def _aside(target: Path) -> Path:
-    return target.with_name(f".{target.name}.old.zarr")
+    return _hidden(target, "old.zarr")
 
 
 def recovered(path: str) -> str:
     """Return a path, or that of the old folder if a process was killed between two renames."""
     aside = _aside(Path(path)) if is_zarr(path) and not is_url(path) else None
-    return str(aside) if aside and aside.exists() and not Path(path).exists() else path
+    return str(aside) if aside and not Path(path).exists() and aside.exists() else path
 
 
 def wait_for_space(left: int = 0) -> None:

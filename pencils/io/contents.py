@@ -89,7 +89,7 @@ class Contents:
                 whole = Selection.from_key(..., u.shape)
                 found[entry.name], *_ = label_axes(entry.name, u, whole, self.grid)
         for name, (kind, data) in self.values.items():
-            if kind != COORDINATE and data.nbytes:
+            if kind != COORDINATE and (data.nbytes or self.shards is not None):
                 found[name] = tuple(f"dim{axis}_{n}" for axis, n in enumerate(data.shape))
         return found
 

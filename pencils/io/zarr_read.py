@@ -178,6 +178,8 @@ def opened(path: str, access: Access = _COMPARED) -> Iterator[ZarrFolder]:
     if not is_url(path) and not Path(path).is_dir():
         missing = os.strerror(ENOENT)
         hint = f"{missing}; check the path, the working directory is {Path.cwd()}"
+        if Path(path).exists():
+            raise CheckpointError(f"{path} is a file, and no Zarr folder; rename it to read it")
         raise FileNotFoundError(ENOENT, f"cannot load {path}: {hint}")
     with _reading(path):
         root = read_json(store)
@@ -301,14 +303,15 @@ def describe_fields(path: str, access: Access) -> FileInfo:
 
 
 def describe_summed(path: str, access: Access) -> FileInfo:
-    """Describe all arrays that have a checksum; CheckpointError if metadata of one differ."""
+    """Describe all arrays that have a checksum; CheckpointError if metadata differ."""
     identity = Identity.of(path)
     with opened(path, access) as folder:
         known = folder.root.get("consolidated_metadata", {}).get("metadata", {})
         # Of a series, whose writer died, they may have a snapshot more.
         alike = folder.is_ours and not access.edited and RESERVED + "series" not in folder.attrs
-        for name in folder.arrays if alike else ():
-            if read_json(store_at(path), f"{name}/{ROOT}") != known[name]:
+        for name, kept in known.items() if alike else ():
+            own = {key: one for key, one in kept.items() if key != "consolidated_metadata"}
+            if read_json(store_at(path), f"{name}/{ROOT}") != own:
                 msg = f"{path} is damaged: the metadata of {name!r} do not match those of the root"
                 raise CheckpointError(f"{msg}; {GO_BACK}")
         found = sorted(folder.attrs.get(SUMS, {}), key=lambda name: name.encode().split(b"/"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from errno import EEXIST
+from errno import EEXIST, ENOENT
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -95,7 +95,7 @@ def as_codecs(compression: object) -> dict[str, Any]:
     given_level = options.pop("compression_opts", None)
     if isinstance(given_level, int):
         level = given_level
-    if name not in _CODECS or options:
+    if not isinstance(name, str) or name not in _CODECS or options:
         raise ArgumentError(
             f"compression={compression!r} is not for Zarr: pass {', '.join(map(repr, _CODECS))}, a "
             "level of gzip, a mapping with these as compression and compression_opts, or a codec "
@@ -106,9 +106,12 @@ def as_codecs(compression: object) -> dict[str, Any]:
 
 
 def check_codecs(contents: Contents) -> None:
-    """Raise ArgumentError or TypeError if zarr cannot store fields with such codecs."""
+    """Raise ArgumentError or TypeError if zarr cannot store such names, or with such codecs."""
+    for name in contents.values:
+        check_name(name)
     for entry in contents.entries:
         check_type_of(entry)
+        plain(contents.dataset_attrs.get(entry.name, {}))
         try:
             _make_field(zarr.storage.MemoryStore(), entry, contents)
         except (TypeError, ValueError, KeyError, RuntimeError) as error:
@@ -116,8 +119,18 @@ def check_codecs(contents: Contents) -> None:
             raise ArgumentError(msg) from error
 
 
+def check_name(name: str) -> None:
+    """Raise ArgumentError if zarr would store an array under another name, or none."""
+    if "\\" in name or ROOT in name.split("/"):
+        raise ArgumentError(
+            f"{name!r} cannot be a name in a Zarr folder: {ROOT!r} is that of metadata there, and "
+            "a backslash is taken as '/'; choose another name, or save to an HDF5 file"
+        )
+
+
 def check_type_of(entry: DatasetInfo) -> None:
-    """Raise TypeError if Zarr has no such elements."""
+    """Raise TypeError if Zarr has no such elements, ArgumentError for `check_name`."""
+    check_name(entry.name)
     if not is_kept(entry.dtype) or not entry.dtype.isnative:
         raise TypeError(
             f"fields[{entry.name!r}] has dtype {entry.dtype}, which Zarr cannot store; convert the "
@@ -164,7 +177,8 @@ def make_value(
     own: dict[str, Any] = {RESERVED + "value": value.kind}
     if value.kind == COORDINATE and name in _AXES:
         own["axis"] = name.upper()
-    make_array(store, entry, labels, {**own, **attrs})[...] = data if text is None else text
+    array = writable(make_array(store, entry, labels, {**own, **attrs}))
+    array[...] = data if text is None else text
 
 
 def plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,13 +238,19 @@ class ZarrWriter(Writer):
         self.entries = contents.entries
         self.file = self.written = WrittenObjects(self.place)
         self._find_hosts = no_op
-        if not is_url(self.path):
-            for key in self.temporary.rglob("*") if self._rank == 0 else ():
-                self.written.note(str(key.relative_to(self.temporary)))
+        if is_url(self.path):
+            self.file.attempt(partial(_check_shared, self.path))
+        else:
+            if self._rank == 0:
+                self.file.attempt(self._note_made)
             self.file.attempt(partial(check_seen, topology, self.temporary))
             self._find_hosts = partial(
                 check_visible_on_all_hosts, topology, "save", self.target, self.temporary
             )
+
+    def _note_made(self) -> None:
+        for key in self.temporary.rglob("*"):
+            self.written.note(str(key.relative_to(self.temporary)))
 
     def _begin(self, path: str, contents: Contents) -> tuple[str, str]:
         """Make all arrays under a temporary name, on rank 0; return both names."""
@@ -271,6 +291,16 @@ class ZarrWriter(Writer):
         """Remove the folder, if it has not got its name; elsewhere it stays, and is refused."""
         if not is_url(self.place):
             super().discard()
+
+
+def _check_shared(path: str) -> None:
+    """Raise FileNotFoundError unless this rank sees what rank 0 has begun to write; local."""
+    if read_json(store_at(path)) is None:
+        raise FileNotFoundError(
+            ENOENT,
+            f"cannot save {path}: what rank 0 writes there is not seen here; a store in memory has "
+            "one process only: give one that all ranks share",
+        )
 
 
 def _check_free(path: str) -> None:

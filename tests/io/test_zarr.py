@@ -87,6 +87,8 @@ def test_all_that_hdf5_has(path, comm, lab):
     fields = {"u": u, "fluid/v": v, "line": pencils.ones(pencil, dims=1)}
     fields |= {"none": pencils.zeros(pencil, components=0), "n": 3, "name": "häh", "ok": True}
     fields |= {"rng": np.random.default_rng(1), "list": np.arange(3, dtype="i2"), "z": 1 + 2j}
+    # Of which zarr would store no chunk, and which have none.
+    fields |= {"zero": 0, "no": False, "empty": "", "zeros": np.zeros(2), "nothing": np.zeros(0)}
     attrs = {
         "a": np.float32(2),
         "b": [1, 2],
@@ -163,6 +165,7 @@ DAMAGE = {
     "no chunk": ("u/c/0/1", None, "'u' cannot be read at c/0/1"),
     "the root": ("zarr.json", 400, ""),
     "metadata": ("u/zarr.json", 40, ""),
+    "metadata of a group": ("g/zarr.json", 40, ""),
 }
 
 
@@ -171,7 +174,7 @@ DAMAGE = {
 def test_damage_is_found_and_named(path, comm, lab, case, compression):
     key, byte, text = DAMAGE[case]
     u = spread(pencils.Pencil((8, 6), comm), numbered((8, 6)))
-    pencils.save(path, {"u": u, "n": 7}, chunks=(4, 3), compression=compression)
+    pencils.save(path, {"u": u, "n": 7, "g/n": 7}, chunks=(4, 3), compression=compression)
 
     def damage():
         data = bytearray((path / key).read_bytes())
@@ -183,18 +186,22 @@ def test_damage_is_found_and_named(path, comm, lab, case, compression):
 
     lab.on_root(damage)
     lab.refuses(CheckpointError, text, pencils.verify, path)
-    if case != "metadata":  # which are in the root, too
+    if not case.startswith("metadata"):  # which are in the root, too
         lab.refuses(CheckpointError, text, pencils.load, path, u.pencil)
 
 
 @ONE_PROCESS
 @pytest.mark.parametrize("background", [False, True])
-def test_one_rank_that_cannot_write(path, comm, lab, monkeypatch, background):
+@pytest.mark.parametrize(
+    ("what", "rank"),
+    [("zarr.storage._local._put", -1), ("pencils.io.zarr_write.ZarrWriter._note_made", 0)],
+)
+def test_one_rank_that_cannot_write(path, comm, lab, monkeypatch, background, what, rank):
     u = spread(pencils.Pencil((8, 6), comm), numbered((8, 6)))
     pencils.save(path, {"u": u}, chunks=(1, 6))
     with monkeypatch.context() as patch:
-        if comm.rank == comm.size - 1:
-            patch.setattr("zarr.storage._local._put", failing(FULL_DISK))
+        if comm.rank == rank % comm.size:
+            patch.setattr(what, failing(FULL_DISK))
 
         def save():
             saving = pencils.save(path, {"u": 2 * u}, chunks=(1, 6), wait=not background)
@@ -222,6 +229,19 @@ def test_a_folder_takes_its_name_when_it_is_whole(path, comm, lab, monkeypatch):
     assert pencils.verify(path) == ["w"]
     pencils.save(path, {"x": u})
     assert lab.on_root(names, path.parent) == ["a.zarr"]
+    # Or before it removed the old one.
+    lab.on_root(lambda: (commit._aside(path).mkdir(), (commit._aside(path) / "u").touch()))
+    pencils.save(path, {"y": u})
+    assert pencils.verify(path) == ["y"]
+    assert lab.on_root(names, path.parent) == ["a.zarr"]
+
+
+def test_a_long_name(path, comm):
+    u = pencils.ones(pencils.Pencil((8, 6), comm))
+    long = path.with_name("n" * 250 + ".zarr")
+    for value in (1.0, 2.0):
+        pencils.save(long, {"u": value * u})
+        assert pencils.load(long, u.pencil)["u"].max() == value
 
 
 def test_what_is_refused(path, comm, lab):
@@ -240,6 +260,8 @@ def test_what_is_refused(path, comm, lab):
         (ArgumentError, "dimensions", path, {"chunks": (2,)}),
         (ArgumentError, "shards has an entry for 'w'", path, {"shards": {"w": (2, 2)}}),
         (ArgumentError, "is not for Zarr", path, {"compression": "lzf"}),
+        (ArgumentError, "is not for Zarr", path, {"compression": np.ones(2)}),
+        (TypeError, "cannot be stored", path, {"attrs": {"u": {"a": object}}}),
         (ArgumentError, "cannot be stored with", path, {"compression": {"name": "no such"}}),
         (IsADirectoryError, "is not a Zarr folder", other, {}),
         (ArgumentError, "end it with '.zarr'", "memory://run.h5", {}),
@@ -247,12 +269,20 @@ def test_what_is_refused(path, comm, lab):
     ]
     for kind, text, name, options in refused:
         lab.refuses(kind, text, pencils.save, name, {"u": u}, **options)
+    for name in ("a\\b", "g/zarr.json"):
+        for value in (u, 2, "text"):
+            lab.refuses(
+                ArgumentError, "a name in a Zarr", pencils.save, path, {name: value, "u": u}
+            )
     for dtype in (">f8", "f8,i2", "S3", "g"):
         field = pencils.zeros(u.pencil, dtype=dtype)
         lab.refuses(TypeError, "which Zarr cannot store", pencils.save, path, {"u": field})
     assert not lab.on_root(path.exists)
     lab.refuses(FileNotFoundError, "No such file", pencils.load, path)
     lab.refuses(CheckpointError, "no Zarr folder", pencils.load, other)
+    file = path.with_name("file.zarr")
+    lab.on_root(file.touch)
+    lab.refuses(CheckpointError, "is a file", pencils.load, file)
     pencils.save(path, {"u": u})
     lab.refuses(ArgumentError, "can only be read", pencils.open, path, "r+")
     lab.refuses(CheckpointError, "no array named 'w'", pencils.load, path, u.pencil, "w")
@@ -301,3 +331,7 @@ def test_stores_without_rename(path, comm, lab):
 
             lab.on_root(abandon)
             lab.refuses(CheckpointError, "its writer died", pencils.load, url, u.pencil)
+    if not shared and comm.size > 1:
+        for chunks in ((3, 2), (8, 6)):  # on one rank or all
+            at = f"memory://box/{chunks[0]}.zarr"
+            lab.refuses(FileNotFoundError, "not seen", pencils.save, at, {"u": u}, chunks=chunks)
