@@ -209,7 +209,7 @@ class Pencil:
             agree(**layout.signature)
         return self.sibling(layout)
 
-    def resized(self, shape: tuple[int, ...]) -> Pencil:
+    def resized(self, shape: Sequence[int] | int) -> Pencil:
         """Return the pencil on which functions of fields put results of another shape.
 
         It is ``with_(shape=shape)``: same decomposed dimensions, process grid, memory order,
@@ -218,7 +218,7 @@ class Pencil:
 
         Parameters
         ----------
-        shape : tuple of int
+        shape : int or sequence of int
             Global shape, the same on all ranks.
 
         Returns
@@ -234,9 +234,10 @@ class Pencil:
         Examples
         --------
         >>> pen = Pencil((8, 6), periodic=True)
-        >>> pen.resized((10, 6)) == pen.with_(shape=(10, 6)), pen.resized((8, 6)) is pen
+        >>> pen.resized((10, 6)) == pen.with_(shape=(10, 6)), pen.resized([8, 6]) is pen
         (True, True)
         """
+        shape = as_ints("shape", shape)
         if shape == self.shape:
             return self
         make = partial(change_layout, self._layout, shape=shape)

@@ -112,7 +112,7 @@ def facts_of_numbers(*values: object) -> tuple[Any, ...] | None:
             return None
         if array.dtype.kind not in "iuf":
             return None
-        found += [array.dtype.str, *array.shape, *array.ravel().tolist()]
+        found += [f"{array.dtype.str}{array.shape}", *array.ravel().tolist()]
     return tuple(found)
 
 

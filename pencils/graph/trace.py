@@ -216,8 +216,9 @@ class Trace:
         if isinstance(value, Traced) and self.home(value.node) is None:
             value = self.keep(value, value.node)
         sides = Moved.of(self, section), Moved.of(self, value)
-        indexing.check_moved(*[side.field for side in sides])
         self._add_event(Event(block, ASSIGNMENT, sides, {}))
+        # A rank that fails meets the others in this step.
+        indexing.check_moved(*[side.field for side in sides])
 
     def keep(self, field: Traced, node: Array) -> Traced:
         """Store values of the points of a field in a block of their own."""

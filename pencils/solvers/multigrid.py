@@ -116,7 +116,7 @@ class Multigrid(Plan[Any]):
     levels : list of Level
         The grids, the finest first, with `number`, `pencil`, `spacing` (mean distances), `weights`
         (volumes of points in units of these), `faces`, `diagonal`, and ``apply(u)``, which returns
-        ``A u`` for a field with a halo.
+        ``A u`` for a field with a halo, of which boundary points are 0.
 
     Raises
     ------
@@ -213,7 +213,7 @@ class Multigrid(Plan[Any]):
         try:
             for level in self.levels:
                 level.prepare(operator, smoother, self._axes, last=level is self.levels[-1])
-            self._direct = DirectSolve(self.levels[-1])
+            self._direct = DirectSolve(self.levels[-1], self._meeting)
         except BaseException:
             self._release()
             raise

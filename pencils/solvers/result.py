@@ -147,15 +147,19 @@ def history(
         yield History(name, target, maxiter, update if progress else ignore)
 
 
-def attempt(row: PreparedAgreement, work: Callable[..., object] | None, *arguments: Any) -> None:
-    """Call a function of the user, if any, which may communicate, and `meet`. *Collective*."""
-    error = None
+def attempt(row: PreparedAgreement, work: Callable[..., Any] | None, *arguments: Any) -> Any:
+    """Call a function of the user, if any, which may communicate, and `meet`. *Collective*.
+
+    Return the result.
+    """
+    result = error = None
     try:
         if work is not None:
-            work(*arguments)
+            result = work(*arguments)
     except Exception as mistake:  # noqa: BLE001 - raised on all ranks
         error = mistake
     meet(row, error)
+    return result
 
 
 def meet(row: PreparedAgreement, error: Exception | None) -> None:

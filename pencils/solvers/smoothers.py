@@ -13,7 +13,7 @@ from pencils.array.allocation import Array
 from pencils.array.creation import empty, from_function, full, zeros
 from pencils.array.operands import FieldSpec, check_source
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed
+from pencils.comm.agree import PreparedAgreement
 from pencils.distribute.gather import gather
 from pencils.errors import ArgumentError
 from pencils.graph.fused import fused
@@ -21,6 +21,7 @@ from pencils.layout.levels import CELL
 from pencils.lines.solver import LineSolver
 from pencils.pencil import Pencil
 from pencils.solvers.ends import Ends
+from pencils.solvers.result import attempt
 from pencils.solvers.transfer import restrict
 
 RED_BLACK, JACOBI, CHEBYSHEV, LINE = "red-black", "jacobi", "chebyshev", "line"
@@ -328,16 +329,14 @@ class DirectSolve:
     *Collective*.
     """
 
-    def __init__(self, level: Level) -> None:
+    def __init__(self, level: Level, meeting: PreparedAgreement) -> None:
         self._level = level
         shape = level.pencil.shape
         points = prod(shape)
         real = _real(level.spec)
         units = zeros(level.pencil, components=points, halo=1, dtype=real)
         units[...] = np.eye(points, dtype=real).reshape(points, *shape)
-        columns = fused(level.operator)(units)
-        with agreed(level.pencil.topology.comm, "Multigrid"):
-            check_source(columns, level.pencil, FieldSpec.of(units), "what the operator returns")
+        columns = attempt(meeting, self._apply, units)
         matrix = gather(columns, root=None).reshape(points, points).T.astype(float)
         sums, largest = abs(matrix.sum(axis=1)), abs(matrix).max(axis=1)
         self.singular = bool((sums <= _ZERO * np.finfo(real).eps * largest).all())
@@ -345,6 +344,11 @@ class DirectSolve:
             matrix = matrix + np.trace(matrix) / points**2
         own = np.arange(points).reshape(shape)[level.pencil.local_slices]
         self._rows = self._inverse(matrix)[own.ravel()].astype(real)
+
+    def _apply(self, units: PencilArray) -> PencilArray:
+        columns: PencilArray = fused(self._level.operator)(units)
+        check_source(columns, units.pencil, FieldSpec.of(units), "what the operator returns")
+        return columns
 
     @staticmethod
     def _inverse(matrix: Array) -> Array:

@@ -77,6 +77,14 @@ def test_tile_and_repeat(pencil):
             assert_holds(np.repeat(u, repeats, axis), np.repeat(a, repeats, axis))
 
 
+def test_no_repeats_are_not_those_of_a_number(comm):
+    """Kept calls tell an empty array from the number 0."""
+    u = pencils.ones(pencils.Pencil((4, 3), comm))
+    for _ in range(2):
+        assert np.repeat(u, 0, 0).shape == (0, 3)
+    all_raise(comm, ValueError, "broadcast", np.repeat, u, np.empty(0, int), 0)
+
+
 def test_concatenate(pencil):
     u, a = both(pencil, draw((2, *pencil.shape)))
     v, b = both(pencil, draw(a.shape, "i4", 1), halo=1)

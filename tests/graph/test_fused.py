@@ -922,3 +922,16 @@ def test_assignments_that_do_not_fit_raise_on_all_ranks(comm):
         exec(f"def function(u):\n    u += 1; {lines}", made)
         all_raise(comm, kind, text, pencils.fused(made["function"]), u)
         assert everywhere(comm, np.array_equal(u.padded, before))
+
+
+def test_an_assignment_that_fails_on_one_rank(comm):
+    """While it is traced: other ranks are told where they move points."""
+    u, _ = two_fields(comm)
+    fused = pencils.fused(lambda v, u: v.__setitem__(slice(1, None), u[:-1]))
+
+    def assign(other):
+        fused(u.copy(), other)
+
+    bad = pencils.zeros(u.pencil.with_(shape=(14, 10)))
+    kind = pencils.errors.PencilMismatchError
+    one_is_wrong(comm, kind, "global shapes differ", call=assign, bad=bad, good=u)

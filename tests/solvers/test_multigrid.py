@@ -426,6 +426,15 @@ def test_closed_domains(comm):
         all_raise(comm, ConvergenceError, "subtract f.mean", mg.solve, f + 1)
 
 
+def test_own_operator_that_fails_on_one_rank(comm):
+    def operator(_level, u):
+        if comm.rank == comm.size - 1:
+            raise ZeroDivisionError
+        return -1.0 * u
+
+    all_raise(comm, ZeroDivisionError, "", Multigrid, Pencil((8, 8), comm), operator=operator)
+
+
 def test_own_operator_that_is_singular(comm):
     pen = Pencil((48, 48), comm, periodic=True)
 
