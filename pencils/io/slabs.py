@@ -202,7 +202,7 @@ class FileMoves:
         """
         self._agree, first = agree, None
         for u, extents in fields:
-            if not extents and self._stays(u, local=True):
+            if self._stays(u, extents, local=True):
                 continue
             key = _key(u, extents, back=back)
             found: FilePlan | None = kept_plans(u.pencil.topology).get(key)
@@ -224,7 +224,7 @@ class FileMoves:
         what `check` raises on one rank then, all raise. After such a field no other one is ready.
         """
         comm = u.pencil.topology.comm
-        if not extents and self._stays(u):
+        if self._stays(u, extents):
             if not self._copies:
                 return u
             with agreed(comm, "FileMoves"):  # one rank may have no memory for it
@@ -285,13 +285,16 @@ class FileMoves:
         self._block = None
         self._ready.clear()
 
-    def _stays(self, u: PencilArray, *, local: bool = False) -> bool:
-        """Whether ranks write their own points: each has one run, or long ones.
+    def _stays(self, u: PencilArray, extents: Extents = (), *, local: bool = False) -> bool:
+        """Whether ranks write their own points: each has one run, or long ones, or whole chunks.
 
         Several nodes that write into each other's pages or stripes wait for each other, so that
         their runs must be longer. *Collective*, unless `local`, and the same on all ranks.
         """
         layout, topology = u.extent.layout, u.pencil.topology
+        if extents:
+            found = kept_plans(topology).get(_key(u, extents)) if local else find_plan(u, extents)
+            return found is not None and bool(found.there == u.pencil)
         if is_slab(layout):
             return True
         if not self._direct:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from errno import EEXIST, ENOENT
 from functools import partial
 from itertools import compress
@@ -55,10 +56,15 @@ from pencils.io.slabs import FileMoves, chunk_box
 from pencils.io.tolerance import largest_error, rounded
 from pencils.io.writers import Part, Writer
 from pencils.io.zarr_read import EXACT, ROOT, SUMS, read_json, seal, store_at
+from pencils.layout import Box
 
 with needs("Zarr"):
     import zarr
+    from google_crc32c import extend
+    from zarr.codecs import BytesCodec, Crc32cCodec
+    from zarr.codecs.bytes import default_system_endian
     from zarr.core.sync import sync as await_
+    from zarr.storage import LocalStore
 
 if TYPE_CHECKING:
     from pencils.comm.topology import Topology
@@ -68,6 +74,9 @@ if TYPE_CHECKING:
 _CODECS = ("gzip", "zstd", "blosc")
 _BY_NUMBER = {32001: "blosc", 32015: "zstd"}
 _AXES = ("x", "y", "z")
+# Elements that are copied, summed up and written at once: they stay in the cache of the processor.
+_PIECE = 2**16
+_SYNCED = 8  # objects that are brought to the disk at once
 # The codec that finds damage.
 CHECKED: dict[str, Any] = {"name": "crc32c"}
 # Of fields with a bound on the error, whose numbers are rounded.
@@ -222,8 +231,9 @@ class WrittenObjects(SharedFile):
     def _sync(self) -> None:
         parents = {parent for key in self._keys for parent in key.parents}
         root = self._root
-        for path in (root / key for key in (*self._keys, *parents)) if root else ():
-            sync(path)
+        if root:
+            with ThreadPoolExecutor(_SYNCED) as pool:
+                list(pool.map(sync, (root / key for key in (*self._keys, *parents))))
         self._keys.clear()
 
 
@@ -409,16 +419,69 @@ def write_chunks(
     (tiles, unit), shape, total = tiling, block.shape, 0
     lead, kept = (0,) * len(block.components), [axis not in dropped for axis in range(block.ndim)]
     origin, first = lead + block.extent.box.start, lead + tiles.box().start
+    folder = _folder_of_plain(array, block.dtype)
     for index in np.ndindex(*block.components, *tiles.local_shape):
         chunk = tuple(map(sum, zip(first, index, strict=True)))
         box = chunk_box(chunk, unit, shape)
-        values = prepare(np.ascontiguousarray(block.local[box.slices(origin)]))
-        where = (*(slice(one, one + 1) for one in step), *compress(box.slices(), kept))
-        array[where] = values.reshape([part.stop - part.start for part in where])
+        values = block.local[box.slices(origin)]
         key = array.metadata.encode_chunk_key((*step, *compress(chunk, kept)))
         written.note(f"{array.path}/{key}")
-        if summed:
+        ones = (1,) * len(step)
+        place = (*step, *box.start), ones + shape
+        if folder is None:
+            values = prepare(np.ascontiguousarray(values))
+            where = (*(slice(one, one + 1) for one in step), *compress(box.slices(), kept))
+            array[where] = values.reshape([part.stop - part.start for part in where])
+            if summed:
+                total += checksum_box(values[(np.newaxis,) * len(step)], *place)
+        else:
             values = values[(np.newaxis,) * len(step)]
-            total += checksum_box(values, (*step, *box.start), ((1,) * len(step) + shape))
+            total += _write_plain(array, folder / key, values, ones + unit, place, summed=summed)
         progress(values.nbytes)
+    return total
+
+
+def _folder_of_plain(array: Any, dtype: np.dtype[Any]) -> Path | None:
+    """Return the folder of objects that are the bytes of elements, and perhaps their CRC."""
+    store, codecs = array.store, array.metadata.codecs
+    is_plain = (
+        isinstance(store, LocalStore)
+        and [type(one) for one in codecs] in ([BytesCodec], [BytesCodec, Crc32cCodec])
+        and codecs[0].endian in (None, default_system_endian)
+        and array.dtype == dtype
+        and dtype.kind in "biufc"
+    )
+    return store.root / array.path if is_plain else None
+
+
+def _write_plain(
+    array: Any,
+    path: Path,
+    values: Array,
+    unit: Sequence[int],
+    place: tuple[Sequence[int], Sequence[int]],
+    *,
+    summed: bool,
+) -> int:
+    """Write an object as zarr would, by pieces that stay in the cache; return its checksum."""
+    (start, shape), whole, crc, at, total = place, values, 0, 0, 0
+    if values.shape != unit:  # at an edge
+        whole = np.full(unit, array.fill_value, values.dtype)
+        whole[tuple(map(slice, values.shape))] = values
+        if summed:
+            total = checksum_box(values, start, shape)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"")
+    with closing(SharedFile(str(path), write=True)) as file:
+        for piece in Box.of_shape(unit).pieces(_PIECE):
+            part = np.ascontiguousarray(whole[piece.slices()])
+            data = part.reshape(-1).view(np.uint8)
+            file.write(at, data)
+            crc, at = extend(crc, data), at + data.nbytes
+            if summed and whole is values:
+                first = tuple(map(sum, zip(start, piece.start, strict=True)))
+                total += checksum_box(part, first, shape)
+        if len(array.metadata.codecs) > 1:
+            file.write(at, np.array([crc], "<u4"))
+    file.raise_error()
     return total
