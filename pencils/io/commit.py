@@ -360,7 +360,7 @@ def _aside(target: Path) -> Path:
 def recovered(path: str) -> str:
     """Return a path, or that of the old folder if a process was killed between two renames."""
     aside = _aside(Path(path)) if is_zarr(path) and not is_url(path) else None
-    return str(aside) if aside and aside.exists() and not Path(path).exists() else path
+    return str(aside) if aside and not Path(path).exists() and aside.exists() else path
 
 
 def wait_for_space(left: int = 0) -> None:

@@ -241,12 +241,16 @@ class ZarrWriter(Writer):
         if is_url(self.path):
             self.file.attempt(partial(_check_shared, self.path))
         else:
-            for key in self.temporary.rglob("*") if self._rank == 0 else ():
-                self.written.note(str(key.relative_to(self.temporary)))
+            if self._rank == 0:
+                self.file.attempt(self._note_made)
             self.file.attempt(partial(check_seen, topology, self.temporary))
             self._find_hosts = partial(
                 check_visible_on_all_hosts, topology, "save", self.target, self.temporary
             )
+
+    def _note_made(self) -> None:
+        for key in self.temporary.rglob("*"):
+            self.written.note(str(key.relative_to(self.temporary)))
 
     def _begin(self, path: str, contents: Contents) -> tuple[str, str]:
         """Make all arrays under a temporary name, on rank 0; return both names."""

@@ -191,13 +191,21 @@ def test_damage_is_found_and_named(path, comm, lab, case, compression):
 
 
 @ONE_PROCESS
-@pytest.mark.parametrize("background", [False, True])
-def test_one_rank_that_cannot_write(path, comm, lab, monkeypatch, background):
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("zarr.storage._local._put", -1, False),
+        ("zarr.storage._local._put", -1, True),
+        ("pencils.io.zarr_write.ZarrWriter._note_made", 0, False),
+    ],
+)
+def test_one_rank_that_cannot_write(path, comm, lab, monkeypatch, case):
+    what, rank, background = case
     u = spread(pencils.Pencil((8, 6), comm), numbered((8, 6)))
     pencils.save(path, {"u": u}, chunks=(1, 6))
     with monkeypatch.context() as patch:
-        if comm.rank == comm.size - 1:
-            patch.setattr("zarr.storage._local._put", failing(FULL_DISK))
+        if comm.rank == rank % comm.size:
+            patch.setattr(what, failing(FULL_DISK))
 
         def save():
             saving = pencils.save(path, {"u": 2 * u}, chunks=(1, 6), wait=not background)
