@@ -96,6 +96,7 @@ def as_codecs(compression: object) -> dict[str, Any]:
     if isinstance(given, Mapping) and "name" in given:
         return {"codecs": [dict(given)]}
     options = dict(given) if isinstance(given, Mapping) else {"compression": given}
+    name: object
     if isinstance(kind := options.pop("compression", None), int) and not isinstance(kind, bool):
         name = _BY_NUMBER.get(kind, "gzip")
         level = kind if name == "gzip" else None

@@ -219,12 +219,16 @@ def test_damage_is_found_and_named(path, comm, lab, case, compression):
 
 
 @ONE_PROCESS
-@pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize(
-    ("what", "rank"),
-    [("os.pwritev", -1), ("pencils.io.zarr_write.ZarrWriter._note_made", 0)],
+    "case",
+    [
+        ("os.pwritev", -1, False),
+        ("os.pwritev", -1, True),
+        ("pencils.io.zarr_write.ZarrWriter._note_made", 0, False),
+    ],
 )
-def test_one_rank_that_cannot_write(path, comm, lab, monkeypatch, background, what, rank):
+def test_one_rank_that_cannot_write(path, comm, lab, monkeypatch, case):
+    what, rank, background = case
     u = spread(pencils.Pencil((8, 6), comm), numbered((8, 6)))
     pencils.save(path, {"u": u}, chunks=(1, 6))
     with monkeypatch.context() as patch:
