@@ -161,14 +161,19 @@ def seal(store: Any, attrs: Mapping[str, Any]) -> None:
         default_buffer_prototype(),
     )
     copy = MemoryStore()  # the root of the store changes once
-    for name in ("", *dict(group.members(max_depth=None))):
-        key = f"{name}/{ROOT}".lstrip("/")
-        await_(copy.set(key, await_(store.get(key, like))))
+
+    async def copy_all(names: Collection[str]) -> None:
+        for key in (f"{name}/{ROOT}".lstrip("/") for name in names):
+            await copy.set(key, await store.get(key, like))
+
+    await_(copy_all(["", *dict(group.members(max_depth=None))]))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Consolidated metadata")  # xarray looks for them, too
-        group = zarr.consolidate_metadata(copy).update_attributes(dict(attrs))
-    group.update_attributes({_DIGEST: digest_of(read_json(copy) or {})})
-    await_(store.set(ROOT, await_(copy.get(ROOT, like))))
+        zarr.consolidate_metadata(copy)
+    root = read_json(copy) or {}
+    root["attributes"] |= attrs
+    root["attributes"][_DIGEST] = digest_of(root)
+    await_(store.set(ROOT, like.buffer.from_bytes(json.dumps(root, indent=2).encode())))
 
 
 @contextmanager

@@ -357,7 +357,8 @@ def make_root(
     attrs |= {RESERVED + name: value for name, value in head.items()}
     known = {name: encode_attribute(value) for name, value in given.items()}
     attrs[EXACT] = plain({name: one for name, one in known.items() if one})
-    zarr.create_group(store, attributes=attrs, overwrite=True)  # of a writer that died
+    died = not isinstance(store, LocalStore)  # perhaps a writer; local folders are new
+    zarr.create_group(store, attributes=attrs, overwrite=died)
 
 
 class ZarrPart(Part):
