@@ -75,10 +75,11 @@ if TYPE_CHECKING:
 _CODECS = ("gzip", "zstd", "blosc")
 _BY_NUMBER = {32001: "blosc", 32015: "zstd"}
 _AXES = ("x", "y", "z")
-# The codec that finds damage.
 # Elements that are copied, summed up and written at once: they stay in the cache of the processor.
 _PIECE = 2**16
+# Objects that are brought to the disk at once.
 _SYNCED = 8
+# The codec that finds damage.
 CHECKED: dict[str, Any] = {"name": "crc32c"}
 # Of fields with a bound on the error, whose numbers are rounded.
 _FOR_ROUNDED: dict[str, Any] = {
