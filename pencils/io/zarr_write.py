@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from errno import EEXIST, ENOENT
 from functools import partial
 from itertools import compress
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
 from pencils.bars import OnProgress, ignore
 from pencils.comm.file import SharedFile
-from pencils.comm.pack import no_op
+from pencils.comm.pack import copy, no_op
 from pencils.comm.recording import timed
 from pencils.errors import ArgumentError
 from pencils.errors.missing import needs
@@ -474,9 +475,11 @@ def _write_plain(
             total = checksum_box(values, start, shape)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"")
+    buffer = np.empty(min(_PIECE, prod(unit)) * values.itemsize, np.uint8)
     with closing(SharedFile(str(path), write=True)) as file:
         for piece in Box.of_shape(unit).pieces(_PIECE):
-            part = np.ascontiguousarray(whole[piece.slices()])
+            part = np.ndarray(piece.shape, values.dtype, buffer)
+            copy(part, whole[piece.slices()])
             data = part.reshape(-1).view(np.uint8)
             file.write(at, data)
             crc, at = extend(crc, data), at + data.nbytes
