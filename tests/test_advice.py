@@ -389,7 +389,6 @@ CASES = {
             "u[0] = value.real": "U[0] = 1.0",
             "u.astype(complex)": "U.astype(complex)",
         },
-        "numpy.median(u, axis=(0, 1))": {"pencils.transpose(u, u.pencil.with_(decomp=2))": "U"},
     },
     "vectors": {
         "u[:, 1::2, 2:] / v[:, :-1:2, 1:-1]": {
@@ -412,7 +411,6 @@ BEFORE = {
     "u[0] = value": "value = 1 + 2j",
 }
 ON_SEVERAL = {
-    "numpy.median(u, axis=(0, 1))",
     "u % v",
 }
 
