@@ -63,8 +63,8 @@ def test_partition_and_take_along_axis(pencil):
     for error, text, call in (
         (ValueError, "out of bounds", lambda: np.partition(u, 99, -1)),
         (IndexError, "out of bounds", lambda: np.take_along_axis(u, np.argsort(u, 0) + 5, 0)),
-        (ArgumentError, "must have that of", lambda: np.take_along_axis(u, np.argsort(u)[:2])),
-        (TypeError, "must be a PencilArray", lambda: np.take_along_axis(u, np.argsort(a))),
+        (ArgumentError, "must have that of", lambda: np.take_along_axis(u, np.argsort(u)[:2], -1)),
+        (TypeError, "must be a PencilArray", lambda: np.take_along_axis(u, np.argsort(a), -1)),
     ):
         all_raise(pencil.comm, error, text, call)
 
