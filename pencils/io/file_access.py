@@ -163,10 +163,10 @@ def system(verb: str, path: object) -> Iterator[None]:
 
 
 @contextmanager
-def reading(path: str) -> Iterator[None]:
-    """Read by h5py in a ``with`` block; other errors than those of the system mean damage.
+def reading(path: str, damage: str = "is a damaged HDF5 file: {}") -> Iterator[None]:
+    """Read by a library in a ``with`` block; other errors than those of the system mean damage.
 
-    Raises OSError with its errno, or CheckpointError.
+    Raises OSError with its errno, or CheckpointError with `damage`, in which the error is put.
     """
     try:
         with system("read", path):
@@ -176,4 +176,4 @@ def reading(path: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise CheckpointError(f"{path} is a damaged HDF5 file: {error}") from error
+        raise CheckpointError(f"{path} {damage.format(error)}") from error

@@ -190,6 +190,20 @@ class FileInfo(NamedTuple):
     is_covered: bool = True  # for `verify`: whether checksums, or the list of contents, cover data
 
 
+def check_head(path: str, attrs: Mapping[str, Any]) -> None:
+    """Raise CheckpointError if a newer pencils has written a file, or its writer has not ended."""
+    if (newest := attrs.get(RESERVED + "format", FORMAT)) > FORMAT:
+        raise CheckpointError(
+            f"{path} has checkpoint format {newest}, written by pencils "
+            f"{attrs.get(RESERVED + 'version')}; this version reads up to format {FORMAT}. "
+            "Install a newer pencils"
+        )
+    if not attrs.get(RESERVED + "complete", 1):
+        raise CheckpointError(
+            f"{path} is being written, or its writer died; load a file that save() has finished"
+        )
+
+
 def damaged(path: str, names: Iterable[str]) -> CheckpointError:
     """Make the error for datasets whose checksum does not match."""
     msg = (

@@ -25,7 +25,6 @@ from pencils.io.file_access import number_of, open_to_read, reading, system
 from pencils.io.file_info import (
     CONVENTIONS,
     COORDINATE,
-    FORMAT,
     GIVEN_CONVENTIONS,
     MOST_GROUPS,
     RESERVED,
@@ -35,6 +34,7 @@ from pencils.io.file_info import (
     FileInfo,
     Identity,
     Stored,
+    check_head,
     damaged,
 )
 from pencils.io.manifest import Listed, Record, broken, check_manifest, committed, lost
@@ -349,16 +349,7 @@ def open_checked(path: str, access: Access, record: Record | None) -> Iterator[H
     """Do what `open_whole` does, after `check_manifest` has found a record."""
     with reading(path), opened(path) as file:
         attrs = file.attrs
-        if (newest := attrs.get(RESERVED + "format", FORMAT)) > FORMAT:
-            raise CheckpointError(
-                f"{path} has checkpoint format {newest}, written by pencils "
-                f"{attrs.get(RESERVED + 'version')}; this version reads up to format {FORMAT}. "
-                "Install a newer pencils"
-            )
-        if not attrs.get(RESERVED + "complete", 1):
-            raise CheckpointError(
-                f"{path} is being written, or its writer died; load a file that save() has finished"
-            )
+        check_head(path, attrs)
         if access.verify and record is None and not access.edited and RESERVED + "format" in attrs:
             raise lost(path)
         yield HDF5File(path, file, record, access.external, {})

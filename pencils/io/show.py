@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
@@ -20,8 +20,13 @@ from pencils.io.objects import read_checked
 from pencils.layout.integers import as_dim, as_index, as_ints
 from pencils.tables import text_bytes
 
+if TYPE_CHECKING:
+    from pencils.io.zarr_read import ZarrFolder
+
 _MOST_TEXT = 60
 _SOLID = 3  # dimensions
+# Programs that have written a file, and the attributes with their versions.
+_PROGRAMS = {"pencils": "version", "h5py": "h5py", "HDF5": "hdf5", "Zarr": "zarr"}
 
 # Where a plane is: coordinates by names of axes, or indices of the axes in front of space.
 At: TypeAlias = Mapping[str, float] | Sequence[int] | int | None
@@ -90,38 +95,37 @@ def _describe_folder(path: str) -> str:
 
     with zarr_read.opened(real_path(path)) as folder:
         info = folder.info(Identity(0, 0, 0, 0), [*folder.arrays])
-        rows = []
-        for name, array in folder.arrays.items():
-            units = [str(array.attrs["units"])] if "units" in array.attrs else []
-            kind, data = info.values.get(name, ("", array))
-            if name.startswith(RESERVED):
-                continue
-            if kind == COORDINATE or (name == TIME and f"{RESERVED}series" in folder.attrs):
-                word = "times" if name == TIME else "coordinate"
-                text = " ".join([_points(word, np.asarray(data[...])), *units])
-            elif kind and not array.shape:
-                text = _short(decode(Stored(kind, data)))
-            else:
-                labels = array.metadata.dimension_names or [None] * array.ndim
-                pairs = zip(labels, array.shape, strict=True)
-                axes = [f"{label}: {n}" if label in folder.arrays else str(n) for label, n in pairs]
-                parts = [f"({', '.join(axes)})", str(array.dtype), *units]
-                parts.append(f"in chunks of {array.chunks}")
-                parts += [f"in shards of {array.shards}"] if array.shards else []
-                parts += [
-                    *_errors(array.attrs),
-                    *["with checksum"] * (name in folder.attrs.get(zarr_read.SUMS, {})),
-                ]
-                text = "  ".join(parts)
-            rows.append((name, text))
+        sums = folder.attrs.get(zarr_read.SUMS, {})
+        rows = [
+            (name, _describe_array(folder, name, info.values.get(name), summed=name in sums))
+            for name in folder.arrays
+            if not name.startswith(RESERVED)
+        ]
         size = sum(array.nbytes_stored() for array in folder.arrays.values())
-        about = _about(
-            folder.attrs,
-            "Zarr folder",
-            folder.arrays[TIME].size if TIME in folder.arrays else 0,
-            size,
-        )
-        return _listed(path, about, rows, info.attrs)
+        steps = folder.arrays[TIME].size if TIME in folder.arrays else 0
+        return _listed(path, _about(folder.attrs, "Zarr folder", steps, size), rows, info.attrs)
+
+
+def _describe_array(folder: ZarrFolder, name: str, value: Stored | None, *, summed: bool) -> str:
+    """Describe an array of a Zarr folder, and its value if it is one."""
+    array = folder.arrays[name]
+    units = [str(array.attrs["units"])] if "units" in array.attrs else []
+    kind, data = value or ("", array)
+    if kind == COORDINATE or (name == TIME and f"{RESERVED}series" in folder.attrs):
+        word = "times" if name == TIME else "coordinate"
+        return " ".join([_points(word, np.asarray(data[...])), *units])
+    if value is not None and not array.shape:
+        return _short(decode(value))
+    labels = array.metadata.dimension_names or [None] * array.ndim
+    pairs = zip(labels, array.shape, strict=True)
+    axes = [f"{label}: {n}" if label in folder.arrays else str(n) for label, n in pairs]
+    parts = [f"({', '.join(axes)})", str(array.dtype), *units, f"in chunks of {array.chunks}"]
+    if array.shards:
+        parts.append(f"in shards of {array.shards}")
+    parts += _errors(array.attrs)
+    if summed:
+        parts.append("with checksum")
+    return "  ".join(parts)
 
 
 def _about(attrs: Mapping[str, Any], kind: str, steps: int, size: int) -> Iterator[str]:
@@ -138,9 +142,7 @@ def _about(attrs: Mapping[str, Any], kind: str, steps: int, size: int) -> Iterat
     yield text_bytes(size)
     versions = [
         f"{name} {attrs[RESERVED + key]}"
-        for name, key in (
-            *(("pencils", "version"), ("h5py", "h5py"), ("HDF5", "hdf5"), ("Zarr", "zarr")),
-        )
+        for name, key in _PROGRAMS.items()
         if RESERVED + key in attrs
     ]
     if versions:

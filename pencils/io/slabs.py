@@ -7,13 +7,15 @@ filtered as a whole, so each is on one rank. `FilePlan` is the one plan from fie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from math import isqrt, prod
 from typing import TYPE_CHECKING, Any
 
-from pencils.array.allocation import Widths, padded_slices
+import numpy as np
+
+from pencils.array.allocation import Array, Widths, padded_slices
 from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
@@ -49,6 +51,21 @@ def chunk_box(index: Sequence[int], chunk: Sequence[int], shape: Sequence[int]) 
     """Find the points of an array that are in one chunk."""
     start = tuple(i * extent for i, extent in zip(index, chunk, strict=True))
     return Box(start, tuple(map(sum, zip(start, chunk, strict=True)))) & Box.of_shape(shape)
+
+
+def own_chunks(
+    block: PencilArray, tiles: Pencil, chunk: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], Box, Array]]:
+    """Yield the index, the points and the values of each chunk that this rank writes.
+
+    `block` is the field where chunks are whole, `tiles` the pencil whose points are the chunks.
+    """
+    lead = (0,) * len(block.components)
+    origin, first = (lead + box.start for box in (block.extent.box, tiles.box()))
+    for inside in np.ndindex(*block.components, *tiles.local_shape):
+        index = tuple(map(sum, zip(first, inside, strict=True)))
+        box = chunk_box(index, chunk, block.shape)
+        yield index, box, block.local[box.slices(origin)]
 
 
 def choose_chunk(shape: Sequence[int], itemsize: int, most: int = GOOD_BYTES) -> Extents:

@@ -7,6 +7,7 @@ twice; `Saving` takes all fields first, and works on their parts in a thread.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
@@ -38,7 +39,7 @@ from pencils.io.direct import FileBlocks, add_up, checksum_box, write_part
 from pencils.io.file_access import from_root, system
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import ByteRange, seal_new
-from pencils.io.slabs import FileMoves, chunk_box, find_plan
+from pencils.io.slabs import FileMoves, find_plan, own_chunks
 from pencils.pencil import Bounded
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ Ints = NDArray[np.int64]
 _RUN_BYTES = 2**23
 
 
-class Writer:
+class Writer(ABC):
     """A new file under a temporary name, laid out by rank 0 and open on all. *Collective*."""
 
     path: str
@@ -69,11 +70,11 @@ class Writer:
         """Make a block up to the first agreement, whose error names hosts without the file."""
         return naming_hosts(self._find_hosts)
 
+    @abstractmethod
     def part(
         self, u: PencilArray, entry: DatasetInfo, moves: FileMoves, progress: OnProgress = ignore
     ) -> Part:
         """Bring a field to where it is written. *Collective*."""
-        raise NotImplementedError
 
     def write(self, fields: Mapping[str, PencilArray], moves: FileMoves) -> None:
         """Write the fields, and give the file its name, or remove it. *Collective*."""
@@ -111,9 +112,9 @@ class Writer:
         """Bring what this rank has written to the disk. Local."""
         self._close(to_disk=True)
 
+    @abstractmethod
     def _commit(self, sums: Mapping[str, int]) -> None:
         """Seal the file with its checksums, and give it its name. On rank 0."""
-        raise NotImplementedError
 
     def _close(self, *, to_disk: bool) -> None:
         if to_disk:
@@ -221,7 +222,7 @@ def _kept_for(contents: Contents) -> Bounded:
     return next((pencil.kept["layout of a file"] for pencil in pencils), Bounded())
 
 
-class Part:
+class Part(ABC):
     """The points of a field that this rank writes. Making it is *Collective*: they move."""
 
     def __init__(
@@ -241,9 +242,9 @@ class Part:
         self._sum = 0
         self._error = 0.0
 
+    @abstractmethod
     def work(self) -> None:
         """Write points, or pack chunks. Local: it may run in a thread."""
-        raise NotImplementedError
 
     def finish(self) -> int:
         """Write the rest; return this rank's part of the checksum. *Collective*."""
@@ -278,13 +279,9 @@ class HDF5Part(Part):
         elif block is not None and self._tiles.box().volume:
             from pencils.io.create import Packer
 
-            lead = (0,) * len(self._components)
-            origin, first = (lead + box.start for box in (block.extent.box, self._tiles.box()))
             with Packer(entry, writer.compression) as packer:
-                for index in np.ndindex(*self._components, *self._tiles.local_shape):
-                    chunk = tuple(map(sum, zip(first, index, strict=True)))
-                    box = chunk_box(chunk, entry.chunks, entry.shape)
-                    self._packed.append(packer.pack(block.local[box.slices(origin)]))
+                for _, box, values in own_chunks(block, self._tiles, entry.chunks):
+                    self._packed.append(packer.pack(values))
                     if writer.summed:
                         found = packer.unpack()[tuple(map(slice, box.shape))]
                         self._sum += checksum_box(found, box.start, entry.shape)

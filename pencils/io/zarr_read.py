@@ -20,14 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.array.allocation import Array, as_dtype
-from pencils.errors import ArgumentError, CheckpointError, PencilsError
+from pencils.errors import ArgumentError, CheckpointError
 from pencils.errors.missing import needs
 from pencils.io.direct import checksum
-from pencils.io.file_access import number_of, system
+from pencils.io.file_access import number_of, reading
 from pencils.io.file_info import (
     CONVENTIONS,
     COORDINATE,
-    FORMAT,
     GIVEN_CONVENTIONS,
     GO_BACK,
     RESERVED,
@@ -36,6 +35,7 @@ from pencils.io.file_info import (
     FileInfo,
     Identity,
     Stored,
+    check_head,
     damaged,
     decode_attribute,
 )
@@ -55,6 +55,7 @@ ROOT = "zarr.json"
 # the types that JSON does not keep.
 _DIGEST, SUMS, EXACT = (RESERVED + name for name in ("digest", "checksums", "attrs"))
 _MOST_NAMES = 20
+_DAMAGE = "is no Zarr folder, or a damaged one: {!r}"
 
 
 class _Whole(WrapperStore[Any]):
@@ -186,7 +187,7 @@ def opened(path: str, access: Access = _COMPARED) -> Iterator[ZarrFolder]:
         if Path(path).exists():
             raise CheckpointError(f"{path} is a file, and no Zarr folder; rename it to read it")
         raise FileNotFoundError(ENOENT, f"cannot load {path}: {hint}")
-    with _reading(path):
+    with reading(path, _DAMAGE):
         root = read_json(store)
         attrs = (root or {}).get("attributes", {})
         is_ours = RESERVED + "format" in attrs
@@ -202,32 +203,9 @@ def opened(path: str, access: Access = _COMPARED) -> Iterator[ZarrFolder]:
         yield ZarrFolder(path, whole, arrays, is_ours)
 
 
-@contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Make errors of the system OSError, and all others CheckpointError."""
-    try:
-        with system("read", path):
-            yield
-    except (PencilsError, MemoryError):
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise CheckpointError(f"{path} is no Zarr folder, or a damaged one: {error!r}") from error
-
-
 def _check(path: str, root: Mapping[str, Any], access: Access) -> None:
     attrs = root["attributes"]
-    if attrs[RESERVED + "format"] > FORMAT:
-        raise CheckpointError(
-            f"{path} has checkpoint format {attrs[RESERVED + 'format']}, written by pencils "
-            f"{attrs.get(RESERVED + 'version')}; this version reads up to format {FORMAT}. "
-            "Install a newer pencils"
-        )
-    if not attrs.get(RESERVED + "complete"):
-        raise CheckpointError(
-            f"{path} is being written, or its writer died; load a file that save() has finished"
-        )
+    check_head(path, {RESERVED + "complete": 0, **attrs})
     if access.verify and not access.edited and attrs.get(_DIGEST) != digest_of(root):
         raise CheckpointError(
             f"{path} is damaged, or another program changed it: its metadata do not match their "

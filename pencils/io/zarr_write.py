@@ -53,7 +53,7 @@ from pencils.io.file_info import (
     is_kept,
 )
 from pencils.io.formats import is_url, real_path
-from pencils.io.slabs import FileMoves, chunk_box
+from pencils.io.slabs import FileMoves, own_chunks
 from pencils.io.tolerance import largest_error, rounded
 from pencils.io.writers import Part, Writer
 from pencils.io.zarr_read import EXACT, ROOT, SUMS, read_json, seal, store_at
@@ -420,26 +420,21 @@ def write_chunks(
     `step` of those along the first axis, and axes of one point may be `dropped`.
     """
     (tiles, unit), shape, total = tiling, block.shape, 0
-    lead, kept = (0,) * len(block.components), [axis not in dropped for axis in range(block.ndim)]
-    origin, first = lead + block.extent.box.start, lead + tiles.box().start
+    kept, ones = [axis not in dropped for axis in range(block.ndim)], (1,) * len(step)
     folder = _folder_of_plain(array, block.dtype)
-    for index in np.ndindex(*block.components, *tiles.local_shape):
-        chunk = tuple(map(sum, zip(first, index, strict=True)))
-        box = chunk_box(chunk, unit, shape)
-        values = block.local[box.slices(origin)]
+    for chunk, box, values in own_chunks(block, tiles, unit):
         key = array.metadata.encode_chunk_key((*step, *compress(chunk, kept)))
         written.note(f"{array.path}/{key}")
-        ones = (1,) * len(step)
         place = (*step, *box.start), ones + shape
         if folder is None:
-            values = prepare(np.ascontiguousarray(values))
+            data = prepare(np.ascontiguousarray(values))
             where = (*(slice(one, one + 1) for one in step), *compress(box.slices(), kept))
-            array[where] = values.reshape([part.stop - part.start for part in where])
+            array[where] = data.reshape([part.stop - part.start for part in where])
             if summed:
-                total += checksum_box(values[(np.newaxis,) * len(step)], *place)
+                total += checksum_box(data[(np.newaxis,) * len(step)], *place)
         else:
-            values = values[(np.newaxis,) * len(step)]
-            total += _write_plain(array, folder / key, values, ones + unit, place, summed=summed)
+            data = values[(np.newaxis,) * len(step)]
+            total += _write_plain(array, folder / key, data, ones + unit, place, summed=summed)
         progress(values.nbytes)
     return total
 

@@ -156,9 +156,8 @@ class Split:
         """
         count = -(-self.points // chunk)
         cuts = (*[0] * self.parts, self.points) if self.replicated else self.cuts
-        owners: dict[
-            int, tuple[int, int]
-        ] = {}  # of chunks that are cut: most points, and minus part
+        # Of chunks that are cut: most points, and minus the part that has them.
+        owners: dict[int, tuple[int, int]] = {}
         for part, (low, high) in enumerate(pairwise(cuts)):
             for number in {low // chunk, max(low, high - 1) // chunk}:
                 shared = min(high, (number + 1) * chunk) - max(low, number * chunk)
