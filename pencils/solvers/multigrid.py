@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import inf, isfinite, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -19,38 +19,34 @@ from pencils.comm.recording import makes_plan
 from pencils.errors import ArgumentError, ConvergenceError
 from pencils.graph.fused import fused
 from pencils.layout.integers import as_dims, as_int
-from pencils.layout.levels import CELL, LEAST
+from pencils.layout.levels import CELL
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
+from pencils.solvers.cycles import KINDS, Cycles, DirectSolve, make_levels
 from pencils.solvers.ends import DIRICHLET, PERIODIC, Boundary, Ends, Spacing, as_ends, as_type
+from pencils.solvers.equations import Coefficient, Operator, per
 from pencils.solvers.result import Callback, SolverResult, attempt, history
-from pencils.solvers.smoothers import (
-    LINE,
-    PASSES,
-    RED_BLACK,
-    Coefficient,
-    DirectSolve,
-    Level,
-    Operator,
-    Smoother,
-    coarse_face,
-    faces_of,
-    per,
-    weights_of,
-)
-from pencils.solvers.transfer import prolong, restrict
+from pencils.solvers.smoothers import LINE, PASSES, RED_BLACK, OwnSmoother
 
-# The cycles on the next grid that a cycle consists of.
-_CYCLES = {"V": "V", "W": "WW", "F": "FV"}
-# Grids with as many points are solved directly; with up to more if they cannot be halved.
-_SMALL, _MOST = 512, 1024
-# Dimensions are halved together if their couplings differ by less than this factor.
-_STRONG = 0.3
 # Right sides of singular equations may have as large a mean, relative to their norm.
 _INCOMPATIBLE = 0.01
 # Residuals follow from recurrences until they have decreased so far, in roundings.
 _DIGITS = 64
+# Part of the diagonal that `c` must be at least, to be kept where coefficients are rounded.
+_LOST = 1e-5
+SINGLE, DOUBLE = "single", "double"
+_SINGLE = str.maketrans("dD", "fF")  # types of numbers
 _REAL = "iuf"
+
+
+class _Fields(NamedTuple):
+    """Those of a solve: solution, residual, right side, direction, and the operator's result."""
+
+    u: PencilArray
+    r: PencilArray
+    right: PencilArray
+    p: PencilArray
+    q: PencilArray
 
 
 class Multigrid(Plan[Any]):
@@ -103,6 +99,11 @@ class Multigrid(Plan[Any]):
         the diagonal that follows from `a` and `c`.
     dtype : dtype, optional
         Type of right sides and solutions: float or complex, of single or double precision.
+    precision : {"single", "double"}, optional
+        Of the numbers in the cycles of `solve`, which take half as long in single precision: they
+        are corrections that later cycles correct, and solutions are as accurate as `dtype` is.
+        Default: "single", but "double" with an `operator` or smoother of your own, and where only a
+        small `c` tells the mean of `u`.
     components : int or sequence of int, optional
         Shape of the component axes. Each component has equations of its own; all are solved in one
         go, until each has converged.
@@ -174,13 +175,14 @@ class Multigrid(Plan[Any]):
         boundary: Boundary | None = None,
         centred: str | Sequence[str] = CELL,
         cycle: str = "V",
-        smoother: str | Smoother | None = None,
+        smoother: str | OwnSmoother | None = None,
         axis: int | Sequence[int] | None = None,
         pre: int = 2,
         post: int = 2,
         levels: int | None = None,
         operator: Operator | None = None,
         dtype: DTypeLike = float,
+        precision: str | None = None,
         components: int | Sequence[int] = (),
         check: bool = True,
     ) -> None:
@@ -190,7 +192,7 @@ class Multigrid(Plan[Any]):
                 raise ArgumentError(f"a grid of shape {pencil.shape} has no points to solve for")
             ends = _read_ends(pencil, spacing, boundary, centred)
             self._spec = FieldSpec(as_type(dtype), as_components(components), frozenset())
-            self._cycle, smoother, self._axes = _read_cycle(cycle, smoother, axis, ends)
+            self._cycle, smoother, axes = _read_cycle(cycle, smoother, axis, ends)
             self._steps = as_int("pre", pre, least=0), as_int("post", post, least=0)
             if not any(self._steps):
                 raise ArgumentError("pre=0 and post=0: one of them must be at least 1")
@@ -198,32 +200,39 @@ class Multigrid(Plan[Any]):
             kinds = [_kind(a, pencil, several=True), _kind(c, pencil)]
             agree(pencil=pencil, ends=[tuple(each) for each in ends], **self._spec.signature)
             self._name = smoother if isinstance(smoother, str) else "custom"
-            agree(smoother=self._name, axis=self._axes, cycle=cycle, pre=pre, post=post)
-            agree(levels=most, coefficients=kinds, check=bool(check), operator=operator is None)
+            agree(smoother=self._name, axis=axes, cycle=cycle, pre=pre, post=post)
+            own = operator is not None or not isinstance(smoother, str)
+            agree(precision=_check_precision(precision, own=own), operator=operator is None)
+            agree(levels=most, coefficients=kinds, check=bool(check))
         a, c = _checked(pencil, a, c)
-        self.pencil, self._ends = pencil, ends
+        self.pencil = pencil
         self._total = prod(float(each.volumes().sum()) / each.spacing for each in ends)
         lead = len(self._spec.components)
         self._space = tuple(range(lead, lead + pencil.ndim))
         self._kind: Any = {"dtype": self._spec.dtype, "components": self._spec.components}
-        self.levels = self._make_levels(a, c, most)
         self._meeting = PreparedAgreement(pencil.topology.comm, "a function passed to Multigrid")
-        if not isinstance(smoother, str):
+        if callable(smoother):
             smoother = partial(attempt, self._meeting, smoother)
-        try:
-            for level in self.levels:
-                level.prepare(operator, smoother, self._axes, last=level is self.levels[-1])
-            self._direct = DirectSolve(self.levels[-1], self._meeting)
-        except BaseException:
-            self._release()
-            raise
+        grids: Any = {"axes": axes, "most": most, "spec": self._spec, "operator": operator}
+        self.levels = make_levels(pencil, ends, a, c, **grids)
+        direct = DirectSolve(self.levels[-1], self._meeting)
+        self._singular, spec = direct.singular, self._spec
+        if precision is None:
+            is_single = not own and len(self.levels) > 1 and self._suits_single(ends, c)
+            precision = SINGLE if is_single else DOUBLE
+        if precision == SINGLE:
+            spec = spec._replace(dtype=np.dtype(spec.dtype.char.translate(_SINGLE)))
+        options: Any = {"smoother": smoother, "axes": axes, "kind": cycle, "steps": self._steps}
+        self._make_cycles = partial(Cycles, self.levels, direct, **options)
+        self._cycles = self._make_cycles(spec)
+        self._linear: Cycles | None = None  # those of calls
         self._advance, self._update = fused(self._advanced), fused(self._updated)
         weights = self.levels[0].weights  # norms of residuals weigh points by their volumes
         self._product, self._square = fused(self._dot), fused(lambda r: self._dot(r, r, weights))
         super().__init__(pencil.topology, check=bool(check))
 
     def __call__(self, f: PencilArray, out: PencilArray | None = None) -> PencilArray:
-        """Do one cycle for a right side, from 0 on. *Collective*.
+        """Do one cycle for a right side, from 0 on, in the precision of `dtype`. *Collective*.
 
         It is linear, and symmetric if all points have the same volume: a preconditioner. Otherwise
         ``mg(f / mg.levels[0].weights)`` is symmetric, as ``weights * apply(u)`` is.
@@ -248,7 +257,11 @@ class Multigrid(Plan[Any]):
         out = self._prepare("__call__", partial(self._bind, f, out))
         weights = self.levels[0].weights
         f = f if isinstance(weights, float) else f * weights
-        out[...] = self._visit(0, f, self._cycle, start=True)
+        if self._linear is None:
+            self._linear = self._cycles
+            if self._cycles.converts:
+                self._linear = self._make_cycles(self._spec)
+        out[...] = self._linear(f, 1.0)
         return out
 
     apply = __call__
@@ -323,18 +336,14 @@ class Multigrid(Plan[Any]):
 
         u = self._prepare("solve", bind)
         right, sizes = self._right_side(f)
-        r, level = right.copy(), self.levels[0]
-        if full or start is not None:
-            # Solutions are 0 where right sides are.
-            first = self._nest(right) if start is None else start * self._factor(1.0 * (sizes > 0))
-            u[...] = level.u[...] = first
-            level.residual(level.u, right, out=r)
-        else:
-            u.fill(0)
+        kind = self._kind
+        p, q = zeros(self.pencil, halo=1, **kind), empty(self.pencil, **kind)
+        fields = _Fields(u, right.copy(), right, p, q)
+        self._begin(fields, sizes, start, full=full)
         target = rtol * float(sizes.max())
         reason = f"{self._spec.dtype} allows no smaller residual than rounding"
         with history("Multigrid", self.pencil.rank, target, maxiter, progress=progress) as past:
-            steps = self._iterate(u, r, right, sizes, target, accelerate=accelerate)
+            steps = self._iterate(fields, sizes, target, accelerate=accelerate)
             for number, residual in enumerate(steps):
                 if number:  # ranks may have no callback
                     attempt(self._meeting, callback, number, residual)
@@ -342,28 +351,42 @@ class Multigrid(Plan[Any]):
                     reason = ""
                     break
             result = past.result(u, reason)
-        if self._direct.singular:
-            u -= self._mean(u * level.weights)
+        if self._singular:
+            u -= self._mean(u * self.levels[0].weights)
         return result
 
+    def _begin(
+        self, fields: _Fields, sizes: Array, start: PencilArray | None, *, full: bool
+    ) -> None:
+        """Set the first solution, and its residual. *Collective*."""
+        if start is not None:  # solutions are 0 where right sides are
+            fields.u[...] = start * self._factor(1.0 * (sizes > 0))
+        elif full:
+            cycles, scale = self._cycles, self._cycles.scales(sizes)
+            found = cycles.nest(fields.right, self._factor(scale))
+            fields.u[...] = found * self._factor(cycles.unit / scale)
+        else:
+            fields.u.fill(0)
+            return
+        self._compute_residual(fields)
+
+    def _compute_residual(self, fields: _Fields) -> None:
+        """Compute the residual of the solution. *Collective*."""
+        fields.p[...] = fields.u
+        self.levels[0].residual(fields.p, fields.right, out=fields.r)
+
     def _iterate(
-        self,
-        u: PencilArray,
-        r: PencilArray,
-        right: PencilArray,
-        sizes: Array,
-        target: float,
-        *,
-        accelerate: bool,
+        self, fields: _Fields, sizes: Array, target: float, *, accelerate: bool
     ) -> Iterator[float]:
-        """Improve a solution, of which `r` is the residual; yield its norm after each cycle.
+        """Improve a solution; yield the norm of its residual after each cycle.
 
         The norm is that of the worst component, relative to that of its right side in `sizes`.
         Residuals follow from recurrences. Where these have used up their digits, residuals are
         computed anew, and the solution is improved again, as long as that helps. *Collective*.
         """
-        level, rounding = self.levels[0], _DIGITS * np.finfo(self._spec.dtype).eps
-        last, residual = inf, _worst(self._square(r), sizes)
+        rounding = _DIGITS * np.finfo(self._spec.dtype).eps
+        norms = np.sqrt(_numbers(self._square(fields.r)))
+        last, residual = inf, _worst(norms, sizes)
         if not isfinite(residual):
             raise ConvergenceError(
                 f"the first residual is {residual}: numbers of start or of the operator are not "
@@ -372,27 +395,26 @@ class Multigrid(Plan[Any]):
         yield residual
         while residual <= last / 2:
             last, least = residual, max(target, rounding * residual)
-            for squares in self._combine(u, r, np.zeros_like(sizes), accelerate=accelerate):
-                residual = _worst(squares, sizes)
+            for squares in self._combine(fields, norms, accelerate=accelerate):
+                residual = _worst(np.sqrt(_numbers(squares)), sizes)
                 if residual <= least:
                     break
                 yield residual
-            level.u[...] = u
-            level.residual(level.u, right, out=r)
-            residual = _worst(self._square(r), sizes)
+            self._compute_residual(fields)
+            norms = np.sqrt(_numbers(self._square(fields.r)))
+            residual = _worst(norms, sizes)
             yield residual
 
-    def _combine(
-        self, u: PencilArray, r: PencilArray, before: Array, *, accelerate: bool
-    ) -> Iterator[Any]:
+    def _combine(self, fields: _Fields, norms: Array, *, accelerate: bool) -> Iterator[Any]:
         """Add cycles as they are, or by conjugate gradients; yield squares of residuals.
 
-        Each component has steps of its own; products `before` are 0. *Collective*.
+        Each component has steps of its own; `norms` are those of its residual. *Collective*.
         """
-        p, q = zeros(self.pencil, halo=1, **self._kind), empty(self.pencil, **self._kind)
-        alpha, beta = np.ones_like(before), before
+        u, r, _, p, q = fields
+        scale = self._cycles.scales(norms)
+        alpha, beta, before = self._cycles.unit / scale, np.zeros_like(norms), np.zeros_like(norms)
         while True:
-            z = self._visit(0, r, self._cycle, start=True)
+            z = self._cycles(r, self._factor(scale))
             if accelerate:
                 product = _numbers(self._product(z, r))
                 beta, before = _ratio(product, before), product
@@ -459,7 +481,7 @@ class Multigrid(Plan[Any]):
                 raise ConvergenceError(
                     f"squares of the numbers of f {how}: the largest one is {peak:.3g}; scale f"
                 )
-        if self._direct.singular:
+        if self._singular:
             mean = self._mean(right)
             means, norms = _numbers(abs(mean)).reshape(sizes.shape), sizes / self._total**0.5
             if (means > _INCOMPATIBLE * norms).any():
@@ -477,56 +499,11 @@ class Multigrid(Plan[Any]):
         check_out(out, self.pencil, self._spec)
         return PencilArray.allocated(self.pencil, *self._spec) if out is None else out
 
-    def _visit(self, number: int, f: PencilArray, cycle: str, *, start: bool) -> PencilArray:
-        """Do a cycle from one grid on, and return the solution there. *Collective*."""
-        level, (pre, post) = self.levels[number], self._steps
-        if number == len(self.levels) - 1:
-            return self._direct(f)
-        level.smooth(f, pre, reverse=False, start=start)
-        coarse = self.levels[number + 1]
-        level.residual(level.u, f, out=level.r)
-        restrict(level.r, coarse.pencil, out=coarse.f)
-        is_last = number == len(self.levels) - 2
-        for visit, kind in enumerate("V" if is_last else _CYCLES[cycle]):
-            self._visit(number + 1, coarse.f, kind, start=visit == 0)
-        prolong(coarse.u, level.pencil, method=None, out=level.u, add=True)
-        level.smooth(f, post, reverse=True, start=False)
-        return level.u
-
-    def _nest(self, f: PencilArray) -> PencilArray:
-        """Solve on the coarsest grid, and do a cycle on each finer one. *Collective*."""
-        sides = [f, *(level.f for level in self.levels[1:])]
-        for level, fine, coarse in zip(self.levels[1:], sides, sides[1:], strict=False):
-            restrict(fine, level.pencil, out=coarse)
-        found = self._direct(sides[-1])
-        boundary: list[Any] = ["edge" if each.is_free else "odd" for each in self._ends]
-        for number in range(len(self.levels) - 2, -1, -1):
-            level = self.levels[number]
-            prolong(found, level.pencil, boundary=boundary, out=level.u)
-            found = self._visit(number, sides[number], self._cycle, start=False)
-        return found
-
-    def _make_levels(self, a: Coefficient, c: Any, most: int | None) -> list[Level]:
-        """Halve the grid until it is small. *Collective*."""
-        ends, pencil, spec = self._ends, self.pencil, self._spec
-        c = c * weights_of(pencil, ends, spec)
-        made = [Level(0, pencil, ends, faces_of(pencil, a, ends, spec), c, spec=spec)]
-        while (points := prod(pencil.shape)) > _SMALL and (most is None or len(made) < most):
-            factors = _factors(ends, self._axes)
-            if max(factors) == 1:
-                break
-            pencil = pencil.level(factors, [each.centred for each in ends], LEAST)
-            halved = zip(ends, factors, strict=True)
-            ends = [each.halved() if factor > 1 else each for each, factor in halved]
-            if isinstance(a, float):
-                faces = faces_of(pencil, a, ends, spec)
-            else:
-                faces = [coarse_face(made[-1], pencil, ends, dim) for dim in range(pencil.ndim)]
-            c = restrict(c, pencil) if isinstance(c, PencilArray) else c
-            made.append(Level(len(made), pencil, ends, faces, c, spec=spec))
-        if points > _MOST:
-            raise ArgumentError(_too_large(self._ends, pencil.shape, most))
-        return made
+    def _suits_single(self, ends: Sequence[Ends], c: float | PencilArray) -> bool:
+        """Whether `c`, which alone holds solutions, is not lost by rounding. *Collective*."""
+        is_free = all(each.is_free for each in ends)
+        least = float(-c.max()) if isinstance(c, PencilArray) else -c
+        return not is_free or self._singular or least > _LOST * -float(self.levels[0].main.min())
 
     def _describe(self) -> str:
         pre, post = self._steps
@@ -535,9 +512,13 @@ class Multigrid(Plan[Any]):
         if self._name in PASSES and len(self.levels) > 1:
             passes = PASSES[self._name] * (pre + post) + 3
             text += f", {passes} passes over the finest grid for each cycle"
+        text += ", in single precision" * self._cycles.converts
         return f"{text}\n  {grids}\n  on {self.pencil!r}>"
 
     def _release(self) -> None:
+        self._cycles.free()
+        if self._linear is not None:
+            self._linear.free()
         for level in self.levels:
             level.free()
 
@@ -552,9 +533,9 @@ def _ratio(values: Array, others: Array) -> Array:
         return np.divide(values, others, out=np.zeros_like(values), where=others != 0)
 
 
-def _worst(squares: Any, sizes: Array) -> float:
+def _worst(norms: Array, sizes: Array) -> float:
     """Return the norm of the component whose one is largest, relative to its size."""
-    return float(_ratio(np.sqrt(_numbers(squares)), sizes).max() * sizes.max())
+    return float(_ratio(norms, sizes).max() * sizes.max())
 
 
 def _read_ends(pencil: Pencil, spacing: Any, boundary: Any, centred: Any) -> list[Ends]:
@@ -575,8 +556,8 @@ def _read_ends(pencil: Pencil, spacing: Any, boundary: Any, centred: Any) -> lis
 def _read_cycle(
     cycle: Any, smoother: Any, axis: Any, ends: Sequence[Ends]
 ) -> tuple[str, Any, tuple[int, ...]]:
-    if cycle not in list(_CYCLES):
-        raise ArgumentError(f"cycle={cycle!r} must be one of {', '.join(_CYCLES)}")
+    if cycle not in list(KINDS):
+        raise ArgumentError(f"cycle={cycle!r} must be one of {', '.join(KINDS)}")
     stretched = [each.dim for each in ends if each.edges is not None]
     if smoother is None:
         smoother = LINE if stretched or axis is not None else RED_BLACK
@@ -589,6 +570,17 @@ def _read_cycle(
             f"axis={axis!r} is the dimension of lines: it goes with smoother='line', and only then"
         )
     return cycle, smoother, () if axis is None else as_dims("axis", axis, len(ends))
+
+
+def _check_precision(precision: Any, *, own: bool) -> Any:
+    if precision not in {None, SINGLE, DOUBLE}:
+        raise ArgumentError(f"precision={precision!r} must be {SINGLE!r}, {DOUBLE!r}, or None")
+    if precision == SINGLE and own:
+        raise ArgumentError(
+            "precision='single' converts the equations of pencils, not those of an operator or a "
+            "smoother of your own: omit it, or pass dtype='float32'"
+        )
+    return precision
 
 
 def _kind(value: Any, pencil: Pencil, *, several: bool = False) -> object:
@@ -627,25 +619,3 @@ def _checked(pencil: Pencil, a: Any, c: Any) -> tuple[Any, Any]:
             raise ArgumentError(f"{name} has values from {low} to {high}; they must be {sign}")
     a = list(a) if faces else a if isinstance(a, PencilArray) else float(a)
     return a, c if isinstance(c, PencilArray) else float(c)
-
-
-def _factors(ends: Sequence[Ends], axes: Sequence[int]) -> list[int]:
-    """Tell which dimensions to halve: even ones of strong coupling, those of lines last."""
-    even = [each.intervals % 2 == 0 and each.intervals > 2 for each in ends]  # noqa: PLR2004
-    if any(each for dim, each in enumerate(even) if dim not in axes):
-        even = [each and dim not in axes for dim, each in enumerate(even)]
-    strong = [is_even / each.spacing**2 for is_even, each in zip(even, ends, strict=True)]
-    return [1 + (each > 0 and each >= _STRONG * max(strong)) for each in strong]
-
-
-def _too_large(ends: Sequence[Ends], reached: Sequence[int], levels: int | None) -> str:
-    shape = tuple(each.points for each in ends)
-    text = f"the grid {shape} was halved to {tuple(reached)}, which is more than {_MOST}"
-    text += " points, too many for a direct solve. "
-    if levels is not None:
-        return f"{text}levels={levels} must be larger"
-    sizes = [m << k for k in range(32) for m in (1, 3, 5)]
-    near = [min((abs(n - each.intervals), n) for n in sizes)[1] for each in ends]
-    good = tuple(n + each.points - each.intervals for n, each in zip(near, ends, strict=True))
-    more = ", plus or minus one" * any(each.points != each.intervals for each in ends)
-    return f"{text}Use extents of a small number times a power of two{more}, such as {good}"

@@ -1,0 +1,217 @@
+"""The equations of grids of multigrid cycles: differences with coefficients on faces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pencils.array.allocation import Array
+from pencils.array.creation import empty, full, zeros
+from pencils.array.operands import FieldSpec
+from pencils.array.pencil_array import PencilArray
+from pencils.errors import ArgumentError
+from pencils.graph.fused import fused
+from pencils.layout.levels import CELL
+from pencils.pencil import Pencil
+from pencils.solvers.ends import Ends
+from pencils.solvers.transfer import restrict
+
+# A number, a field on cells, or a field on the faces of each dimension.
+Coefficient: TypeAlias = "float | PencilArray | Sequence[PencilArray]"
+# See `pencils.solvers.Multigrid`.
+Operator: TypeAlias = "Callable[[Level, PencilArray], PencilArray]"
+
+
+class Level:
+    """One grid of `Multigrid`, with its equations.
+
+    Attributes
+    ----------
+    number : int
+        0 for the finest grid.
+    pencil : Pencil
+        The points.
+    spacing : tuple of float
+        Their mean distance along each dimension.
+    weights : PencilArray or float
+        The volumes that belong to points, in units of the product of `spacing`; 1.0 if all are
+        equal. Equations are multiplied by them: then they are symmetric.
+    faces : list of PencilArray
+        For each dimension, `a` between each point and the one before, divided by their distance and
+        `spacing`, times the weights of other dimensions; 0 on walls without flux. Behind the last
+        point, the halo has that of the high wall. So there is no need to fill boundary points of
+        solutions: they are 0.
+    main : PencilArray
+        The diagonal of the weighted equations.
+    diagonal : PencilArray
+        That of the operator.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        pencil: Pencil,
+        ends: Sequence[Ends],
+        faces: Sequence[PencilArray],
+        main: PencilArray,
+        *,
+        spec: FieldSpec,
+        operator: Operator | None = None,
+    ) -> None:
+        self.number, self.pencil, self.ends, self.spec = number, pencil, ends, spec
+        self.spacing, self.faces, self.main = tuple(each.spacing for each in ends), faces, main
+        self.weights = weights = weights_of(pencil, ends, spec)
+        self.diagonal = per(main, weights)
+        apply: Callable[[PencilArray], PencilArray] = partial(operator or _differences, self)
+        if operator is not None and not isinstance(weights, float):
+            apply = lambda u: weights * operator(self, u)  # noqa: E731
+        # Each level has its own functions: a function keeps few traces.
+        self.operator = apply  # of weighted equations
+        self.apply = fused(lambda u: per(apply(u), weights))
+        self.residual = fused(lambda u, f: f - apply(u))
+
+    def scaled(self, spec: FieldSpec, factor: float) -> Level:
+        """Return the equations times a number, for fields of another precision; local."""
+        every = [each.copy() for each in (*self.faces, self.main)]
+        for each in every:
+            each.padded[...] *= factor
+        *faces, main = (each.astype(real_type(spec)) for each in every)
+        return Level(self.number, self.pencil, self.ends, faces, main, spec=spec)
+
+    def free(self) -> None:
+        """Drop fields and functions, which refer to each other; local."""
+        vars(self).clear()
+
+
+def main_of(pencil: Pencil, faces: Sequence[PencilArray], c: PencilArray | float) -> PencilArray:
+    """Return the diagonal of weighted equations. *Collective*."""
+    main = empty(pencil, dtype=faces[0].dtype)
+    main[...] = c
+    for axis, k in enumerate(faces):
+        main -= k + k.shift(offset(axis, pencil.ndim))
+    if not main.max() < 0:
+        raise ArgumentError(
+            f"c is so large that the operator is not negative on the grid {pencil.shape}; it "
+            "should not be positive"
+        )
+    return main
+
+
+def offset(axis: int, ndim: int, step: int = 1) -> tuple[int, ...]:
+    """Return a step along one dimension."""
+    return tuple(step * (dim == axis) for dim in range(ndim))
+
+
+def _differences(level: Level, u: PencilArray) -> PencilArray:
+    """Return ``div(a grad u) + c u``, of second order and weighted; exchanges the halo."""
+    u.exchange_halo(corners=False)
+    total = level.main * u
+    for axis, k in enumerate(level.faces):
+        up, down = offset(axis, u.pencil.ndim), offset(axis, u.pencil.ndim, -1)
+        total = total + k.shift(up) * u.shift(up) + k * u.shift(down)
+    return total
+
+
+def per(u: PencilArray, weights: PencilArray | float) -> PencilArray:
+    """Divide by weights, unless all are 1."""
+    return u if isinstance(weights, float) else u / weights
+
+
+def weights_of(
+    pencil: Pencil, ends: Sequence[Ends], spec: FieldSpec, axis: int | None = None
+) -> PencilArray | float:
+    """Return the weights of points, without those of an axis; local."""
+    found: PencilArray | float = 1.0
+    for each in ends:
+        weights = each.volumes() / each.spacing
+        if each.dim != axis and (weights != 1).any():
+            ones = full(pencil, 1.0, dims=(each.dim,), dtype=real_type(spec))
+            found = ones * _along(weights.astype(ones.dtype), each.dim, pencil.ndim) * found
+    return found
+
+
+def faces_of(
+    pencil: Pencil, a: Coefficient, ends: Sequence[Ends], spec: FieldSpec
+) -> list[PencilArray]:
+    """Return the coefficients of low faces; see `Level`. *Collective*."""
+    found, ndim = [], pencil.ndim
+    resistance = _haloed(1 / a) if isinstance(a, PencilArray) else None
+    for axis, line in enumerate(ends):
+        up, down = offset(axis, ndim), offset(axis, ndim, -1)
+        lower: Any
+        upper: Any
+        if resistance is not None:
+            low, high = _along_both(line.shares(), axis, ndim)
+            lower = 1 / (resistance * low + resistance.shift(down) * (1 - low))
+            upper = 1 / (resistance * (1 - high) + resistance.shift(up) * high)
+        elif isinstance(a, float):
+            lower = upper = full(pencil, a, dims=(axis,))
+        else:
+            given = _haloed(a[axis])
+            lower, upper = (given.shift(each, onto=pencil) for each in ((0,) * ndim, up))
+        low, high = _along_both(line.fluxes() / line.spacing, axis, ndim)
+        weights = weights_of(pencil, ends, spec, axis)
+        found.append(_joined(lower * low * weights, upper * high * weights, axis, real_type(spec)))
+    return found
+
+
+def coarse_face(fine: Level, coarse: Pencil, ends: Sequence[Ends], axis: int) -> PencilArray:
+    """Return the mean of fine faces in each coarse one, for wider distances. *Collective*.
+
+    Of the faces between two vertices the mean is that of the two between these, as for the product
+    of transfers and operator.
+    """
+    ndim, k = coarse.ndim, fine.faces[axis]
+    up, down = offset(axis, ndim), offset(axis, ndim, -1)
+    factor, centred = coarse.coarsened[axis]
+    lower, upper, ratio = k, k.shift(up), np.ones(coarse.shape[axis] + 1)
+    method: list[Any] = [None] * ndim
+    if factor != 1 and centred == CELL:
+        first = np.arange(fine.pencil.shape[axis]) % 2 == 0
+        lower, upper = (u * _along(w, axis, ndim) for u, w in ((lower, first), (upper, ~first)))
+        # Of one face, where two are averaged; a quarter, as the square of the spacing grows.
+        wide, narrow = (each.fluxes() / each.spacing for each in (ends[axis], fine.ends[axis]))
+        np.divide(2 * wide, narrow[::2], out=ratio, where=narrow[::2] != 0)
+    elif factor != 1:
+        both = _haloed((lower + upper) / 8)
+        lower, upper = both.shift(down), both.shift(up)
+        method[axis] = "injection"
+    low, high = (restrict(each, coarse, method=method) for each in (lower, upper))
+    below, above = _along_both(ratio, axis, ndim)
+    return _joined(low * below, high * above, axis, k.dtype)
+
+
+def _haloed(u: PencilArray) -> PencilArray:
+    """Return a copy with a halo, of which boundary points are 0. *Collective*."""
+    dims = sorted(set(range(u.pencil.ndim)) - u.singletons)
+    copy = zeros(u.pencil, halo=1, dims=dims, dtype=u.dtype)
+    copy[...] = u
+    copy.exchange_halo(corners=False)
+    return copy
+
+
+def _joined(lower: PencilArray, upper: PencilArray, axis: int, dtype: Any) -> PencilArray:
+    """Return a field of low faces, with the high ones on the wall in its halo. *Collective*."""
+    pencil = lower.pencil
+    k = _haloed(lower.astype(dtype))
+    if not pencil.periodic[axis]:
+        last = (slice(None),) * axis + (slice(-1, None),)
+        k.shift(offset(axis, pencil.ndim))[last] = upper[last]
+    return k
+
+
+def real_type(spec: FieldSpec) -> Any:
+    """Return the type of the real parts of numbers."""
+    return np.empty(0, spec.dtype).real.dtype
+
+
+def _along_both(values: Array, axis: int, ndim: int) -> tuple[Array, Array]:
+    """Return what belongs to the low and to the high faces of points."""
+    return _along(values[:-1], axis, ndim), _along(values[1:], axis, ndim)
+
+
+def _along(values: Array, axis: int, ndim: int) -> Array:
+    return values.reshape([-1 if dim == axis else 1 for dim in range(ndim)])
