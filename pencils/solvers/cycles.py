@@ -80,11 +80,11 @@ class Cycles:
             raise
 
     def scales(self, norms: Array) -> Array:
-        """Return the numbers by which right sides of such norms are to be multiplied."""
-        if not self.converts:
-            return np.ones_like(norms)
-        is_good = np.isfinite(norms) & (norms > 0)
-        return np.divide(1.0, norms, out=np.ones_like(norms), where=is_good)
+        """Return the numbers by which right sides of such norms are to be multiplied.
+
+        They are powers of two, so that results do not depend on the roundings of norms.
+        """
+        return np.ldexp(1.0, -np.frexp(norms)[1]) if self.converts else np.ones_like(norms)
 
     def __call__(self, f: PencilArray, scale: Any) -> PencilArray:
         """Do one cycle, from 0 on, for a right side times a scale. *Collective*.
@@ -142,7 +142,7 @@ class Cycles:
         """Free the plans of line solves. *Collective* if a solve is under way."""
         for grid in self._grids:
             grid.free()
-        for level in self.levels:
+        for level in self.levels if self.converts else ():
             level.free()
 
 

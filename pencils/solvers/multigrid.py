@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import inf, isfinite, prod
 from typing import Any, NamedTuple
@@ -146,6 +146,10 @@ class Multigrid(Plan[Any]):
     but coarse grids wait for messages more often. With "F", or an `operator` that is not symmetric,
     pass ``accelerate=False`` if residuals grow.
 
+    Cycles in single precision, of equations and residuals that are scaled, do not change the number
+    of cycles: Göddeke, Strzodka and Turek, Int. J. Parallel Emergent Distrib. Syst. 22 (2007)
+    221-256.
+
     If `u` is determined up to a constant (no Dirichlet walls, and `c` is 0), the mean of `f` is
     subtracted, and `u` has mean 0. Means, and norms of residuals, weigh points by their volumes.
 
@@ -223,9 +227,10 @@ class Multigrid(Plan[Any]):
         if precision == SINGLE:
             spec = spec._replace(dtype=np.dtype(spec.dtype.char.translate(_SINGLE)))
         options: Any = {"smoother": smoother, "axes": axes, "kind": cycle, "steps": self._steps}
+        self._make_cycles: Callable[[FieldSpec], Cycles]
         self._make_cycles = partial(Cycles, self.levels, direct, **options)
-        self._cycles = self._make_cycles(spec)
-        self._linear: Cycles | None = None  # those of calls
+        self._made: dict[FieldSpec, Cycles] = {}
+        self._cycles = self._cycles_in(spec)  # of solves
         self._advance, self._update = fused(self._advanced), fused(self._updated)
         weights = self.levels[0].weights  # norms of residuals weigh points by their volumes
         self._product, self._square = fused(self._dot), fused(lambda r: self._dot(r, r, weights))
@@ -257,11 +262,7 @@ class Multigrid(Plan[Any]):
         out = self._prepare("__call__", partial(self._bind, f, out))
         weights = self.levels[0].weights
         f = f if isinstance(weights, float) else f * weights
-        if self._linear is None:
-            self._linear = self._cycles
-            if self._cycles.converts:
-                self._linear = self._make_cycles(self._spec)
-        out[...] = self._linear(f, 1.0)
+        out[...] = self._cycles_in(self._spec)(f, 1.0)
         return out
 
     apply = __call__
@@ -505,6 +506,12 @@ class Multigrid(Plan[Any]):
         least = float(-c.max()) if isinstance(c, PencilArray) else -c
         return not is_free or self._singular or least > _LOST * -float(self.levels[0].main.min())
 
+    def _cycles_in(self, spec: FieldSpec) -> Cycles:
+        """Return the cycles in numbers of a type; the first time, this is *Collective*."""
+        if spec not in self._made:
+            self._made[spec] = self._make_cycles(spec)
+        return self._made[spec]
+
     def _describe(self) -> str:
         pre, post = self._steps
         text = f"<Multigrid of {self._cycle}({pre},{post}) cycles, {self._name} smoother"
@@ -516,9 +523,8 @@ class Multigrid(Plan[Any]):
         return f"{text}\n  {grids}\n  on {self.pencil!r}>"
 
     def _release(self) -> None:
-        self._cycles.free()
-        if self._linear is not None:
-            self._linear.free()
+        for cycles in self._made.values():
+            cycles.free()
         for level in self.levels:
             level.free()
 
@@ -573,7 +579,7 @@ def _read_cycle(
 
 
 def _check_precision(precision: Any, *, own: bool) -> Any:
-    if precision not in {None, SINGLE, DOUBLE}:
+    if precision not in [None, SINGLE, DOUBLE]:
         raise ArgumentError(f"precision={precision!r} must be {SINGLE!r}, {DOUBLE!r}, or None")
     if precision == SINGLE and own:
         raise ArgumentError(
