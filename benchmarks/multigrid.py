@@ -31,6 +31,8 @@ with suppress(ImportError):
 timing = import_module("timing")
 COMM, print_on_root = timing.COMM, timing.print_on_root
 FLOOR = "copy of the own block"
+CYCLE, PASS = ": one cycle of a solve", ": one pass of the operator"
+GOAL_PASSES = 12  # of a cycle over the finest grid, in times of the operator there
 GOAL_RATE = {1.0: 0.12, 1000.0: 0.25}  # residuals after a cycle, relative to those before
 
 
@@ -60,7 +62,12 @@ def ours(pen, jump, smoother, cycle):
         rate = (result.residuals[-1] / result.residuals[0]) ** (1 / result.iterations)
         return f"{result.iterations:3} cycles, {rate:.3f} each (goal {GOAL_RATE[jump]})"
 
-    return Case(partial(mg.solve, f, out), tell), Case(partial(mg, f, out), lambda: "one cycle")
+    u = pencils.zeros(pen, halo=1)
+    return (
+        Case(partial(mg.solve, f, out), tell),
+        Case(partial(mg._cycles, f, 1.0), lambda: ""),
+        Case(partial(mg.levels[0].apply, u, out=out), lambda: ""),
+    )
 
 
 def by_petsc(pen, kind, matrix_type):
@@ -124,7 +131,8 @@ def cases(pen):
             ("line", "V"),
         ):
             name = f"a up to {jump:g}, {smoother}, {cycle}"
-            found[name], found[f"{name}: one cycle"] = ours(pen, jump, smoother, cycle)
+            every = ours(pen, jump, smoother, cycle)
+            found |= zip((name, name + CYCLE, name + PASS), every, strict=True)
     if PETSc is None:
         print_on_root("petsc4py is not installed: no times of PETSc")
     else:
@@ -142,10 +150,13 @@ def compare(n, repeat):
     found = cases(pencils.Pencil((n, n, n), COMM))
     samples = timing.in_turn({name: case.call for name, case in found.items()}, repeat)
     floor = min(samples[FLOOR])
-    print_on_root(f"{n}^3 on {COMM.size} ranks, to 1e-8{'':25} ms  / copy")
+    print_on_root(f"{n}^3 on {COMM.size} ranks, to 1e-8{'':37} ms  / copy")
     for name, seconds in samples.items():
-        least = min(seconds)
-        print_on_root(f"{name:40} {1e3 * least:9.1f} {least / floor:7.1f}  {found[name].tell()}")
+        least, told = min(seconds), found[name].tell()
+        if name.endswith(CYCLE):
+            passes = least / min(samples[name.replace(CYCLE, PASS)])
+            told = f"{passes:.1f} passes (goal {GOAL_PASSES})"
+        print_on_root(f"{name:52} {1e3 * least:9.1f} {least / floor:7.1f}  {told}")
 
 
 if __name__ == "__main__":

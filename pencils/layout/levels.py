@@ -26,11 +26,11 @@ PLACES = {CELL: (0, 0), VERTEX: (1, 0)} | dict(
     zip(BETWEEN.values(), [(-1, 1), (0, 1), (0, 0), (1, 0)], strict=True)
 )
 
-# Points of a block, estimated from measured costs: between two ranks that share memory, an exchange
-# of halos takes as long as a pass of a 7-point stencil over 4000 points (5 us; 1.3 ns for each
-# point). A cycle has several exchanges on each level; to move to fewer ranks and back takes half of
-# them.
-LEAST = 2048
+# Points of a block, chosen by measured times of `Multigrid.solve` on two ranks that share memory,
+# with 16^3 to 64^3 and 256^2 points: they are shortest with 0 to 256, and up to 20 % longer with
+# 512 to 32768, since to move to fewer ranks and back costs two exchanges. Not 0: on networks,
+# messages take longer.
+LEAST = 256
 
 
 def coarse_layout(
