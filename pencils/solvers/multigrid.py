@@ -81,11 +81,11 @@ class Multigrid(Plan[Any]):
     cycle : {"V", "W", "F"}, optional
         How often coarser grids are visited.
     smoother : {"red-black", "jacobi", "chebyshev", "line"} or callable, optional
-        Gauss-Seidel, overrelaxed, for points whose indices have an even sum, then for others; weighted steps of
-        Jacobi; Chebyshev polynomials of these; or weighted steps for lines along `axis`. Default:
-        "line" if there are dimensions of unequal distances, "red-black" if there are none. Or a
-        function ``smoother(level, u, f, reverse)`` that improves `u`, a field with a halo, in
-        place; `reverse` after the coarser grid, where the adjoint is called for.
+        Gauss-Seidel, overrelaxed, for points whose indices have an even sum, then for others;
+        weighted steps of Jacobi; Chebyshev polynomials of these; or weighted steps for lines along
+        `axis`. Default: "line" if there are dimensions of unequal distances, "red-black" if there
+        are none. Or a function ``smoother(level, u, f, reverse)`` that improves `u`, a field with a
+        halo, in place; `reverse` after the coarser grid, where the adjoint is called for.
     axis : int or sequence of int, optional
         Dimension of the lines; or several, with steps for each in turn. They are halved last.
         Default: all dimensions of unequal distances.
@@ -360,14 +360,15 @@ class Multigrid(Plan[Any]):
         self, fields: _Fields, sizes: Array, start: PencilArray | None, *, full: bool
     ) -> None:
         """Set the first solution, and its residual. *Collective*."""
+        u, cycles = fields.u, self._cycles
         if start is not None:  # solutions are 0 where right sides are
-            fields.u[...] = start * self._factor(1.0 * (sizes > 0))
+            u[...] = start * self._factor(1.0 * (sizes > 0))
         elif full:
-            cycles, scale = self._cycles, self._cycles.scales(sizes)
-            found = cycles.nest(fields.right, self._factor(scale))
-            fields.u[...] = found * self._factor(cycles.unit / scale)
+            scale = cycles.scales(sizes)
+            u[...] = cycles.nest(fields.right, self._factor(scale))
+            u *= self._factor(cycles.unit / scale)  # in the precision of solutions
         else:
-            fields.u.fill(0)
+            u.fill(0)
             return
         self._compute_residual(fields)
 
