@@ -45,7 +45,7 @@ class Smoother:
         self._own = None if isinstance(kind, str) else kind
         if kind == RED_BLACK:
             colour = from_function(level.pencil, lambda *index: sum(index) % 2)
-            self._weights = [_OVER * (colour == which) / level.main for which in (0, 1)]
+            self._weights = [(colour == which) * (_OVER / level.main) for which in (0, 1)]
         elif kind == JACOBI:
             self._weights = [_POINTS / level.main]
         elif kind == CHEBYSHEV:

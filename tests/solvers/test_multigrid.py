@@ -172,6 +172,9 @@ def test_single_precision_is_as_good_as_double(comm, smoother, jump):
         options = {"boundary": [P, N, D], "centred": [C, V, C], "axis": axis}
         with Multigrid(pen, a, smoother=smoother, precision=precision, **options) as mg:
             assert ("in single precision" in repr(mg)) == (precision == "single")
+            grids = mg._cycles._grids
+            every = {u.dtype for grid in grids for u in [grid.u, grid.r, *grid._weights]}
+            assert every == {np.dtype("f4" if precision == "single" else "f8")}
             found.append(mg.solve(partition(pen, 1e-25 * draw(shape)), rtol=1e-10, full=jump > 1))
     expected, result = found
     assert result.converged
