@@ -300,22 +300,26 @@ def _replace(temporary: Path, target: Path) -> None:
     if temporary.is_dir():
         _replace_folder(temporary, target)
         return
-    old = None
+    old, size = None, 0
     with contextlib.suppress(OSError):  # there is none, or it may not be read
         old = os.open(target, os.O_RDONLY)
+        size = os.fstat(old).st_size
     try:
         temporary.replace(target)
     finally:
         if old is not None:
-            thread = threading.Thread(target=_close, args=(old,), name="pencils.free")
-            try:
-                if os.fstat(old).st_size < _LARGE:
-                    _close(old)
-                else:
-                    thread.start()
-                    _FREEING.append(thread)
-            except (OSError, RuntimeError):  # a file system that fails, no more threads
-                _close(old)
+            _free(size, _close, old)
+
+
+def _free(size: int, work: Callable[[Any], object], what: object) -> None:
+    """Free what was replaced by `work`, which raises nothing; in a thread if that takes long."""
+    thread = threading.Thread(target=work, args=(what,), name="pencils.free")
+    with contextlib.suppress(RuntimeError):  # no more threads
+        if size >= _LARGE:
+            thread.start()
+            _FREEING.append(thread)
+            return
+    work(what)
 
 
 def _replace_folder(temporary: Path, target: Path) -> None:
@@ -329,16 +333,15 @@ def _replace_folder(temporary: Path, target: Path) -> None:
         wait_for_space()
         discard(aside)  # of a process that was killed before it was removed
         target.replace(aside)
-        temporary.replace(target)
-    if sum(path.lstat().st_size for path in aside.rglob("*")) < _LARGE:
-        discard(aside)
-        return
-    thread = threading.Thread(target=discard, args=(aside,), name="pencils.free")
-    try:
-        thread.start()
-        _FREEING.append(thread)
-    except RuntimeError:  # no more threads
-        discard(aside)
+        try:
+            temporary.replace(target)
+        except BaseException:
+            aside.replace(target)
+            raise
+    size = _LARGE  # if the disk fails, after the new folder has the name
+    with contextlib.suppress(OSError):
+        size = sum(path.lstat().st_size for path in aside.rglob("*"))
+    _free(size, discard, aside)
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.array.allocation import Array, as_dtype
-from pencils.errors import ArgumentError, CheckpointError
+from pencils.errors import ArgumentError, CheckpointError, MissingLibraryError
 from pencils.errors.missing import needs
 from pencils.io.direct import checksum
 from pencils.io.file_access import number_of, reading
@@ -134,12 +134,24 @@ def store_at(path: str, *, write: bool = False) -> Any:
         return LocalStore(path, read_only=not write)
     options = {"auto_mkdir": True} if path.startswith(("file:", "local:")) else {}
     try:
-        with needs("fsspec"):
-            return FsspecStore.from_url(path, options, read_only=not write)
+        return FsspecStore.from_url(path, options, read_only=not write)
+    except ImportError as error:  # fsspec names what it has tried to import
+        missing = getattr(error.__cause__ or error, "name", None) or "fsspec"
+        raise MissingLibraryError(
+            f"{path} needs {missing}, which is not installed: pip install {missing} ({error})"
+        ) from error
     except (ValueError, TypeError) as error:
         raise ArgumentError(
             f"path={path!r} names no store: {error}; use an address that fsspec knows, or a path"
         ) from error
+
+
+def is_empty(store: Any) -> bool:
+    """Whether a store has nothing at its address."""
+    try:
+        return bool(await_(store.is_empty("")))
+    except FileNotFoundError:
+        return True
 
 
 def read_json(store: Any, key: str = ROOT) -> dict[str, Any] | None:
@@ -189,6 +201,8 @@ def opened(path: str, access: Access = _COMPARED) -> Iterator[ZarrFolder]:
         raise FileNotFoundError(ENOENT, f"cannot load {path}: {hint}")
     with reading(path, _DAMAGE):
         root = read_json(store)
+        if root is None and is_url(path) and is_empty(store):
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), path)
         attrs = (root or {}).get("attributes", {})
         is_ours = RESERVED + "format" in attrs
         if root and is_ours:

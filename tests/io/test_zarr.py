@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from mpi4py import MPI
 from mpi_helpers import everywhere, numbered, random_pencil, same, spread
 
 import pencils
-from pencils.errors import ArgumentError, CheckpointError
+from pencils.errors import ArgumentError, CheckpointError, MissingLibraryError
 from pencils.io import commit, zarr_write
 
 zarr = pytest.importorskip("zarr")
@@ -252,6 +254,18 @@ def test_a_folder_takes_its_name_when_it_is_whole(path, comm, lab, monkeypatch):
     pencils.save(path, {"u": u})
     pencils.save(path, {"v": u})  # replaces all
     assert pencils.verify(path) == ["v"]
+    exchange = commit._exchange
+
+    def exchange_then_fail(*names):
+        done = exchange(*names)
+        monkeypatch.setattr(Path, "rglob", failing(FULL_DISK))
+        return done
+
+    with monkeypatch.context() as patch:  # the disk fails after the new folder has the name
+        patch.setattr(commit, "_exchange", exchange_then_fail)
+        pencils.save(path, {"v": 2 * u})
+    monkeypatch.undo()
+    assert pencils.load(path, u.pencil)["v"].max() == 2
     monkeypatch.setattr(commit, "_exchange", lambda *_: False)  # as on other systems
     pencils.save(path, {"w": u})
     assert pencils.verify(path) == ["w"]
@@ -344,8 +358,11 @@ def test_folders_of_other_programs(path, comm, lab):
         assert state.attrs == {"title": "flow"}
 
 
-def test_stores_without_rename(path, comm, lab):
+def test_stores_without_rename(path, comm, lab, monkeypatch):
     pytest.importorskip("fsspec")
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    lab.refuses(MissingLibraryError, "pip install s3fs", pencils.load, "s3://box/a.zarr")
+    lab.refuses(FileNotFoundError, "No such file", pencils.load, f"file://{path}")
     u = spread(pencils.Pencil((8, 6), comm), numbered((8, 6)))
     shared = MPI.COMM_WORLD.size == 1  # one process
     for url in (f"file://{path}", *["memory://box/a.zarr"] * shared):
