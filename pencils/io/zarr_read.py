@@ -22,6 +22,7 @@ import numpy as np
 from pencils.array.allocation import Array, as_dtype
 from pencils.errors import ArgumentError, CheckpointError, MissingLibraryError
 from pencils.errors.missing import needs
+from pencils.io.commit import discard, sync
 from pencils.io.direct import checksum
 from pencils.io.file_access import number_of, reading
 from pencils.io.file_info import (
@@ -66,6 +67,25 @@ class _Whole(WrapperStore[Any]):
         if found is None and "/c" in key and not key.endswith(ROOT):
             raise KeyError(key)
         return found
+
+
+class Replacing(WrapperStore[Any]):
+    """The store of a folder that replaces an object when the new one is on the disk."""
+
+    async def set(self, key: str, value: Any) -> None:
+        """Replace an object, or leave it as it was."""
+        new = Path(self._store.root, f"{key}.new")
+        try:
+            await self._store.set(f"{key}.new", value)
+            _replace(new, self._store.root / key)
+        except BaseException:
+            discard(new)
+            raise
+
+
+def _replace(new: Path, old: Path) -> None:
+    sync(new)
+    new.replace(old)
 
 
 class ZarrFolder(NamedTuple):
@@ -185,8 +205,15 @@ def seal(store: Any, attrs: Mapping[str, Any]) -> None:
         zarr.consolidate_metadata(copy)
     root = read_json(copy) or {}
     root["attributes"] |= attrs
+    put_root(store, root)
+
+
+def put_root(store: Any, root: dict[str, Any]) -> None:
+    """Write the metadata of the root with a new digest."""
+    store = Replacing(store) if isinstance(store, LocalStore) else store
     root["attributes"][_DIGEST] = digest_of(root)
-    await_(store.set(ROOT, like.buffer.from_bytes(json.dumps(root, indent=2).encode())))
+    like = default_buffer_prototype().buffer
+    await_(store.set(ROOT, like.from_bytes(json.dumps(root, indent=2).encode())))
 
 
 @contextmanager

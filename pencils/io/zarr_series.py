@@ -39,7 +39,7 @@ from pencils.io.series_file import (
     total_of,
 )
 from pencils.io.slabs import FileMoves, find_plan
-from pencils.io.zarr_read import ROOT, SUMS, opened, seal, store_at
+from pencils.io.zarr_read import SUMS, opened, seal, store_at
 from pencils.io.zarr_write import (
     WrittenObjects,
     check_type_of,
@@ -128,7 +128,6 @@ class ZarrSeries(SeriesFile):
             shape = (count, *self._columns[name].shape)
             await_(same.resize(shape, delete_outside_chunks=False))
         seal(store_at(self.path, write=True), {SUMS: self._sums})
-        sync(Path(self.path) / ROOT)
         sync(Path(self.path))
 
     def _make_arrays(self) -> None:
