@@ -7,9 +7,9 @@ name until then. On other stores nothing can be renamed: what is there is never 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from errno import EEXIST, ENOENT
 from functools import partial
 from itertools import compress
@@ -122,11 +122,18 @@ def check_codecs(contents: Contents) -> None:
     for entry in contents.entries:
         check_type_of(entry)
         plain(contents.dataset_attrs.get(entry.name, {}))
-        try:
+        with storable(entry, contents.compression["codecs"]):
             _make_field(zarr.storage.MemoryStore(), entry, contents)
-        except (TypeError, ValueError, KeyError, RuntimeError) as error:
-            msg = f"fields[{entry.name!r}] cannot be stored with {contents.compression}: {error}"
-            raise ArgumentError(msg) from error
+
+
+@contextmanager
+def storable(entry: DatasetInfo, codecs: object) -> Iterator[None]:
+    """Try to make an array in a ``with`` block; ArgumentError for what zarr does not take."""
+    try:
+        yield
+    except (TypeError, ValueError, KeyError, RuntimeError) as error:
+        msg = f"fields[{entry.name!r}] cannot be stored with {codecs}: {error}"
+        raise ArgumentError(msg) from error
 
 
 def check_name(name: str) -> None:

@@ -69,6 +69,32 @@ def test_series_are_as_in_hdf5(path, comm, lab):
     lab.on_root(look)
 
 
+def test_chunks_and_compression(path, comm, lab):
+    pencil = pencils.Pencil(SHAPE, comm)
+    options = {"chunks": {"u": (4, 3, 4), "plane": (2, 9)}, "compression": "zstd"}
+    for first in (0.0, 2.0):  # the second one goes on
+        with pencils.TimeSeries(path, comm=comm, **options) as series:
+            for time in (first, first + 1):
+                series.append(time, snapshot(pencil, time))
+    assert set(pencils.verify(path)) >= {"u", "v", "line", "plane", "part"}
+    for name, chunks in (("u", (1, 4, 3, 4)), ("plane", (1, 2, 9)), ("v", (1, 1, *SHAPE))):
+        array = lab.on_root(zarr.open_array, path / name)
+        assert array.chunks == chunks
+        assert [one.to_dict()["name"] for one in array.compressors] == ["zstd", "crc32c"]
+    assert lab.holds(pencils.open(path)["u"].read(pencil, 3), numbered(SHAPE) + 3)
+    wrong = [
+        ({"chunks": (2, 2)}, ArgumentError, "dimensions"),
+        ({"chunks": {"w": (2, 2)}}, ArgumentError, "chunks has an entry for 'w'"),
+        ({"compression": {"name": "no such"}}, ArgumentError, "cannot be stored with"),
+    ]
+    for options, kind, text in wrong:
+        with pencils.TimeSeries(path.with_name("b.zarr"), "w", comm=comm, **options) as series:
+            all_raise(comm, kind, text, series.append, 0.0, snapshot(pencil, 0.0))
+    series = pencils.TimeSeries, path.with_name("b.h5")
+    all_raise(comm, ArgumentError, "are for series in Zarr", *series, comm=comm, chunks=(2, 2, 2))
+    all_raise(comm, ArgumentError, "is not for Zarr", pencils.TimeSeries, path, compression="lzf")
+
+
 def test_a_snapshot_that_fails_is_not_there(path, comm, lab, monkeypatch):
     pencil = pencils.Pencil(SHAPE, comm)
     with pencils.TimeSeries(path, comm=comm) as series:
