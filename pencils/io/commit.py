@@ -215,8 +215,7 @@ def make_temporary(target: Path) -> Path:
         kind = "Zarr folder" if folder else "file"
         msg = f"cannot save {target}: it is not a {kind}; choose another name"
         raise IsADirectoryError(msg) if target.is_dir() else OSError(msg)
-    marks = f"{_machine()}-{os.getpid()}-{secrets.token_hex(6)}"
-    temporary = target.with_name(f".{target.name[:_KEPT]}.{marks}.tmp")
+    temporary = _temporary(target)
     try:
         (temporary.mkdir if folder else temporary.touch)(exist_ok=False)
     except OSError as error:
@@ -224,6 +223,16 @@ def make_temporary(target: Path) -> Path:
         msg = f"cannot save {target}: {error.strerror} in {target.parent}"
         raise OSError(error.errno, msg) from None  # of the same type
     return temporary
+
+
+def _temporary(target: Path) -> Path:
+    marks = f"{_machine()}-{os.getpid()}-{secrets.token_hex(6)}"
+    return target.with_name(f".{target.name[:_KEPT]}.{marks}.tmp")
+
+
+def hide(folder: Path) -> Path:
+    """Make a folder a temporary, so that no part of it is seen while it is removed."""
+    return folder.rename(_temporary(folder))
 
 
 def clean(target: Path) -> None:

@@ -20,7 +20,7 @@ from pencils.io.direct import checksum_box
 from pencils.io.file_access import system
 from pencils.io.file_info import RESERVED
 from pencils.io.slabs import chunk_box
-from pencils.io.zarr_read import SUMS, Replacing, opened, put_root, read_box, read_json, store_at
+from pencils.io.zarr_read import SUMS, Replacing, opened, put_root, read_box, store_at
 from pencils.io.zarr_write import WrittenObjects, writable
 from pencils.layout import Selection, Split
 from pencils.layout.box import local_slice, positions
@@ -90,10 +90,7 @@ def write_box(
 
 def reseal(path: str, sums: Mapping[str, int]) -> None:
     """Correct the checksums of fields, all at once; afterwards the root is on the disk."""
-    store = store_at(path, write=True)
-    root = read_json(store)
-    if root is not None:
-        root["attributes"][SUMS] |= sums
-        with system("write", path):
-            put_root(store, root)
-            sync(Path(path))
+    with opened(path) as folder, system("write", path):
+        attrs = {**folder.attrs, SUMS: {**folder.attrs[SUMS], **sums}}
+        put_root(store_at(path, write=True), {**folder.root, "attributes": attrs})
+        sync(Path(path))

@@ -129,7 +129,7 @@ def test_a_snapshot_that_fails_is_not_there(path, comm, lab, monkeypatch):
     assert pencils.verify(path.with_name("a.zarr.abandoned")) == ["w"]
 
 
-def test_checkpoints(path, comm, lab):
+def test_checkpoints(path, comm, lab, monkeypatch):
     folder, pencil = path.with_name("run"), pencils.Pencil(SHAPE, comm)
     all_raise(comm, ArgumentError, "format='x'", pencils.CheckpointSeries, folder, format="x")
     with pencils.CheckpointSeries(folder, keep=2, signals=(), comm=comm, format="zarr") as series:
@@ -143,6 +143,13 @@ def test_checkpoints(path, comm, lab):
         assert (state.step, state["u"].sum(), [*series.skipped]) == (2, 240, [names[1]])
         series.save(4, {"u": pencils.ones(pencil)})  # of the other format
         assert series.steps == [2, 4]
+        with monkeypatch.context() as patch:  # the removal of an old one ends too early
+            comm.barrier()
+            patch.setattr("pencils.io.checkpoint_series.shutil.rmtree", failing(FULL_DISK))
+            series.save(5, {"u": pencils.ones(pencil)})
+            comm.barrier()
+        names = lab.on_root(lambda: sorted(one.name for one in folder.iterdir()))
+        assert [name for name in names if "00000002" in name and name[0] != "."] == []
     with pencils.CheckpointSeries(folder, "w", signals=(), comm=comm, format="zarr") as series:
         series.save(1, {"u": pencils.ones(pencil)})
     names = lab.on_root(lambda: sorted(one.name for one in folder.iterdir()))
