@@ -145,7 +145,7 @@ def test_checkpoints(path, comm, lab, monkeypatch):
         assert series.steps == [2, 4]
         with monkeypatch.context() as patch:  # the removal of an old one ends too early
             comm.barrier()
-            patch.setattr("pencils.io.checkpoint_series.shutil.rmtree", failing(FULL_DISK))
+            patch.setattr("pencils.io.commit.shutil.rmtree", failing(FULL_DISK))
             series.save(5, {"u": pencils.ones(pencil)})
             comm.barrier()
         names = lab.on_root(lambda: sorted(one.name for one in folder.iterdir()))
