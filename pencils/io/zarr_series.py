@@ -6,6 +6,7 @@ last, is what adds one. Chunks that are not yet in it may be written at any time
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -63,6 +64,7 @@ with needs("Zarr"):
     from zarr.storage import MemoryStore
 
 Extents = tuple[int, ...]
+_PATIENCE = 1.0  # seconds
 
 
 class ZarrSeries(SeriesFile):
@@ -72,6 +74,13 @@ class ZarrSeries(SeriesFile):
     def _changing(self) -> Iterator[None]:
         with super()._changing(), system("write", self._target):
             yield
+
+    def abandon(self) -> None:
+        """Do it when zarr no longer writes: after an error it ends what else it has begun."""
+        try:
+            await_(_wait_for_others())
+        finally:
+            super().abandon()
 
     def _create(self, path: str, attrs: Mapping[str, Any]) -> None:
         store = store_at(path, write=True)
@@ -187,6 +196,12 @@ class ZarrSeries(SeriesFile):
                 self._units[name] = self._describe(column).chunks[1:]
         if self._coordinates:
             group.attrs.setdefault("Conventions", CONVENTIONS)
+
+
+async def _wait_for_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=_PATIENCE)
 
 
 def _open(path: str) -> Any:
