@@ -210,10 +210,24 @@ def seal(store: Any, attrs: Mapping[str, Any]) -> None:
 
 def put_root(store: Any, root: dict[str, Any]) -> None:
     """Write the metadata of the root with a new digest."""
-    store = Replacing(store) if isinstance(store, LocalStore) else store
     root["attributes"][_DIGEST] = digest_of(root)
+    put_json(store, ROOT, root)
+
+
+def put_json(store: Any, key: str, value: Mapping[str, Any]) -> None:
+    """Write one object of metadata."""
+    store = Replacing(store) if isinstance(store, LocalStore) else store
     like = default_buffer_prototype().buffer
-    await_(store.set(ROOT, like.from_bytes(json.dumps(root, indent=2).encode())))
+    await_(store.set(key, like.from_bytes(json.dumps(value, indent=2).encode())))
+
+
+def metadata_in(root: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the metadata of all arrays and groups, by name, that the root has."""
+    known = root.get("consolidated_metadata", {}).get("metadata", {})
+    return {
+        name: {key: one for key, one in kept.items() if key != "consolidated_metadata"}
+        for name, kept in known.items()
+    }
 
 
 @contextmanager
@@ -330,11 +344,9 @@ def describe_summed(path: str, access: Access) -> FileInfo:
     """Describe all arrays that have a checksum; CheckpointError if metadata differ."""
     identity = Identity.of(path)
     with opened(path, access) as folder:
-        known = folder.root.get("consolidated_metadata", {}).get("metadata", {})
         # Of a series, whose writer died, they may have a snapshot more.
         alike = folder.is_ours and not access.edited and RESERVED + "series" not in folder.attrs
-        for name, kept in known.items() if alike else ():
-            own = {key: one for key, one in kept.items() if key != "consolidated_metadata"}
+        for name, own in metadata_in(folder.root).items() if alike else ():
             if read_json(store_at(path), f"{name}/{ROOT}") != own:
                 msg = f"{path} is damaged: the metadata of {name!r} do not match those of the root"
                 raise CheckpointError(f"{msg}; {GO_BACK}")

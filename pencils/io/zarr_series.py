@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,16 @@ from pencils.io.series_file import (
     total_of,
 )
 from pencils.io.slabs import FileMoves, find_plan
-from pencils.io.zarr_read import SUMS, opened, seal, store_at
+from pencils.io.zarr_read import (
+    ROOT,
+    SUMS,
+    metadata_in,
+    opened,
+    put_json,
+    read_json,
+    seal,
+    store_at,
+)
 from pencils.io.zarr_write import (
     CHECKED,
     WrittenObjects,
@@ -90,6 +99,7 @@ class ZarrSeries(SeriesFile):
     def _load(self, path: str, access: Access) -> None:
         with opened(path, access._replace(verify=True)) as folder:
             check_series(path, folder.attrs)
+            self._repair(store_at(path, write=True), folder.root)
             for name in sorted(folder.arrays, key=series_order):
                 array = folder.arrays[name]
                 kind = array.dtype, array.shape
@@ -98,6 +108,15 @@ class ZarrSeries(SeriesFile):
                 name: tuple((folder.arrays[name].shards or folder.arrays[name].chunks)[1:])
                 for name in self._sums
             }
+
+    @staticmethod
+    def _repair(store: Any, root: Mapping[str, Any]) -> None:
+        """Write metadata of arrays that a loss of power has left empty, as the root has them."""
+        for name, own in metadata_in(root).items():
+            with suppress(ValueError):
+                if read_json(store, f"{name}/{ROOT}") is not None:
+                    continue
+            put_json(store, f"{name}/{ROOT}", own)
 
     @staticmethod
     def storage(compression: object, chunks: object) -> Mapping[str, Any]:
