@@ -9,7 +9,6 @@ from pencils.errors import MissingAttributeError, MissingLibraryError
 
 # How to install each library: as an extra of pencils, or by name.
 INSTALL = {
-    "fsspec": "pip install fsspec",
     "Matplotlib": 'pip install "pencils[plot]"',
     "SciPy": "pip install scipy",
     "hdf5plugin": 'pip install "pencils[zfp]"',

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,7 +18,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.failure import CollectiveBlock
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.commit import LOG, WriterLock, check_folder, clean, set_aside, sync
+from pencils.io.commit import LOG, WriterLock, check_folder, clean, discard, hide, set_aside, sync
 from pencils.io.file_access import on_root
 from pencils.io.load import Checkpoint, find_matches, load
 from pencils.io.options import already_there, as_field_names, as_local, as_mode, as_names
@@ -577,7 +576,7 @@ def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
         try:
             if path.is_dir():
-                shutil.rmtree(path)
+                discard(hide(path))  # which the next save tries again
             path.unlink(missing_ok=True)
         except OSError as error:
             LOG.warning("cannot remove an old checkpoint: %s", error)

@@ -215,8 +215,7 @@ def make_temporary(target: Path) -> Path:
         kind = "Zarr folder" if folder else "file"
         msg = f"cannot save {target}: it is not a {kind}; choose another name"
         raise IsADirectoryError(msg) if target.is_dir() else OSError(msg)
-    marks = f"{_machine()}-{os.getpid()}-{secrets.token_hex(6)}"
-    temporary = target.with_name(f".{target.name[:_KEPT]}.{marks}.tmp")
+    temporary = _temporary(target)
     try:
         (temporary.mkdir if folder else temporary.touch)(exist_ok=False)
     except OSError as error:
@@ -224,6 +223,16 @@ def make_temporary(target: Path) -> Path:
         msg = f"cannot save {target}: {error.strerror} in {target.parent}"
         raise OSError(error.errno, msg) from None  # of the same type
     return temporary
+
+
+def _temporary(target: Path) -> Path:
+    marks = f"{_machine()}-{os.getpid()}-{secrets.token_hex(6)}"
+    return target.with_name(f".{target.name[:_KEPT]}.{marks}.tmp")
+
+
+def hide(folder: Path) -> Path:
+    """Make a folder a temporary, so that no part of it is seen while it is removed."""
+    return folder.rename(_temporary(folder))
 
 
 def clean(target: Path) -> None:
@@ -300,22 +309,26 @@ def _replace(temporary: Path, target: Path) -> None:
     if temporary.is_dir():
         _replace_folder(temporary, target)
         return
-    old = None
+    old, size = None, 0
     with contextlib.suppress(OSError):  # there is none, or it may not be read
         old = os.open(target, os.O_RDONLY)
+        size = os.fstat(old).st_size
     try:
         temporary.replace(target)
     finally:
         if old is not None:
-            thread = threading.Thread(target=_close, args=(old,), name="pencils.free")
-            try:
-                if os.fstat(old).st_size < _LARGE:
-                    _close(old)
-                else:
-                    thread.start()
-                    _FREEING.append(thread)
-            except (OSError, RuntimeError):  # a file system that fails, no more threads
-                _close(old)
+            _free(size, _close, old)
+
+
+def _free(size: int, work: Callable[[Any], object], what: object) -> None:
+    """Free what was replaced by `work`, which raises nothing; in a thread if that takes long."""
+    thread = threading.Thread(target=work, args=(what,), name="pencils.free")
+    with contextlib.suppress(RuntimeError):  # no more threads
+        if size >= _LARGE:
+            thread.start()
+            _FREEING.append(thread)
+            return
+    work(what)
 
 
 def _replace_folder(temporary: Path, target: Path) -> None:
@@ -329,16 +342,15 @@ def _replace_folder(temporary: Path, target: Path) -> None:
         wait_for_space()
         discard(aside)  # of a process that was killed before it was removed
         target.replace(aside)
-        temporary.replace(target)
-    if sum(path.lstat().st_size for path in aside.rglob("*")) < _LARGE:
-        discard(aside)
-        return
-    thread = threading.Thread(target=discard, args=(aside,), name="pencils.free")
-    try:
-        thread.start()
-        _FREEING.append(thread)
-    except RuntimeError:  # no more threads
-        discard(aside)
+        try:
+            temporary.replace(target)
+        except BaseException:
+            aside.replace(target)
+            raise
+    size = _LARGE  # if the disk fails, after the new folder has the name
+    with contextlib.suppress(OSError):
+        size = sum(path.lstat().st_size for path in aside.rglob("*"))
+    _free(size, discard, aside)
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -68,10 +68,10 @@ class Contents:
             bound = self.tolerance
             bound = bound.get(name) if isinstance(bound, Mapping) else bound
             entry = replace(entry, tolerance=bound)
-            extents = _given(self.chunks, name)
+            extents = extents_of(self.chunks, name)
             if self.shards is not None:
                 most = MOST_FILES // max(1, len(self.fields))
-                entries.append(sharded(entry, extents, _given(self.shards, name), most))
+                entries.append(sharded(entry, extents, extents_of(self.shards, name), most))
             else:
                 chunks = chunks_of(entry, extents, filtered=bool(self.compression))
                 entries.append(replace(entry, chunks=chunks))
@@ -249,7 +249,8 @@ def _as_extents(chunks: object, what: str) -> Extents:
     return extents
 
 
-def _given(extents: Extents | Mapping[str, Extents], name: str) -> Extents:
+def extents_of(extents: Extents | Mapping[str, Extents], name: str) -> Extents:
+    """Return the extents that are given for a field; empty for none."""
     return extents.get(name, ()) if isinstance(extents, Mapping) else extents
 
 

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,7 +58,8 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     path : str or path-like
         The file; a relative path starts at the working directory of rank 0.
     mode : {"r", "r+"}, optional
-        "r" to read, "r+" also to write into existing fields.
+        "r" to read, "r+" also to write into existing fields: of HDF5 those that are neither chunked
+        nor compressed, of a Zarr folder all but those of a series.
     comm : mpi4py.MPI.Intracomm, optional
         The processes that use it. Default: all.
     edited, external : bool, optional
@@ -97,8 +99,11 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
             raise ArgumentError(
                 f"mode={mode!r} must be 'r' to read, or 'r+' to write into fields, too"
             )
-        if mode != "r" and is_zarr(given):
-            raise ArgumentError(f"{given} is a Zarr folder, whose fields can only be read; use 'r'")
+        if mode != "r" and is_url(given):
+            raise ArgumentError(
+                f"{given} is a store without locks, where another program may write meanwhile; "
+                "use 'r', or a folder of a file system"
+            )
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, mode=mode, edited=access.edited, external=access.external)
     lock = WriterLock()
@@ -106,6 +111,8 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     def look(real: str) -> FileInfo:
         if mode == "r+":
             lock.take(Path(real))
+            if is_zarr(real):
+                _editor().check_editable(real)
         found: FileInfo = describer_of(real).describe_fields(real, access)
         return found
 
@@ -186,8 +193,9 @@ class StoredField:
         """Write a field over the stored one, or over a global selection of it. *Collective*.
 
         This cannot be undone: a process that dies while it writes leaves old values next to new
-        ones. The checksum is corrected when the file is closed; until then `verify` finds that it
-        does not match.
+        ones; in a Zarr folder each chunk, or shard, has either all of them or none, and one rank
+        writes it. What is written is on the disk when the call returns. The checksum is corrected
+        when the file is closed; until then `verify` finds that it does not match.
 
         Parameters
         ----------
@@ -213,10 +221,11 @@ class StoredField:
             selection = self._check(u, key)
             writer = self._file.writer()
             agree(name=self.dataset.name, key=selection, pencil=u.pencil, dtype=u.dtype)
-            moves = FileMoves()
-            moves.prepare(agree, [(u, ())])
+            moves, chunked = FileMoves(), is_zarr(self._file.path)
+            if not chunked:
+                moves.prepare(agree, [(u, ())])
         with closing(moves):
-            slab = moves.of(u)
+            slab = _editor().bring(u, selection, self.dataset.chunks) if chunked else moves.of(u)
             self.written = True
             try:
                 with agreed(self._file.comm, "write"):  # one rank may have no memory for it
@@ -247,7 +256,7 @@ class StoredField:
             raise TypeError(
                 f"{name!r} in {path} has dtype {self.dtype}, the field {u.dtype}; use astype"
             )
-        if self.dataset.offset is None and self.dataset.nbytes:
+        if self.dataset.offset is None and self.dataset.nbytes and not is_zarr(path):
             raise CheckpointError(
                 f"{name!r} in {path} is chunked or compressed; such fields can only be read"
             )
@@ -265,6 +274,11 @@ class StoredField:
 
     def _write_box(self, writer: SharedFile, selection: Selection, slab: PencilArray) -> None:
         ranges = own_ranges(selection, slab.local_slices)
+        if is_zarr(path := self._file.path):
+            values = slab.local.reshape([*map(len, ranges)])
+            edit = partial(_editor().write_box, path, self.dataset.name, ranges, values, writer)
+            self.change = (self.change + (writer.attempt(edit) or 0)) % 2**64
+            return
         box = slab.local.reshape([*map(len, ranges), 1])
         for first, key in longest_runs(ranges, self.shape):
             new = np.ascontiguousarray(box[key])
@@ -295,7 +309,11 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         # The identity of this rank, because every machine numbers files in its own way.
         self.info = file._replace(identity=Identity.of(file.path))
         # To read, too: while it is open here, no other file gets the number of this one.
-        self._shared = SharedFile("" if is_url(file.path) else file.path, write=writable)
+        in_place = writable and not is_zarr(file.path)
+        self._shared = SharedFile("" if is_url(file.path) else file.path, write=in_place)
+        self._writer = self._shared
+        if writable and not in_place:
+            self._writer = _editor().WrittenObjects(file.path)
         weakref.finalize(self, self._shared.close)
         with agreed(self.comm, "open"):
             if topology.rank == 0:  # before others find a file of another size in its place
@@ -350,7 +368,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
             raise ArgumentError(
                 f"{self.path} is not open for writing; use pencils.open(path, 'r+')"
             )
-        return self._shared
+        return self._writer
 
     def _correct(self) -> None:
         """Correct the checksums of the fields that were written. *Collective*."""
@@ -363,7 +381,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
             if known and self.comm.rank == 0:
                 self.info.identity.check_in_place(self.path)
                 sums = {name: (known[name] + changes[name]) % 2**64 for name in known}
-                reseal(self.path, sums)
+                (_editor().reseal if is_zarr(self.path) else reseal)(self.path, sums)
 
     def _block_comm(self) -> MPI.Intracomm | None:
         return self.comm if self._is_collective else None
@@ -389,6 +407,12 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
     def __repr__(self) -> str:
         lines = [f"  {name}: {field.shape} {field.dtype}" for name, field in self.items()]
         return "\n".join([f"<OpenFile {self.path}", *lines]) + ">"
+
+
+def _editor() -> Any:
+    from pencils.io import zarr_edit  # HDF5 needs no zarr
+
+    return zarr_edit
 
 
 def own_ranges(selection: Selection, part: Sequence[slice]) -> list[range]:

@@ -40,6 +40,7 @@ from pencils.io.options import (
     as_step_and_time,
     check_groups,
 )
+from pencils.io.save import Chunks, Compression
 from pencils.io.slabs import FileMoves
 from pencils.layout import Selection
 from pencils.layout.box import as_slice
@@ -88,6 +89,11 @@ class TimeSeries(CollectiveBlock):
         `save`: ``{"u": {"units": "m s-1"}, "time": {"units": "seconds since 2026-01-01"}}``.
     edited : bool, optional
         Whether to continue a series that another program has changed since.
+    compression : str, int or mapping of str to object, optional
+        How to compress the fields of a new series, as `save` does. Zarr only.
+    chunks : sequence of int or mapping of str to sequence of int, optional
+        Extents of chunks of a new series, one for each dimension that a snapshot of the field has,
+        for all fields or by name. Default: as of `save`. Zarr only.
 
     Raises
     ------
@@ -122,6 +128,8 @@ class TimeSeries(CollectiveBlock):
         comm: MPI.Intracomm | None = None,
         attrs: Mapping[str, Any] | None = None,
         edited: bool = False,
+        compression: Compression = None,
+        chunks: Chunks = None,
     ) -> None:
         self._ranks: Pencil | None = None
         if grid is None:
@@ -137,6 +145,7 @@ class TimeSeries(CollectiveBlock):
             given = as_local(path)
             of_file, of_datasets = as_attrs(attrs)
             self._mode = as_mode(mode)
+            storage = _as_storage(given, compression, chunks)
             if grid is not None:
                 check_type("grid", grid, LocalGrid)
             self._grid = grid
@@ -146,6 +155,7 @@ class TimeSeries(CollectiveBlock):
                     "comm holds other processes than the grid; leave one of them out"
                 )
             agree(path=given, mode=mode, grid=found, attrs=sorted(attrs or ()), edited=bool(edited))
+            agree(storage=storage)
         check_folder(topology, given)
         self._path: str = from_root(self._comm, lambda: os.path.realpath(given))
         self._file: SeriesFile | None = None  # on rank 0
@@ -160,8 +170,8 @@ class TimeSeries(CollectiveBlock):
             with agreed(self._comm, "TimeSeries"):
                 if self._comm.rank == 0:
                     both = of_file, of_datasets
-                    kind = _file_type(given)
-                    self._file = kind(Path(self._path), mode, *both, edited=bool(edited))
+                    open_file = partial(_file_type(given), Path(self._path), mode, *both)
+                    self._file = open_file(edited=bool(edited), storage=storage)
             self._times, self._names = from_root(self._comm, find_contents)
         except BaseException:
             if self._file is not None:
@@ -394,6 +404,12 @@ def _file_type(path: str) -> type[SeriesFile]:
     else:
         from pencils.io.series_file import SeriesFile as Found  # type: ignore[assignment]
     return Found
+
+
+def _as_storage(path: str, compression: object, chunks: object) -> Mapping[str, Any]:
+    if compression is None and chunks is None:
+        return {}
+    return _file_type(path).storage(compression, chunks)
 
 
 def _open_to_write(path: str) -> SharedFile:

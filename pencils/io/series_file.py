@@ -110,8 +110,8 @@ class SeriesFile:
     """The file of a series, which is locked, and made if there is none. On rank 0 only.
 
     If a process was killed while it changed the file, the change is completed. `attrs` are those of
-    a new file, `dataset_attrs` those of datasets that the first snapshot will make. With mode "w",
-    what is there stays until the first snapshot or `close`.
+    a new file, `dataset_attrs` those of datasets that the first snapshot will make, `storage` their
+    filters and chunks. With mode "w", what is there stays until the first snapshot or `close`.
     """
 
     def __init__(
@@ -122,14 +122,23 @@ class SeriesFile:
         dataset_attrs: Mapping[str, Any],
         *,
         edited: bool = False,
+        storage: Mapping[str, Any],
     ) -> None:
-        self._target, self._given = target, (attrs, dataset_attrs)
+        self._target, self._given, self._storage = target, (attrs, dataset_attrs), storage
         # Removes a new file that never takes the place of the old one.
         self._remove: weakref.finalize[Any, Any] | None = None
         self._lock = WriterLock()
         self._lock.take(target)
         with self._changing():
             self._open(mode, edited=edited)
+
+    @staticmethod
+    def storage(compression: object, chunks: object) -> Mapping[str, Any]:
+        """Return how fields are stored; ArgumentError if a format has no such options."""
+        raise ArgumentError(
+            f"compression={compression!r:.80} and chunks={chunks!r:.80} are for series in Zarr "
+            "folders like 'run.zarr'; leave them out, or choose such a name"
+        )
 
     def _open(self, mode: str, *, edited: bool = False) -> None:
         """Open the file, or make one that has no snapshots."""

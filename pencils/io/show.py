@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -13,7 +16,8 @@ from numpy.typing import NDArray
 
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
-from pencils.io.file_info import COORDINATE, RESERVED, TIME, Identity, Stored, decode
+from pencils.io.describe import reader_of
+from pencils.io.file_info import RESERVED, TIME, Identity
 from pencils.io.formats import is_zarr, real_path
 from pencils.io.hdf5 import has_own_conventions, only_names_an_axis, opened, stored_datasets
 from pencils.io.objects import read_checked
@@ -68,7 +72,8 @@ def describe_file(path: str) -> str:
     with opened(os.path.realpath(path)) as file:
         sums = file.get(f"{RESERVED}checksum", ())
         rows = [
-            (name, _describe(file[name], summed=name in sums)) for name in stored_datasets(file)
+            (name, _describe(_of_hdf5(file[name]), _storage(file[name]), summed=name in sums))
+            for name in stored_datasets(file)
         ]
         steps = len(file[TIME]) if TIME in file else 0  # none before the first append
         about = _about(file.attrs, "HDF5 file", steps, Path(path).stat().st_size)
@@ -91,14 +96,12 @@ def _listed(
 
 def _describe_folder(path: str) -> str:
     """Describe a Zarr folder."""
-    from pencils.io import zarr_read
-
-    with zarr_read.opened(real_path(path)) as folder:
-        info = folder.info(Identity(0, 0, 0, 0), [*folder.arrays])
-        sums = folder.attrs.get(zarr_read.SUMS, {})
+    with reader_of(path).opened(real_path(path)) as folder:
+        info = folder.info(Identity(0, 0, 0, 0), [])
+        sums = folder.attrs.get(reader_of(path).SUMS, {})
         rows = [
-            (name, _describe_array(folder, name, info.values.get(name), summed=name in sums))
-            for name in folder.arrays
+            (name, _describe(_of_zarr(folder, name), _chunks(array), summed=name in sums))
+            for name, array in folder.arrays.items()
             if not name.startswith(RESERVED)
         ]
         size = sum(array.nbytes_stored() for array in folder.arrays.values())
@@ -106,26 +109,55 @@ def _describe_folder(path: str) -> str:
         return _listed(path, _about(folder.attrs, "Zarr folder", steps, size), rows, info.attrs)
 
 
-def _describe_array(folder: ZarrFolder, name: str, value: Stored | None, *, summed: bool) -> str:
-    """Describe an array of a Zarr folder, and its value if it is one."""
-    array = folder.arrays[name]
-    units = [str(array.attrs["units"])] if "units" in array.attrs else []
-    kind, data = value or ("", array)
-    if kind == COORDINATE or (name == TIME and f"{RESERVED}series" in folder.attrs):
-        word = "times" if name == TIME else "coordinate"
-        return " ".join([_points(word, np.asarray(data[...])), *units])
-    if value is not None and not array.shape:
-        return _short(decode(value))
-    labels = array.metadata.dimension_names or [None] * array.ndim
-    pairs = zip(labels, array.shape, strict=True)
-    axes = [f"{label}: {n}" if label in folder.arrays else str(n) for label, n in pairs]
-    parts = [f"({', '.join(axes)})", str(array.dtype), *units, f"in chunks of {array.chunks}"]
+def _chunks(array: Any) -> Iterator[str]:
+    """Yield how the elements of an array of Zarr are stored."""
+    yield f"in chunks of {array.chunks}"
     if array.shards:
-        parts.append(f"in shards of {array.shards}")
-    parts += _errors(array.attrs)
-    if summed:
-        parts.append("with checksum")
-    return "  ".join(parts)
+        yield f"in shards of {array.shards}"
+    yield from _errors(array.attrs)
+
+
+class _Item(NamedTuple):
+    """A dataset of HDF5 or an array of Zarr, the coordinates along its axes, and how to read it."""
+
+    name: str
+    dtype: Any
+    shape: tuple[int, ...] | None
+    attrs: Mapping[str, Any]
+    read: Callable[[Any], Array]
+    is_scale: bool
+    scales: Sequence[_Item | None] = ()
+
+
+def _of_hdf5(item: h5py.Dataset, *, alone: bool = False) -> _Item:
+    scales = []
+    for dim in item.dims if item.shape and not alone else ():
+        found = (scale for scale in dim.values() if not only_names_an_axis(scale))
+        scales.append(next((_of_hdf5(scale, alone=True) for scale in found), None))
+    name, read = str(item.name).rpartition("/")[2], partial(read_checked, item)
+    return _Item(name, item.dtype, item.shape, item.attrs, read, item.is_scale, scales)
+
+
+def _of_zarr(folder: ZarrFolder, name: str, *, alone: bool = False) -> _Item:
+    array, read = folder.arrays[name], partial(reader_of("a.zarr").read_box, folder, name)
+    labels = getattr(array.metadata, "dimension_names", None) or [None] * array.ndim
+    known = [label if label in folder.arrays and not alone else None for label in labels]
+    scales = [label and _of_zarr(folder, label, alone=True) for label in known]
+    is_scale = [*labels] == [name]
+    return _Item(name, array.dtype, array.shape, array.attrs, read, is_scale, scales)
+
+
+@contextmanager
+def _items(path: str) -> Iterator[tuple[Mapping[str, Any], dict[str, Callable[[], _Item]]]]:
+    """Open a file in a ``with`` block; its attributes, and what makes each item."""
+    if is_zarr(path):
+        with reader_of(path).opened(real_path(path)) as folder:
+            names = [name for name in folder.arrays if not name.startswith(RESERVED)]
+            yield folder.attrs, {name: partial(_of_zarr, folder, name) for name in names}
+    else:
+        with opened(os.path.realpath(path)) as file:
+            names = stored_datasets(file)
+            yield file.attrs, {name: partial(_of_hdf5, file[name]) for name in names}
 
 
 def _about(attrs: Mapping[str, Any], kind: str, steps: int, size: int) -> Iterator[str]:
@@ -149,36 +181,31 @@ def _about(attrs: Mapping[str, Any], kind: str, steps: int, size: int) -> Iterat
         yield f"written by {', '.join(versions)}"
 
 
-def _describe(item: h5py.Dataset, *, summed: bool) -> str:
+def _describe(item: _Item, storage: Iterable[str], *, summed: bool) -> str:
     if item.shape is None:
         return f"empty  {item.dtype}"
     units = [str(item.attrs["units"])] if "units" in item.attrs else []
     if item.is_scale:
-        kind = "times" if item.name == f"/{TIME}" else "coordinate"
-        return " ".join([_points(kind, item), *units])
+        return " ".join([_points(item, item.shape), *units])
     if item.shape == ():
-        value: Any = read_checked(item, ())[()]
+        value: Any = item.read(())[()]
         return _short(value.decode(errors="replace") if isinstance(value, bytes) else value)
-    axes = []
-    for extent, dim in zip(item.shape, item.dims, strict=True):
-        scales = [scale for scale in dim.values() if not only_names_an_axis(scale)]
-        names = [f"{str(scale.name).rpartition('/')[2]}: " for scale in scales]
-        axes.append(f"{names[0] if names else ''}{extent}")
-    parts = [f"({', '.join(axes)})", str(item.dtype), *units]
-    parts += _storage(item)
+    pairs = zip(item.shape, item.scales, strict=True)
+    axes = [f"{scale.name}: {extent}" if scale else str(extent) for extent, scale in pairs]
+    parts = [f"({', '.join(axes)})", str(item.dtype), *units, *storage]
     if summed or f"{RESERVED}checksum" in item.attrs:
         parts.append("with checksum")
     return "  ".join(parts).rstrip()
 
 
-def _points(kind: str, item: Any) -> str:
-    """Return the number of points of a coordinate, a dataset or array, and its ends."""
+def _points(item: _Item, shape: tuple[int, ...]) -> str:
+    """Return the number of points of a coordinate, and its ends."""
     ends = ""
-    if item.ndim == 1 and item.dtype.kind in "iuf" and item.size:
-        read = read_checked if isinstance(item, h5py.Dataset) else np.take
-        first, last = (read(item, end)[()] for end in (0, -1))
+    if len(shape) == 1 and item.dtype.kind in "iuf" and shape[0]:
+        first, last = (item.read((end,))[()] for end in (0, shape[0] - 1))
         ends = f" from {first:.6g} to {last:.6g}"
-    return f"{kind}, {item.size} points{ends}"
+    kind = "times" if item.name == TIME else "coordinate"
+    return f"{kind}, {prod(shape)} points{ends}"
 
 
 def _short(value: Any) -> str:
@@ -228,19 +255,19 @@ def read_plane(path: str, name: str, axis: int | None, index: int | None, at: At
 
     Without `at`, that is the last time, and the first of the components.
     """
-    with opened(os.path.realpath(path)) as file:
-        names = stored_datasets(file)
-        if name not in names:
-            raise ArgumentError(f"{path} has no {name!r}; there is {', '.join(names) or 'nothing'}")
-        dataset = file[name]
-        if dataset.dtype.kind not in "biuf" or not dataset.shape or not dataset.size:
+    with _items(path) as (attrs, items):
+        if name not in items:
+            raise ArgumentError(f"{path} has no {name!r}; there is {', '.join(items) or 'nothing'}")
+        dataset = items[name]()
+        if dataset.dtype.kind not in "biuf" or not dataset.shape or not prod(dataset.shape):
             raise ArgumentError(f"{name} has {dataset.dtype} of shape {dataset.shape}; no picture")
-        lead = int(dataset.attrs.get(RESERVED + "components", max(0, dataset.ndim - _SOLID)))
-        times = RESERVED + "series" in file.attrs and lead > 0
-        lines = _lines(dataset, lead, times=times)
+        ndim = len(dataset.shape)
+        lead = int(dataset.attrs.get(RESERVED + "components", max(0, ndim - _SOLID)))
+        times = RESERVED + "series" in attrs and lead > 0
+        lines = _lines(dataset, dataset.shape, lead, times=times)
         fixed = dict.fromkeys(range(lead), 0) | ({0: dataset.shape[0] - 1} if times else {})
         fixed |= _places(at, lines, lead)
-        ndim = dataset.ndim - lead
+        ndim -= lead
         if axis is None and ndim == _SOLID and len(fixed) == lead:
             axis = ndim - 1
         if axis is not None:
@@ -251,28 +278,24 @@ def read_plane(path: str, name: str, axis: int | None, index: int | None, at: At
         left = [line for number, line in enumerate(lines) if number not in fixed]
         if len(left) not in (1, 2):
             raise ArgumentError(f"{name} has {ndim} dimensions; pass axis= if there are 2 or 3")
-        values = read_checked(dataset, tuple(fixed.get(k, slice(None)) for k in range(len(lines))))
+        values = dataset.read(tuple(fixed.get(k, slice(None)) for k in range(len(lines))))
         there = [f"{lines[k].name} = {lines[k].points[i]:.3g}" for k, i in sorted(fixed.items())]
         title = ", ".join(there) or name
         return Plane(values, tuple(x.name for x in left), tuple(x.points for x in left), title)
 
 
-def _lines(dataset: h5py.Dataset, lead: int, *, times: bool) -> list[_NamedAxis]:
+def _lines(item: _Item, shape: tuple[int, ...], lead: int, *, times: bool) -> list[_NamedAxis]:
     """List the axes of a dataset: a time, components, and those of space."""
     components = lead - times
     names = [TIME] * times
     names += [f"component{n}" for n in range(components)] if components > 1 else []
     names += ["component"] * (components == 1)
-    names += [f"index{dim}" for dim in range(dataset.ndim - lead)]
+    names += [f"index{dim}" for dim in range(len(shape) - lead)]
     lines = []
-    for name, extent, dim in zip(names, dataset.shape, dataset.dims, strict=True):
-        scale = next((each for each in dim.values() if not only_names_an_axis(each)), None)
-        points: Array = np.arange(extent)
-        if scale is not None and scale.shape == points.shape and scale.dtype.kind in "iuf":
-            points = read_checked(scale)
-        lines.append(
-            _NamedAxis(name if scale is None else str(scale.name).rpartition("/")[2], points)
-        )
+    for name, extent, scale in zip(names, shape, item.scales, strict=True):
+        has_points = scale and scale.shape == (extent,) and scale.dtype.kind in "iuf"
+        points = scale.read((...,)) if scale and has_points else np.arange(extent)
+        lines.append(_NamedAxis(scale.name if scale else name, points))
     return lines
 
 
@@ -308,17 +331,16 @@ def _nearest(line: _NamedAxis, value: float) -> int:
 
 def read_numbers(path: str) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
     """Return the times of a series, and the real numbers that it has for each of them; local."""
-    with opened(os.path.realpath(path)) as file:
-        if RESERVED + "series" in file.attrs and TIME not in file:
+    with _items(path) as (attrs, items):
+        if RESERVED + "series" in attrs and TIME not in items:
             raise ArgumentError(f"{path} is a series without snapshots; append one first")
-        found = file.get(TIME)
-        if not isinstance(found, h5py.Dataset) or found.ndim != 1:
+        made = {name: make() for name, make in items.items()}
+        times = made.get(TIME)
+        if times is None or times.shape is None or len(times.shape) != 1:
             raise ArgumentError(f"{path} has no times: pass a file that TimeSeries has written")
-        times = read_checked(found)
         numbers = {
-            name: read_checked(item)
-            for name, item in file.items()
-            if isinstance(item, h5py.Dataset) and not item.is_scale
-            if item.shape == times.shape and item.dtype.kind in "biuf"
+            name: item.read((...,))
+            for name, item in made.items()
+            if item.shape == times.shape and item.dtype.kind in "biuf" and not item.is_scale
         }
-    return times, numbers
+        return times.read((...,)), numbers

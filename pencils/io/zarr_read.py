@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.array.allocation import Array, as_dtype
-from pencils.errors import ArgumentError, CheckpointError
+from pencils.errors import ArgumentError, CheckpointError, MissingLibraryError
 from pencils.errors.missing import needs
+from pencils.io.commit import discard, sync
 from pencils.io.direct import checksum
 from pencils.io.file_access import number_of, reading
 from pencils.io.file_info import (
@@ -66,6 +67,25 @@ class _Whole(WrapperStore[Any]):
         if found is None and "/c" in key and not key.endswith(ROOT):
             raise KeyError(key)
         return found
+
+
+class Replacing(WrapperStore[Any]):
+    """The store of a folder that replaces an object when the new one is on the disk."""
+
+    async def set(self, key: str, value: Any) -> None:
+        """Replace an object, or leave it as it was."""
+        new = Path(self._store.root, f"{key}.new")
+        try:
+            await self._store.set(f"{key}.new", value)
+            _replace(new, self._store.root / key)
+        except BaseException:
+            discard(new)
+            raise
+
+
+def _replace(new: Path, old: Path) -> None:
+    sync(new)
+    new.replace(old)
 
 
 class ZarrFolder(NamedTuple):
@@ -134,12 +154,24 @@ def store_at(path: str, *, write: bool = False) -> Any:
         return LocalStore(path, read_only=not write)
     options = {"auto_mkdir": True} if path.startswith(("file:", "local:")) else {}
     try:
-        with needs("fsspec"):
-            return FsspecStore.from_url(path, options, read_only=not write)
+        return FsspecStore.from_url(path, options, read_only=not write)
+    except ImportError as error:  # fsspec names what it has tried to import
+        missing = getattr(error.__cause__ or error, "name", None) or "fsspec"
+        raise MissingLibraryError(
+            f"{path} needs {missing}, which is not installed: pip install {missing} ({error})"
+        ) from error
     except (ValueError, TypeError) as error:
         raise ArgumentError(
             f"path={path!r} names no store: {error}; use an address that fsspec knows, or a path"
         ) from error
+
+
+def is_empty(store: Any) -> bool:
+    """Whether a store has nothing at its address."""
+    try:
+        return bool(await_(store.is_empty("")))
+    except FileNotFoundError:
+        return True
 
 
 def read_json(store: Any, key: str = ROOT) -> dict[str, Any] | None:
@@ -173,8 +205,29 @@ def seal(store: Any, attrs: Mapping[str, Any]) -> None:
         zarr.consolidate_metadata(copy)
     root = read_json(copy) or {}
     root["attributes"] |= attrs
+    put_root(store, root)
+
+
+def put_root(store: Any, root: dict[str, Any]) -> None:
+    """Write the metadata of the root with a new digest."""
     root["attributes"][_DIGEST] = digest_of(root)
-    await_(store.set(ROOT, like.buffer.from_bytes(json.dumps(root, indent=2).encode())))
+    put_json(store, ROOT, root)
+
+
+def put_json(store: Any, key: str, value: Mapping[str, Any]) -> None:
+    """Write one object of metadata."""
+    store = Replacing(store) if isinstance(store, LocalStore) else store
+    like = default_buffer_prototype().buffer
+    await_(store.set(key, like.from_bytes(json.dumps(value, indent=2).encode())))
+
+
+def metadata_in(root: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the metadata of all arrays and groups, by name, that the root has."""
+    known = root.get("consolidated_metadata", {}).get("metadata", {})
+    return {
+        name: {key: one for key, one in kept.items() if key != "consolidated_metadata"}
+        for name, kept in known.items()
+    }
 
 
 @contextmanager
@@ -189,6 +242,8 @@ def opened(path: str, access: Access = _COMPARED) -> Iterator[ZarrFolder]:
         raise FileNotFoundError(ENOENT, f"cannot load {path}: {hint}")
     with reading(path, _DAMAGE):
         root = read_json(store)
+        if root is None and is_url(path) and is_empty(store):
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), path)
         attrs = (root or {}).get("attributes", {})
         is_ours = RESERVED + "format" in attrs
         if root and is_ours:
@@ -289,11 +344,9 @@ def describe_summed(path: str, access: Access) -> FileInfo:
     """Describe all arrays that have a checksum; CheckpointError if metadata differ."""
     identity = Identity.of(path)
     with opened(path, access) as folder:
-        known = folder.root.get("consolidated_metadata", {}).get("metadata", {})
         # Of a series, whose writer died, they may have a snapshot more.
         alike = folder.is_ours and not access.edited and RESERVED + "series" not in folder.attrs
-        for name, kept in known.items() if alike else ():
-            own = {key: one for key, one in kept.items() if key != "consolidated_metadata"}
+        for name, own in metadata_in(folder.root).items() if alike else ():
             if read_json(store_at(path), f"{name}/{ROOT}") != own:
                 msg = f"{path} is damaged: the metadata of {name!r} do not match those of the root"
                 raise CheckpointError(f"{msg}; {GO_BACK}")

@@ -6,19 +6,21 @@ last, is what adds one. Chunks that are not yet in it may be written at any time
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
 from pencils.errors.missing import needs
 from pencils.io.commit import sync
-from pencils.io.contents import MOST_FILES, sharded
+from pencils.io.contents import MOST_FILES, as_chunks, extents_of, sharded
 from pencils.io.file_access import system
 from pencils.io.file_info import (
     CONVENTIONS,
@@ -29,23 +31,38 @@ from pencils.io.file_info import (
     DatasetInfo,
     Stored,
 )
+from pencils.io.options import check_known
 from pencils.io.series_file import (
     DIMS,
     SERIES_SUMS,
     VERSION,
+    SeriesColumn,
     SeriesFile,
     check_series,
     series_order,
     total_of,
 )
 from pencils.io.slabs import FileMoves, find_plan
-from pencils.io.zarr_read import ROOT, SUMS, opened, seal, store_at
+from pencils.io.zarr_read import (
+    ROOT,
+    SUMS,
+    metadata_in,
+    opened,
+    put_json,
+    read_json,
+    seal,
+    store_at,
+)
 from pencils.io.zarr_write import (
+    CHECKED,
     WrittenObjects,
+    as_codecs,
     check_type_of,
     make_array,
     make_root,
     make_value,
+    plain,
+    storable,
     writable,
     write_chunks,
 )
@@ -53,8 +70,10 @@ from pencils.io.zarr_write import (
 with needs("Zarr"):
     import zarr
     from zarr.core.sync import sync as await_
+    from zarr.storage import MemoryStore
 
 Extents = tuple[int, ...]
+_PATIENCE = 1.0  # seconds
 
 
 class ZarrSeries(SeriesFile):
@@ -65,6 +84,13 @@ class ZarrSeries(SeriesFile):
         with super()._changing(), system("write", self._target):
             yield
 
+    def abandon(self) -> None:
+        """Do it when zarr no longer writes: after an error it ends what else it has begun."""
+        try:
+            await_(_wait_for_others())
+        finally:
+            super().abandon()
+
     def _create(self, path: str, attrs: Mapping[str, Any]) -> None:
         store = store_at(path, write=True)
         make_root(store, attrs, {"complete": 1, "series": VERSION}, has_grid=False)
@@ -73,6 +99,7 @@ class ZarrSeries(SeriesFile):
     def _load(self, path: str, access: Access) -> None:
         with opened(path, access._replace(verify=True)) as folder:
             check_series(path, folder.attrs)
+            self._repair(store_at(path, write=True), folder.root)
             for name in sorted(folder.arrays, key=series_order):
                 array = folder.arrays[name]
                 kind = array.dtype, array.shape
@@ -81,6 +108,49 @@ class ZarrSeries(SeriesFile):
                 name: tuple((folder.arrays[name].shards or folder.arrays[name].chunks)[1:])
                 for name in self._sums
             }
+
+    @staticmethod
+    def _repair(store: Any, root: Mapping[str, Any]) -> None:
+        """Write metadata of arrays that a loss of power has left empty, as the root has them."""
+        for name, own in metadata_in(root).items():
+            with suppress(ValueError):
+                if read_json(store, f"{name}/{ROOT}") is not None:
+                    continue
+            put_json(store, f"{name}/{ROOT}", own)
+
+    @staticmethod
+    def storage(compression: object, chunks: object) -> Mapping[str, Any]:
+        """Return how fields are stored."""
+        return {**as_codecs(compression), "chunks": as_chunks(chunks)}
+
+    def _start(self, given: Mapping[str, SeriesColumn], coordinates: Mapping[str, Array]) -> None:
+        super()._start(given, coordinates)
+        check_known("chunks", self._storage.get("chunks"), self._sums)
+        store = MemoryStore()
+        for column in self._columns.values():
+            self._make(store, column)
+
+    def _make(self, store: Any, column: SeriesColumn) -> None:
+        """Make an array without snapshots; ArgumentError or TypeError if that is not possible."""
+        check_type_of(entry := self._describe(column))
+        labels = column.labels or [f"dim{axis}_{n}" for axis, n in enumerate(column.shape)]
+        attrs = {**column.attrs, DIMS: json.dumps(column.labels)}
+        attrs = plain(attrs | self._dataset_attrs.get(column.name, {}))
+        codecs = self._storage.get("codecs", ()) if column.is_field else ()
+        with storable(entry, codecs):
+            make_array(store, entry, (TIME, *labels), attrs, [*codecs, CHECKED])
+
+    def _describe(self, column: SeriesColumn) -> DatasetInfo:
+        """Describe an array without snapshots by its chunks, and shards."""
+        name, shape = column.name, (0, *column.shape)
+        if not column.is_field:
+            return DatasetInfo(name, shape, column.dtype, chunks=column.chunk)
+        lead = int(column.attrs[RESERVED + "components"]) - 1
+        part = DatasetInfo(name, column.shape, column.dtype, components=lead)
+        given = extents_of(self._storage.get("chunks", ()), name)
+        part = sharded(part, given, (), MOST_FILES // max(1, len(self._sums)))
+        inner = (1, *part.inner) if part.inner else ()
+        return DatasetInfo(name, shape, column.dtype, chunks=(1, *part.chunks), inner=inner)
 
     def extend(self) -> dict[str, Any]:
         """Make the arrays of a new series; return the extents that one rank writes, by field."""
@@ -128,7 +198,6 @@ class ZarrSeries(SeriesFile):
             shape = (count, *self._columns[name].shape)
             await_(same.resize(shape, delete_outside_chunks=False))
         seal(store_at(self.path, write=True), {SUMS: self._sums})
-        sync(Path(self.path) / ROOT)
         sync(Path(self.path))
 
     def _make_arrays(self) -> None:
@@ -140,25 +209,18 @@ class ZarrSeries(SeriesFile):
         for name, points in self._coordinates.items():
             own = self._dataset_attrs.get(name, {})
             make_value(store, name, Stored(COORDINATE, points), (name,), own)
-        most = MOST_FILES // max(1, len(self._sums))
         for name, column in self._columns.items():
-            entry = DatasetInfo(name, (0, *column.shape), column.dtype, chunks=column.chunk)
-            check_type_of(entry)
+            self._make(store, column)
             if column.is_field:
-                lead = int(column.attrs[RESERVED + "components"]) - 1
-                part = DatasetInfo(name, column.shape, column.dtype, components=lead)
-                part = sharded(part, (), (), most)
-                inner = (1, *part.inner) if part.inner else ()
-                entry = DatasetInfo(
-                    name, entry.shape, column.dtype, chunks=(1, *part.chunks), inner=inner
-                )
-                self._units[name] = part.chunks
-            attrs = {**column.attrs, DIMS: json.dumps(column.labels)}
-            attrs |= self._dataset_attrs.get(name, {})
-            labels = column.labels or [f"dim{axis}_{n}" for axis, n in enumerate(column.shape)]
-            make_array(store, entry, (TIME, *labels), attrs)
+                self._units[name] = self._describe(column).chunks[1:]
         if self._coordinates:
             group.attrs.setdefault("Conventions", CONVENTIONS)
+
+
+async def _wait_for_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=_PATIENCE)
 
 
 def _open(path: str) -> Any:

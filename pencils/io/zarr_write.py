@@ -7,9 +7,9 @@ name until then. On other stores nothing can be renamed: what is there is never 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager
 from errno import EEXIST, ENOENT
 from functools import partial
 from itertools import compress
@@ -56,7 +56,7 @@ from pencils.io.formats import is_url, real_path
 from pencils.io.slabs import FileMoves, own_chunks
 from pencils.io.tolerance import largest_error, rounded
 from pencils.io.writers import Part, Writer
-from pencils.io.zarr_read import EXACT, ROOT, SUMS, read_json, seal, store_at
+from pencils.io.zarr_read import EXACT, ROOT, SUMS, is_empty, read_json, seal, store_at
 from pencils.layout import Box
 
 with needs("Zarr"):
@@ -64,7 +64,6 @@ with needs("Zarr"):
     from google_crc32c import extend
     from zarr.codecs import BytesCodec, Crc32cCodec
     from zarr.codecs.bytes import default_system_endian
-    from zarr.core.sync import sync as await_
     from zarr.storage import LocalStore
 
 if TYPE_CHECKING:
@@ -123,11 +122,18 @@ def check_codecs(contents: Contents) -> None:
     for entry in contents.entries:
         check_type_of(entry)
         plain(contents.dataset_attrs.get(entry.name, {}))
-        try:
+        with storable(entry, contents.compression["codecs"]):
             _make_field(zarr.storage.MemoryStore(), entry, contents)
-        except (TypeError, ValueError, KeyError, RuntimeError) as error:
-            msg = f"fields[{entry.name!r}] cannot be stored with {contents.compression}: {error}"
-            raise ArgumentError(msg) from error
+
+
+@contextmanager
+def storable(entry: DatasetInfo, codecs: object) -> Iterator[None]:
+    """Try to make an array in a ``with`` block; ArgumentError for what zarr does not take."""
+    try:
+        yield
+    except (TypeError, ValueError, KeyError, RuntimeError) as error:
+        msg = f"fields[{entry.name!r}] cannot be stored with {codecs}: {error}"
+        raise ArgumentError(msg) from error
 
 
 def check_name(name: str) -> None:
@@ -319,9 +325,8 @@ def _check_free(path: str) -> None:
     """Raise FileExistsError if a store has something whole; on rank 0."""
     store = store_at(path, write=True)
     root = read_json(store)
-    with suppress(FileNotFoundError):
-        if root is None and await_(store.is_empty("")):
-            return
+    if root is None and is_empty(store):
+        return
     if root is not None and root["attributes"].get(RESERVED + "complete") != 0:
         raise FileExistsError(
             EEXIST,

@@ -6,7 +6,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pencils.errors import ArgumentError
 from pencils.layout.box import composed, positions
@@ -14,12 +17,12 @@ from pencils.layout.box import composed, positions
 Rule = Literal["first", "last", "floor", "ceil", "bounds", "replicated", "section"]
 
 
-# First index of a block by each rule: of `n` points in `p` parts, for part `i`.
-_CUTS: dict[str, Callable[[int, int, int], int]] = {
-    "first": lambda n, p, i: i * (n // p) + min(i, n % p),
-    "last": lambda n, p, i: i * (n // p) + max(0, i - p + n % p),
-    "floor": lambda n, p, i: i * n // p,
-    "ceil": lambda n, p, i: min(n, i * -(-n // p)),
+# First index of a block by each rule: of `n` points in `p` parts, for part `i`, or for an array.
+_CUTS: dict[str, Callable[[int, int, Any], Any]] = {
+    "first": lambda n, p, i: i * (n // p) + i - (i > n % p) * (i - n % p),
+    "last": lambda n, p, i: i * (n // p) + (i > p - n % p) * (i - p + n % p),
+    "floor": lambda n, p, i: i * (n // p) + i * (n % p) // p,
+    "ceil": lambda n, p, i: n - (n > (k := -(-n // p) * i)) * (n - k),
 }
 RULES = tuple(_CUTS)
 # Rules whose blocks follow from no formula of points and parts alone.
@@ -154,21 +157,25 @@ class Split:
         >>> Split(10, 3).chunk_cuts(3)  # the parts have 4, 3 and 3 points
         (0, 1, 2, 4)
         """
-        count = -(-self.points // chunk)
-        cuts = (*[0] * self.parts, self.points) if self.replicated else self.cuts
-        # Of chunks that are cut: most points, and minus the part that has them.
-        owners: dict[int, tuple[int, int]] = {}
-        for part, (low, high) in enumerate(pairwise(cuts)):
-            for number in {low // chunk, max(low, high - 1) // chunk}:
-                shared = min(high, (number + 1) * chunk) - max(low, number * chunk)
-                if shared > 0:
-                    owners[number] = max(owners.get(number, (0, 0)), (shared, -part))
-        found = []
-        for part, cut in enumerate(cuts):
-            number, rest = divmod(cut, chunk)
-            inside = rest and cut < self.points and -owners[number][1] < part
-            found.append(count if cut == self.points else number + bool(inside))
-        return tuple(found)
+        if self.is_formula and not self.replicated:
+            cuts = _CUTS[self.rule](self.points, self.parts, np.arange(self.parts + 1))
+        else:
+            cuts = np.array((0,) * self.parts + (self.points,) if self.replicated else self.cuts)
+        part = np.flatnonzero(np.diff(cuts))  # others have no points
+        # The first and the last chunk of each part, in order: no other ones can be cut.
+        ends = np.stack([cuts[part] // chunk, (cuts[part + 1] - 1) // chunk], axis=1)
+        begin, part, number = chunk * ends, part[:, np.newaxis], ends.ravel()
+        points = np.minimum(cuts[part + 1], begin + chunk) - np.maximum(cuts[part], begin)
+        # Of these chunks, the first part that has most of the points.
+        starts, shared = _changes(number), points.ravel()
+        most = np.maximum.reduceat(shared, starts) if starts.size else shared
+        best = np.flatnonzero(shared == np.repeat(most, np.diff(starts, append=shared.size)))
+        owner = part[best[_changes(number[best])] // 2, 0]
+        found = cuts // chunk
+        inside = np.flatnonzero((cuts % chunk > 0) & (cuts < self.points))
+        found[inside] += owner[np.searchsorted(number[starts], found[inside])] < inside
+        found[cuts == self.points] = -(-self.points // chunk)
+        return tuple(found.tolist())
 
     @property
     def is_formula(self) -> bool:
@@ -313,4 +320,10 @@ class Split:
         if self.base is not None:
             part = min(self.parts, -(-part // self.every) * self.every)
             return positions(self.kept, 0, self.base.cut(part))[1]
-        return _CUTS[self.rule](self.points, self.parts, part)
+        found: int = _CUTS[self.rule](self.points, self.parts, part)
+        return found
+
+
+def _changes(numbers: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the places of the first of each number in rising ones."""
+    return np.flatnonzero(np.diff(numbers, prepend=-1))

@@ -86,7 +86,9 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     _add_simulate(commands)
     show = _add(commands, "show", "list what files hold")
     show.add_argument(
-        "file", nargs="+", help="a checkpoint, a series, any HDF5 file, or a file of tune()"
+        "file",
+        nargs="+",
+        help="a checkpoint, a series, any HDF5 file or Zarr folder, or a file of tune()",
     )
     show.add_argument("--plot", metavar="NAME", help="draw a plane of this dataset of each file")
     show.add_argument(

@@ -55,8 +55,8 @@ def verify(folder):
     assert pencils.verify(folder / "a.h5", COMM) == ["dt", "u"]
 
 
-def edit(folder):
-    with pencils.open(folder / "a.h5", "r+", COMM) as file:
+def edit(folder, name="a.h5"):
+    with pencils.open(folder / name, "r+", COMM) as file:
         file["u"].write(U)
         file["u"].read(PENCIL)
 
@@ -67,6 +67,10 @@ def save_folder(folder):
 
 def load_folder(folder):
     assert pencils.load(folder / "a.zarr", PENCIL)["u"].sum() == U.size
+
+
+def edit_folder(folder):
+    edit(folder, "a.zarr")
 
 
 def append(mode="a", name="s"):
@@ -119,6 +123,7 @@ CASES = {
     "Zarr": (nothing, save_folder),
     "Zarr again": (save_folder, save_folder),
     "load Zarr": (save_folder, load_folder),
+    "edit Zarr": (save_folder, edit_folder),
     "series in Zarr": (nothing, append(name="s.zarr")),
     "checkpoints go on": (two_checkpoints, checkpoint("a", 3)),
     "checkpoints anew": (two_checkpoints, checkpoint("w", 1)),
@@ -174,9 +179,10 @@ def run(name, stride, *, lasting):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stride", type=int, default=1)
+    parser.add_argument("--only", default="", help="part of the names of cases")
     bad = False
     args = parser.parse_args()
-    for name in CASES:
+    for name in [one for one in CASES if args.only in one]:
         for lasting in (False, True):
             for line in run(name, args.stride * (5 if lasting else 1), lasting=lasting):
                 bad = True

@@ -1,6 +1,7 @@
 """A process that dies while it appends, or reads meanwhile: only whole snapshots are seen.
 
-As a script, ``python tests/io/test_series_killed.py 50`` kills that many runs.
+As a script, ``python tests/io/test_series_killed.py 50 out.zarr`` kills that many runs that append
+to this series; with ``run`` instead of ``out.zarr``, runs that save checkpoints in Zarr folders.
 """
 
 import random
@@ -29,7 +30,8 @@ path, seed = sys.argv[1], int(sys.argv[2])
 pencil = pencils.Pencil((12, 10, 8), decomp=(0, 1))
 draw = random.Random(seed)
 victim, instant = draw.randrange(pencil.size), draw.uniform(0, 0.3)
-with pencils.TimeSeries(path) as series:
+options = {"chunks": {"u": (5, 4, 8)}, "compression": [None, "zstd"][seed % 2]}
+with pencils.TimeSeries(path, **(options if path.endswith(".zarr") else {})) as series:
     if pencil.rank == 0:
         print("appended", len(series), flush=True)
     def set_alarm():
@@ -44,6 +46,30 @@ with pencils.TimeSeries(path) as series:
             print("appended", step + 1, flush=True)
         if pencil.rank == victim and step == first:
             set_alarm()
+"""
+
+CHECKPOINTS = """
+import random, signal, sys
+import numpy as np, pencils
+
+path, seed = sys.argv[1], int(sys.argv[2])
+pencil = pencils.Pencil((12, 10, 8), decomp=(0, 1))
+draw = random.Random(seed)
+victim, instant = draw.randrange(pencil.size), draw.uniform(0, 0.3)
+with pencils.CheckpointSeries(path, keep=2, signals=(), format="zarr") as series:
+    state = series.resume(pencil)
+    first = step = state.step if state else 0
+    assert state is None or (state["u"].local == step).all()
+    if pencil.rank == 0:
+        print("appended", step, flush=True)
+    while True:
+        step += 1
+        series.save(step, {"u": pencils.full(pencil, float(step))}, chunks=(5, 4, 8))
+        if pencil.rank == 0:
+            print("appended", step, flush=True)
+        if pencil.rank == victim and step == first + 1:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which kills
+            signal.setitimer(signal.ITIMER_REAL, 1e-6 + instant)
 """
 
 READER = """
@@ -91,12 +117,39 @@ def check_plain(path):
     return steps.size
 
 
+def check_zarr(path):
+    """Look at all snapshots by plain zarr-python; how many there are."""
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(path, mode="r", use_consolidated=True)
+    if "u" not in group:
+        return 0
+    steps = np.arange(group["time"].shape[0])
+    for name in ("time", "step", "u", "row"):
+        found = group[name][...]
+        assert (found.reshape(len(found), -1) == steps[:, None]).all(), name
+    return steps.size
+
+
+def check_folder(path):
+    """Look at the last checkpoint; its step. All that have a name are whole."""
+    steps = [0]
+    for one in sorted(path.glob("checkpoint-*.zarr")):
+        found = pencils.load(one, pencils.Pencil(SHAPE, MPI.COMM_SELF))
+        assert pencils.verify(one, MPI.COMM_SELF) == ["u"]
+        assert (found["u"].local == found.step).all()
+        steps.append(found.step)
+    return max(steps)
+
+
 def kill_and_check(run, path, seed):
     """Let a run be killed; what it said it had appended must be there."""
-    ran = run(3, "-c", PROGRAM, path, seed, timeout=120)
+    program = PROGRAM if path.suffix else CHECKPOINTS
+    ran = run(3, "-c", program, path, seed, timeout=120)
     assert ran.returncode != 0
     said = [int(number) for number in re.findall(r"appended (\d+)\n", ran.stdout)]
-    count = check(path) if path.exists() else 0
+    look = check if path.suffix else check_folder
+    count = look(path) if path.exists() else 0
+    assert path.suffix != ".zarr" or count == check_zarr(path)
     assert count >= max(said, default=0), (seed, count, ran.stdout, ran.stderr)
     return count
 
@@ -127,7 +180,7 @@ def test_h5dump_finds_all_chunks(tmp_path):
     assert "UNLIMITED" in text.upper()
 
 
-def main(count):
+def main(count, name="out.h5"):
     """Kill many runs, each of which goes on where the last one ended."""
     mpiexec = Path(sys.executable).with_name("mpiexec")
 
@@ -136,11 +189,11 @@ def main(count):
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
 
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "out.h5"
+        path = Path(folder) / name
         for number in range(count):
             found = kill_and_check(run, path, random.randrange(10**9))
             print(f"{number + 1} of {count} runs killed, {found} snapshots, all right", flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -42,15 +42,21 @@ def test_a_checkpoint(tmp_path, grid):
 
 def test_a_series_of_zarr(tmp_path, grid):
     pytest.importorskip("zarr")
-    path = str(tmp_path / "a.zarr")
-    with pencils.TimeSeries(path) as series:
-        for time in (0.5, 2.5):
-            series.append(time, {"u": pencils.ones(grid.pencil)})
-    first, *lines = describe_file(path).splitlines()
-    assert first.startswith(f"{path}: time series of 2 steps, ")
-    assert [line.split("  ")[1] for line in lines] == ["time", "u"]
-    assert lines[0].endswith("times, 2 points from 0.5 to 2.5")
-    assert "(time: 2, 5, 4)  float64" in lines[1]
+    found = []
+    for path in (str(tmp_path / "a.zarr"), str(tmp_path / "a.h5")):
+        with pencils.TimeSeries(path, grid=grid) as series:
+            for time in (0.5, 2.5):
+                series.append(time, {"u": time * grid.r + grid.s, "n": time})
+        first, *lines = describe_file(path).splitlines()
+        assert first.startswith(f"{path}: time series of 2 steps, ")
+        assert [line.split()[0] for line in lines] == ["n", "r", "s", "time", "u"]
+        assert lines[3].endswith("times, 2 points from 0.5 to 2.5")
+        assert "(time: 2, r: 5, s: 4)  float64" in lines[4]
+        found.append((read_plane(path, "u", None, None, {"r": 0.25}), read_numbers(path)))
+    assert str(found[0]) == str(found[1])
+    assert "time = 2.5, r = 0.25" in str(found[0])
+    with pytest.raises(ArgumentError, match="has no 'w'; there is n, r, s, time, u"):
+        read_plane(str(tmp_path / "a.zarr"), "w", None, None, None)
 
 
 def test_a_folder_of_zarr(tmp_path, grid, capsys):

@@ -114,6 +114,9 @@ def test_chunks_of_a_million_ranks_and_of_singletons():
     split = Split(12_345, 1_000)  # along each of two dimensions
     owned = Split.from_bounds(split.chunk_cuts(64))
     assert (owned.points, owned.parts, owned.longest) == (193, 1_000, 1)
+    long = Split(3 * 10**6 + 1, 10**6)  # along one, where each chunk has points of two or three
+    assert long.chunk_cuts(1) == long.cuts
+    assert long.chunk_cuts(7)[:8] == (0, 1, 1, 2, 2, 2, 3, 3)
     assert Split(1, 3, "replicated").chunk_cuts(1) == (0, 0, 0, 1)
 
 

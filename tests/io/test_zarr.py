@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +14,8 @@ from mpi4py import MPI
 from mpi_helpers import everywhere, numbered, random_pencil, same, spread
 
 import pencils
-from pencils.errors import ArgumentError, CheckpointError
-from pencils.io import commit, zarr_write
+from pencils.errors import ArgumentError, CheckpointError, MissingLibraryError
+from pencils.io import commit, zarr_read, zarr_write
 
 zarr = pytest.importorskip("zarr")
 xarray = pytest.importorskip("xarray")
@@ -252,6 +254,18 @@ def test_a_folder_takes_its_name_when_it_is_whole(path, comm, lab, monkeypatch):
     pencils.save(path, {"u": u})
     pencils.save(path, {"v": u})  # replaces all
     assert pencils.verify(path) == ["v"]
+    exchange = commit._exchange
+
+    def exchange_then_fail(*names):
+        done = exchange(*names)
+        monkeypatch.setattr(Path, "rglob", failing(FULL_DISK))
+        return done
+
+    with monkeypatch.context() as patch:  # the disk fails after the new folder has the name
+        patch.setattr(commit, "_exchange", exchange_then_fail)
+        pencils.save(path, {"v": 2 * u})
+    monkeypatch.undo()
+    assert pencils.load(path, u.pencil)["v"].max() == 2
     monkeypatch.setattr(commit, "_exchange", lambda *_: False)  # as on other systems
     pencils.save(path, {"w": u})
     assert pencils.verify(path) == ["w"]
@@ -316,7 +330,6 @@ def test_what_is_refused(path, comm, lab):
     lab.on_root(file.touch)
     lab.refuses(CheckpointError, "is a file", pencils.load, file)
     pencils.save(path, {"u": u})
-    lab.refuses(ArgumentError, "can only be read", pencils.open, path, "r+")
     lab.refuses(CheckpointError, "no array named 'w'", pencils.load, path, u.pencil, "w")
 
     def edit(**attrs):
@@ -344,8 +357,12 @@ def test_folders_of_other_programs(path, comm, lab):
         assert state.attrs == {"title": "flow"}
 
 
-def test_stores_without_rename(path, comm, lab):
+def test_stores_without_rename(path, comm, lab, monkeypatch):
     pytest.importorskip("fsspec")
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    lab.refuses(MissingLibraryError, "pip install s3fs", pencils.load, "s3://box/a.zarr")
+    lab.refuses(FileNotFoundError, "No such file", pencils.load, f"file://{path}")
+    lab.refuses(ArgumentError, "without locks", pencils.open, f"file://{path}", "r+")
     u = spread(pencils.Pencil((8, 6), comm), numbered((8, 6)))
     shared = MPI.COMM_WORLD.size == 1  # one process
     for url in (f"file://{path}", *["memory://box/a.zarr"] * shared):
@@ -356,8 +373,6 @@ def test_stores_without_rename(path, comm, lab):
             lab.refuses(FileExistsError, "something already", pencils.save, url, {"u": u})
 
             def abandon(url=url):
-                from pencils.io import zarr_read
-
                 store = zarr_read.store_at(url, write=True)
                 zarr.open_group(store, mode="r+").attrs["pencils_complete"] = 0
 
@@ -367,3 +382,73 @@ def test_stores_without_rename(path, comm, lab):
         for chunks in ((3, 2), (8, 6)):  # on one rank or all
             at = f"memory://box/{chunks[0]}.zarr"
             lab.refuses(FileNotFoundError, "not seen", pencils.save, at, {"u": u}, chunks=chunks)
+
+
+# Of u with two components: whole chunks, parts of them, steps that pass over chunks, one by one.
+PARTS = [
+    np.s_[...],
+    np.s_[:, 2],
+    np.s_[..., ::2],
+    np.s_[:, ::3, 1::2, 4],
+    np.s_[1, 5:1:-2],
+    np.s_[:, ::-1, ::-1, ::-4],
+    np.s_[1:, 2:6, 1:5, 1:2],
+    np.s_[0, 0, 0],
+    np.s_[:, 3:3],
+]
+
+
+@pytest.mark.parametrize("options", [{}, {"shards": (4, 4, 3), "compression": "zstd"}], ids=str)
+def test_parts_are_written_in_place(path, comm, lab, options):
+    shape, chunks = (7, 6, 5), (2, 4, 3)
+    data = lab.numbers((2, *shape))
+    first = data.copy()
+    u = spread(pencils.Pencil(shape, comm), first)
+    pencils.save(path, {"u": u, "n": 3}, chunks=chunks, **options)
+    for seed, key in enumerate(PARTS):
+        part = data[key]
+        data[key] = np.random.default_rng(seed).normal(size=part.shape)
+        for ndim in range(1, min(part.ndim, 3) + 1):
+            for pencil in lab.some_pencils(part.shape[part.ndim - ndim :], 1, seed=seed):
+                with pencils.open(path, "r+") as file:
+                    file["u"].write(pencils.partition(pencil, data[key] + ndim), key)
+                    with pytest.raises(BlockingIOError):
+                        pencils.save(path, {"u": u})
+        data[key] += min(part.ndim, 3)
+        assert pencils.verify(path) == ["n", "u"]
+        assert same(lab.on_root(lambda: zarr.open_array(path / "u", mode="r")[...]), data)
+    with pencils.open(path, "r+") as file:
+        file["u"].write(u[0], 0)
+        file["u"].write(2 * u[0], 0)
+        lab.refuses(CheckpointError, "checksum of 'u'", pencils.verify, path)
+        assert lab.holds(file["u"].read(u.pencil, 0), 2 * first[0])
+    assert pencils.verify(path) == ["n", "u"]
+    left = lab.on_root(lambda: [*path.rglob("*.new"), *path.rglob("*.partial")])
+    assert not left
+
+
+def test_a_part_that_cannot_be_written(path, comm, lab, monkeypatch):
+    u = spread(pencils.Pencil((8, 6), comm), numbered((8, 6)))
+    pencils.save(path, {"u": u, "v": u}, chunks=(2, 3))
+    file = pencils.open(path, "r+")
+    with monkeypatch.context() as patch:
+        comm.barrier()
+        patch.setattr(zarr_read, "sync", failing(FULL_DISK))
+        lab.refuses(OSError, "No space left", file["u"].write, 2 * u)
+        comm.barrier()
+    lab.refuses(OSError, "No space left", file["v"].write, u)
+    file.close()  # no object has been replaced
+    assert lab.holds(pencils.load(path, u.pencil)["u"], numbered((8, 6)))
+    lab.on_root((path / "v/c/0/0").unlink)
+    with pencils.open(path, "r+") as file:
+        lab.refuses(CheckpointError, "cannot be read at c/0/0", file["v"].write, u[:1], np.s_[:1])
+    with pencils.TimeSeries(path, "w", comm=comm) as series:
+        series.append(0.0, {"u": u})
+    lab.refuses(CheckpointError, "is a series", pencils.open, path, "r+")
+    # In folders of other programs there are no checksums, and chunks that are not there are zero.
+    lab.on_root(shutil.rmtree, path)
+    options = {"shape": (8, 6), "chunks": (3, 4), "dtype": "f8"}
+    lab.on_root(lambda: zarr.open_group(path, mode="a").create_array("u", **options) and None)
+    with pencils.open(path, "r+") as file:
+        file["u"].write(u[::2], np.s_[::2])
+    assert pencils.load(path, u.pencil)["u"].sum() == u[::2].sum()

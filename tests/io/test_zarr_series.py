@@ -69,6 +69,32 @@ def test_series_are_as_in_hdf5(path, comm, lab):
     lab.on_root(look)
 
 
+def test_chunks_and_compression(path, comm, lab):
+    pencil = pencils.Pencil(SHAPE, comm)
+    options = {"chunks": {"u": (4, 3, 4), "plane": (2, 9)}, "compression": "zstd"}
+    for first in (0.0, 2.0):  # the second one goes on
+        with pencils.TimeSeries(path, comm=comm, **options) as series:
+            for time in (first, first + 1):
+                series.append(time, snapshot(pencil, time))
+    assert set(pencils.verify(path)) >= {"u", "v", "line", "plane", "part"}
+    for name, chunks in (("u", (1, 4, 3, 4)), ("plane", (1, 2, 9)), ("v", (1, 1, *SHAPE))):
+        array = lab.on_root(zarr.open_array, path / name)
+        assert array.chunks == chunks
+        assert [one.to_dict()["name"] for one in array.compressors] == ["zstd", "crc32c"]
+    assert lab.holds(pencils.open(path)["u"].read(pencil, 3), numbered(SHAPE) + 3)
+    wrong = [
+        ({"chunks": (2, 2)}, ArgumentError, "dimensions"),
+        ({"chunks": {"w": (2, 2)}}, ArgumentError, "chunks has an entry for 'w'"),
+        ({"compression": {"name": "no such"}}, ArgumentError, "cannot be stored with"),
+    ]
+    for options, kind, text in wrong:
+        with pencils.TimeSeries(path.with_name("b.zarr"), "w", comm=comm, **options) as series:
+            all_raise(comm, kind, text, series.append, 0.0, snapshot(pencil, 0.0))
+    series = pencils.TimeSeries, path.with_name("b.h5")
+    all_raise(comm, ArgumentError, "are for series in Zarr", *series, comm=comm, chunks=(2, 2, 2))
+    all_raise(comm, ArgumentError, "is not for Zarr", pencils.TimeSeries, path, compression="lzf")
+
+
 def test_a_snapshot_that_fails_is_not_there(path, comm, lab, monkeypatch):
     pencil = pencils.Pencil(SHAPE, comm)
     with pencils.TimeSeries(path, comm=comm) as series:
@@ -87,6 +113,7 @@ def test_a_snapshot_that_fails_is_not_there(path, comm, lab, monkeypatch):
         series.close()
         assert "u" in pencils.verify(path)
         assert lab.on_root(xarray.open_zarr, path)["time"].values.tolist() == [1, 2]
+    lab.on_root((path / "u/zarr.json").write_bytes, b"")  # as after a loss of power
     with pencils.TimeSeries(path, comm=comm) as series:
         series.append(3.0, snapshot(pencil, 3.0))
     assert lab.holds(pencils.open(path)["u"].read(pencil, 2), numbered(SHAPE) + 3)
@@ -103,7 +130,7 @@ def test_a_snapshot_that_fails_is_not_there(path, comm, lab, monkeypatch):
     assert pencils.verify(path.with_name("a.zarr.abandoned")) == ["w"]
 
 
-def test_checkpoints(path, comm, lab):
+def test_checkpoints(path, comm, lab, monkeypatch):
     folder, pencil = path.with_name("run"), pencils.Pencil(SHAPE, comm)
     all_raise(comm, ArgumentError, "format='x'", pencils.CheckpointSeries, folder, format="x")
     with pencils.CheckpointSeries(folder, keep=2, signals=(), comm=comm, format="zarr") as series:
@@ -117,6 +144,13 @@ def test_checkpoints(path, comm, lab):
         assert (state.step, state["u"].sum(), [*series.skipped]) == (2, 240, [names[1]])
         series.save(4, {"u": pencils.ones(pencil)})  # of the other format
         assert series.steps == [2, 4]
+        with monkeypatch.context() as patch:  # the removal of an old one ends too early
+            comm.barrier()
+            patch.setattr("pencils.io.commit.shutil.rmtree", failing(FULL_DISK))
+            series.save(5, {"u": pencils.ones(pencil)})
+            comm.barrier()
+        names = lab.on_root(lambda: sorted(one.name for one in folder.iterdir()))
+        assert [name for name in names if "00000002" in name and name[0] != "."] == []
     with pencils.CheckpointSeries(folder, "w", signals=(), comm=comm, format="zarr") as series:
         series.save(1, {"u": pencils.ones(pencil)})
     names = lab.on_root(lambda: sorted(one.name for one in folder.iterdir()))

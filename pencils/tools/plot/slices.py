@@ -230,7 +230,7 @@ def plot_file(
     Parameters
     ----------
     path : str or os.PathLike
-        A checkpoint, the file of a `TimeSeries`, or any HDF5 file.
+        A checkpoint, the file of a `TimeSeries`, any HDF5 file, or Zarr folder.
     name : str
         The dataset, of real numbers.
     axis, index : int, optional
