@@ -17,7 +17,7 @@ PASSES = {RED_BLACK: 2, JACOBI: 1, CHEBYSHEV: 1, LINE: 3}
 
 # Weights of Jacobi's steps for points and for lines; and the part of the spectrum of the operator
 # divided by its diagonal, at most 2, that Chebyshev polynomials damp.
-_POINTS, _LINES, _DAMPED = 0.85, 0.8, (0.5, 2.0)
+_POINTS, _LINES, _DAMPED = 0.85, 0.8, (0.35, 2.0)
 # Overrelaxation of Gauss-Seidel steps: that of I. Yavneh, SIAM J. Sci. Comput. 17 (1996) 180-192,
 # for three dimensions.
 _OVER = 1.15
