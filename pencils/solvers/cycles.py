@@ -23,7 +23,6 @@ from pencils.solvers.ends import Ends
 from pencils.solvers.equations import (
     Coefficient,
     Level,
-    Operator,
     coarse_face,
     faces_of,
     main_of,
@@ -155,12 +154,12 @@ def make_levels(
     axes: Sequence[int],
     most: int | None,
     spec: FieldSpec,
-    operator: Operator | None,
+    **own: Any,
 ) -> list[Level]:
-    """Halve a grid until it is small. *Collective*."""
+    """Halve a grid until it is small; `own` is the operator of the user. *Collective*."""
     first, c = ends, c * weights_of(pencil, ends, spec)
     faces = faces_of(pencil, a, ends, spec)
-    options: Any = {"spec": spec, "operator": operator}
+    options: Any = {"spec": spec, **own}
     made = [Level(0, pencil, ends, faces, main_of(pencil, faces, c), **options)]
     while (points := prod(pencil.shape)) > _SMALL and (most is None or len(made) < most):
         factors = _factors(ends, axes)
@@ -221,7 +220,7 @@ class DirectSolve:
         sums, largest = abs(matrix.sum(axis=1)), abs(matrix).max(axis=1)
         self.singular = bool((sums <= _ZERO * np.finfo(real).eps * largest).all())
         if self.singular:
-            matrix = matrix + np.trace(matrix) / points**2
+            matrix = matrix + (np.trace(matrix) or 1.0) / points**2
         own = np.arange(points).reshape(shape)[level.pencil.local_slices]
         self._rows = self._inverse(matrix)[own.ravel()]
 

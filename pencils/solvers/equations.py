@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,11 +13,13 @@ from pencils.array.allocation import Array
 from pencils.array.creation import empty, full, zeros
 from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import PreparedAgreement
 from pencils.errors import ArgumentError
 from pencils.graph.fused import fused
 from pencils.layout.levels import CELL
 from pencils.pencil import Pencil
 from pencils.solvers.ends import Ends
+from pencils.solvers.result import attempt
 from pencils.solvers.transfer import restrict
 
 # A number, a field on cells, or a field on the faces of each dimension.
@@ -60,6 +63,7 @@ class Level:
         *,
         spec: FieldSpec,
         operator: Operator | None = None,
+        meeting: PreparedAgreement | None = None,
     ) -> None:
         self.number, self.pencil, self.ends, self.spec = number, pencil, ends, spec
         self.spacing, self.faces, self.main = tuple(each.spacing for each in ends), faces, main
@@ -68,10 +72,21 @@ class Level:
         apply: Callable[[PencilArray], PencilArray] = partial(operator or _differences, self)
         if operator is not None and not isinstance(weights, float):
             apply = lambda u: weights * operator(self, u)  # noqa: E731
+        self._meeting = meeting
         # Each level has its own functions: a function keeps few traces.
         self.operator = apply  # of weighted equations
         self.apply = fused(lambda u: per(apply(u), weights))
-        self.residual = fused(lambda u, f: f - apply(u))
+        self.residual = self.fused(lambda u, f: f - apply(u))
+
+    def fused(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Fuse a function that calls the operator, which may be that of the user.
+
+        Then all ranks raise what it raises on one.
+        """
+        made, meeting = fused(function), self._meeting
+        if meeting is None:
+            return made
+        return lambda *args, **options: attempt(meeting, partial(made, *args, **options))
 
     def scaled(self, spec: FieldSpec, factor: float) -> Level:
         """Return the equations times a number, for fields of another precision; local."""
@@ -92,7 +107,8 @@ def main_of(pencil: Pencil, faces: Sequence[PencilArray], c: PencilArray | float
     main[...] = c
     for axis, k in enumerate(faces):
         main -= k + k.shift(offset(axis, pencil.ndim))
-    if not main.max() < 0:
+    most = float(main.max())
+    if not (most < 0 or (most == 0 and prod(pencil.shape) == 1)):  # 0: no other point, no wall
         raise ArgumentError(
             f"c is so large that the operator is not negative on the grid {pencil.shape}; it "
             "should not be positive"

@@ -217,7 +217,9 @@ class Multigrid(Plan[Any]):
         self._meeting = PreparedAgreement(pencil.topology.comm, "a function passed to Multigrid")
         if callable(smoother):
             smoother = partial(attempt, self._meeting, smoother)
-        grids: Any = {"axes": axes, "most": most, "spec": self._spec, "operator": operator}
+        grids: Any = {"axes": axes, "most": most, "spec": self._spec}
+        if operator is not None:
+            grids |= {"operator": operator, "meeting": self._meeting}
         self.levels = make_levels(pencil, ends, a, c, **grids)
         direct = DirectSolve(self.levels[-1], self._meeting)
         self._singular, spec = direct.singular, self._spec
@@ -231,7 +233,7 @@ class Multigrid(Plan[Any]):
         self._make_cycles = partial(Cycles, self.levels, direct, **options)
         self._made: dict[FieldSpec, Cycles] = {}
         self._cycles = self._cycles_in(spec)  # of solves
-        self._advance, self._update = fused(self._advanced), fused(self._updated)
+        self._advance, self._update = self.levels[0].fused(self._advanced), fused(self._updated)
         weights = self.levels[0].weights  # norms of residuals weigh points by their volumes
         self._product, self._square = fused(self._dot), fused(lambda r: self._dot(r, r, weights))
         super().__init__(pencil.topology, check=bool(check))

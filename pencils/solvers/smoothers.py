@@ -53,10 +53,10 @@ class Smoother:
         elif kind == LINE:
             self._lines = [self._line(axis) for axis in axes]
         operator = level.operator
-        self._step = fused(lambda u, f, weight: u + weight * (f - operator(u)))
+        self._step = level.fused(lambda u, f, weight: u + weight * (f - operator(u)))
         self._start = fused(lambda f, weight: weight * f)
         self._add = fused(lambda u, z: u + _LINES * z)
-        self._chebyshev = fused(self._chebyshev_step)
+        self._chebyshev = level.fused(self._chebyshev_step)
 
     def _line(self, axis: int) -> LineSolver:
         pencil, k = self.level.pencil, self.level.faces[axis]

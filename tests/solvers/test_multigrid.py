@@ -467,6 +467,34 @@ def test_own_operator_that_fails_on_one_rank(comm):
     all_raise(comm, ZeroDivisionError, "", Multigrid, Pencil((8, 8), comm), operator=operator)
 
 
+@pytest.mark.parametrize("calls", [0, 1, 2, 3])
+def test_own_operator_that_fails_later(comm, calls):
+    """On one rank, when the function of some level is traced: in the constructor or in a solve."""
+    left = [calls]
+
+    def operator(_level, u):
+        left[0] -= 1
+        if comm.rank == comm.size - 1 and left[0] < 0:
+            raise ZeroDivisionError
+        u.exchange_halo()
+        return u.shift((1, 0)) + u.shift((-1, 0)) - 3 * u
+
+    def solve():
+        with Multigrid(Pencil((64, 32), comm), operator=operator) as mg:
+            mg.solve(pencils.ones(mg.pencil))
+
+    all_raise(comm, ZeroDivisionError, "", solve)
+
+
+@pytest.mark.parametrize("boundary", [N, P])
+def test_closed_grid_of_one_point(comm, boundary):
+    pen = make(comm, (1, 1), [boundary] * 2)
+    with Multigrid(pen, boundary=boundary) as mg:
+        assert mg.solve(pencils.zeros(pen)).check().max() == 0
+        all_raise(comm, ConvergenceError, "the mean of f", mg.solve, pencils.ones(pen))
+    all_raise(comm, ArgumentError, "c is so large", Multigrid, pen, 1.0, 9.0, boundary=boundary)
+
+
 def test_own_operator_that_is_singular(comm):
     pen = Pencil((48, 48), comm, periodic=True)
 
