@@ -145,10 +145,10 @@ def combined(*axes):
 
 
 def up_to(most, few):
-    """Return `most`; without ``--all`` `few`."""
-    return most if ALL else few
+    """Return how often to repeat: `most` with ``--all``; `few` without it, and with ``--rest``."""
+    return most if ALL and not REST else few
 
 
 def examples(most):
-    """Make Hypothesis generate `most` examples; without ``--all`` a quarter of them."""
+    """Make Hypothesis generate `most` examples; a quarter of them where `up_to` gives few."""
     return settings(max_examples=up_to(most, -(-most // 4)))
