@@ -14,8 +14,8 @@
 #                  each of their parameters, but for compilers, valgrind, mypy, and calls that fail
 #                  one by one; tests for several ranks on 3 ranks (of which one is first, one last,
 #                  one between), in one case on 1 process, and in one case out of eight each on 2,
-#                  4 and 6 simulated ranks, out of sixteen on 16 of them. Without PART, targets
-#                  such as test-one make all these cases, with PART='--part others' the other five
+#                  4 and 6 simulated ranks, out of 48 on 16 of them. Without PART, targets such
+#                  as test-one make all these cases, with PART='--part others' the other five
 #   make test-all  besides: all combinations of parameters, four times as many random cases, long
 #                  repetitions, programs where the same calls did; on 1 process, on 2, 3, 4 and 6
 #                  processes (process grids of two dimensions, several nodes of several ranks),

@@ -2,13 +2,20 @@
 
 import runpy
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
+from tiers import up_to
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
-each = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+
+def named(value):
+    return value.stem if isinstance(value, Path) else str(value)
+
+
+each = pytest.mark.parametrize("path", EXAMPLES, ids=named)
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +40,12 @@ def test_example(comm, mpi_tmp_path, monkeypatch, request, path):
     assert list(mpi_tmp_path.iterdir()) == []
 
 
+# With --rest each one ends once as a program: most alone, some on several ranks.
+ONCE = [(path, 1 if number % 4 else 4) for number, path in enumerate(EXAMPLES)]
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("n", [1, 4])
-@each
+@pytest.mark.parametrize(("path", "n"), up_to([*product(EXAMPLES, (1, 4))], ONCE), ids=named)
 def test_example_as_a_program(mpirun, folder, path, n):
     program = [path] if n == 1 else ["-m", "pencils", "run", path]
     ran = mpirun(n, *program, cwd=folder, timeout=100)

@@ -12,6 +12,7 @@ import shutil
 import signal
 import tempfile
 import weakref
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -151,6 +152,7 @@ def here(comm):
         dap.CyclicMap(size=4),
     ]
     maps_short = [*maps[:2], dap.CyclicMap(size=3)]
+    view = dap.import_array(dap.export_as(u, maps), comm)
     known = SimpleNamespace(
         **plans,
         **freed,
@@ -159,7 +161,8 @@ def here(comm):
         comm=comm,
         maps=maps,
         maps_short=maps_short,
-        view=dap.import_array(dap.export_as(u, maps), comm),
+        view=view,
+        view_short=replace(view, buffer=view.buffer.astype("f4")),
         apart=comm.Dup(),  # never seen by the library
         pen=pen,
         across=across,
@@ -942,6 +945,7 @@ DIFFERENT = [
     ("from_distarray", "pencil", the.across, the.larger),
     ("dap.export_as", "u", the.u_across, the.short),
     ("dap.export_as", "version", "0.9.0"),
+    ("to_pencil", "view", the.view_short),
     ("to_pencil", "pencil", the.across),
     ("to_pencil", "halo", 1),
     ("to_pencil", "reduce", "sum", "max"),

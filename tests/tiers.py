@@ -21,7 +21,7 @@ MANY = 3  # ranks
 STARTERS = frozenset({"hide", "mpirun", "on_ranks", "program", "simulated"})  # fixtures
 SIMULATED = active() is not None
 # On simulated ranks one case out of so many runs, and which one, by number of ranks.
-SHARES = {2: (8, 0), 4: (8, 2), 6: (8, 4), 16: (16, 6)}
+SHARES = {2: (8, 0), 4: (8, 2), 6: (8, 4), 16: (48, 38)}
 SEED = 0  # of simulated ranks; set from the command line
 PART = None  # "few" or "others"; set from the command line
 FEW = 6  # one case out of so many is one of the few
@@ -47,7 +47,7 @@ def thin(items):
     ranks runs in one case. Values are combined differently for each test of a module, and for each
     number of ranks. Inside mpiexec on more than three ranks, which share few cores, every second
     case runs: on six ranks those that do not run on four. On simulated ranks, every eighth case
-    runs, on 16 ranks half of them: others on each number of ranks, and with another seed.
+    runs, on 16 ranks a sixth of them: others on each number of ranks, and with another seed.
     ``--part few`` makes a part of these cases, ``--part others`` those that it leaves out: see
     `part_of`.
     """
@@ -145,10 +145,10 @@ def combined(*axes):
 
 
 def up_to(most, few):
-    """Return `most`; without ``--all`` `few`."""
-    return most if ALL else few
+    """Return how often to repeat: `most` with ``--all``; `few` without it, and with ``--rest``."""
+    return most if ALL and not REST else few
 
 
 def examples(most):
-    """Make Hypothesis generate `most` examples; without ``--all`` a quarter of them."""
+    """Make Hypothesis generate `most` examples; a quarter of them where `up_to` gives few."""
     return settings(max_examples=up_to(most, -(-most // 4)))

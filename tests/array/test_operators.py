@@ -7,13 +7,14 @@ from itertools import product
 import numpy as np
 import pytest
 from fields import assert_holds, both, draw, in_memory_order, spread
+from mpi4py import MPI
 
 import pencils
 from pencils.comm import pool
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4])
 
-LARGE = (48, 40, 44)  # blocks are in the pool even on four ranks
+LARGE = (12 * MPI.COMM_WORLD.size, 40, 44)  # blocks are in the pool, and not much larger
 BINARY = [
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"),
     *("lt", "le", "gt", "ge", "eq", "ne", "and_", "or_", "xor", "lshift", "rshift"),

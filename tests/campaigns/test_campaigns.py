@@ -12,9 +12,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
 def starts(first, *others):
-    """Make a mark for campaigns that begin at these numbers, the first one also without --all."""
-    later = [pytest.param(start, marks=pytest.mark.thorough) for start in others]
-    return pytest.mark.parametrize("start", [first, *later])
+    """Make a mark for campaigns that begin at these numbers; without --all, at the first one."""
+    return pytest.mark.parametrize("start", [first, *tiers.up_to(others, ())])
 
 
 def check(report, **least):
@@ -39,7 +38,7 @@ def test_programs(start):
 @starts(*range(0, 400, 100))
 def test_expressions(start):
     """A failure prints the seed of its expressions."""
-    seeds = range(start, start + (30 if tiers.ALL and not tiers.REST else 3))
+    seeds = range(start, start + tiers.up_to(30, 3))
     report = expressions.run_campaign(seeds, Report("", 0, quiet=True))
     check(report, expressions=40 * len(seeds), values=20 * len(seeds))
 

@@ -63,8 +63,13 @@ def applied(rows, ufunc, values):
     return rows.apply(ufunc, kinds[1], dtype, values)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("part", [np.s_[:, :], np.s_[:, ::2], np.s_[:, :1]])
+# Rows without gaps of each type; with gaps, and of one element, of one or two types of each kind.
+PARTS = [(np.s_[:, :], TYPES), (np.s_[:, ::2], "?bHiQfD"), (np.s_[:, :1], "?BhldF")]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "part"), [(dtype, part) for part, types in PARTS for dtype in types]
+)
 def test_functions_are_those_of_numpy(dtype, part):
     x, y = (numbers(dtype, seed)[part] for seed in (1, 2))
     chosen = numbers("?", 3)[: x.shape[0], : x.shape[1]]

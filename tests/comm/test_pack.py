@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import weakref
+from functools import cache
 
 import numpy as np
 import pytest
@@ -48,8 +49,13 @@ def set_stream(stream_from):
         pack._kernels.stream_from(stream_from)
 
 
-def some_bytes(count):
+@cache
+def pattern(count):
     return (np.arange(count) * 7 + np.arange(count) // 251).astype(np.uint8)
+
+
+def some_bytes(count):
+    return pattern(1 << count.bit_length())[:count].copy()
 
 
 class Memory:

@@ -257,7 +257,7 @@ FAULTS = """if True:
 
     u = pencils.ones(pencils.Pencil({shape}, periodic=True), halo=1)
     counts = []
-    for _ in range(30):
+    for _ in range(12):
         before = faults()
         step(u)
         counts.append(faults() - before)

@@ -1,9 +1,9 @@
 """Collectives of many simulated ranks, each on a node of its own: as docs/scale.md lists."""
 
 import pytest
-import tiers
 from mpi_helpers import collectives
 from test_round_trips import LISTED
+from tiers import up_to
 
 import pencils
 import simmpi
@@ -49,7 +49,9 @@ def count(folder):
     return found
 
 
-@pytest.mark.parametrize("ranks", [66, *([64, 512] if tiers.ALL else [])])
+@pytest.mark.parametrize(
+    "ranks", [66, *(pytest.param(n, marks=pytest.mark.thorough) for n in up_to((64, 512), (64,)))]
+)
 def test_many_nodes(tmp_path, ranks):
     found = simmpi.simulate(ranks, count, tmp_path, nodes=ranks)
     expected = {call: LISTED[call][0] for call in CALLS}

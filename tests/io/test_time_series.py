@@ -11,7 +11,6 @@ from pencils.errors import (
     ArgumentError,
     CheckpointError,
     PencilMismatchError,
-    RankDisagreementError,
 )
 from pencils.io import series_file
 
@@ -210,23 +209,6 @@ def test_mistakes_change_nothing(lab, path):
     series.close()
     assert lab.raised(series.append, 3, {"u": u})[0] is ArgumentError
     assert lab.stored(path)["e"].tolist() == [1, 2]
-
-
-def test_mistakes_of_one_rank(lab, u, path):
-    last = lab.comm.rank == lab.comm.size - 1
-    if lab.comm.size > 1:
-        mode = "w" if last else "a"
-        kind = lab.raised(pencils.TimeSeries, path, mode, comm=lab.comm)[0]
-        assert kind is RankDisagreementError
-    series = pencils.TimeSeries(path, comm=lab.comm)
-    if lab.comm.size > 1:
-        assert lab.raised(series.append, int(last), {"u": u})[0] is RankDisagreementError
-        assert lab.raised(series.append, 0, {"u": (u, int(last))})[0] is RankDisagreementError
-        alone = pencils.ones(pencils.Pencil((4, 5), lab.comm.Split(lab.comm.rank)))
-        assert lab.raised(series.append, 0, {"u": alone})[0] is PencilMismatchError
-    assert lab.raised(series.append, "x" if last else 0, {"u": u})[0] is TypeError
-    series.append(0, {"u": u})
-    series.close()
 
 
 def test_no_series(lab, mpi_tmp_path, u, path):

@@ -1,7 +1,7 @@
 """Dense systems, solved by LAPACK one line after the other, and fields to compare with them."""
 
 import numpy as np
-from mpi_helpers import everywhere
+from mpi_helpers import everywhere, random_pencil
 
 from pencils import zeros
 from pencils.errors import ArgumentError
@@ -58,6 +58,23 @@ def shared_field(pencil, data, *, shared=True, **options):
     u = zeros(pencil, dtype=data.dtype, components=lead, shared=shared, **options)
     u[...] = data
     return u
+
+
+def random_lines(rng, comm, ndims, repeats, points):
+    """Draw pencils, and an axis of each that has a number of points in this range."""
+    for ndim in ndims:
+        for _ in range(repeats):
+            shape = rng.integers(1, 8, ndim).tolist()
+            axis = int(rng.integers(ndim))
+            shape[axis] = int(rng.integers(*points))
+            yield random_pencil(rng, comm, shape), axis
+
+
+def random_data(rng, shape, dtype=float):
+    data = rng.standard_normal(shape)
+    if np.dtype(dtype).kind == "c":
+        data = data + 1j * rng.standard_normal(shape)
+    return data.astype(dtype)
 
 
 def near(field, expected, tolerance=1e-12):

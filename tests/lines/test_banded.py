@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from dense import near
-from mpi_helpers import random_pencil, spread
+from dense import near, random_lines
+from mpi_helpers import spread
 from tiers import up_to
 
 import pencils
@@ -44,23 +44,19 @@ def solved(matrix, data, axis):
 @pytest.mark.parametrize("counts", COUNTS)
 def test_any_pencil(comm, counts, periodic):
     rng = np.random.default_rng(sum(counts))
-    for ndim in (1, 2, 3):
-        for _ in range(up_to(4, 2)):
-            shape = rng.integers(1, 8, ndim).tolist()
-            axis = int(rng.integers(ndim))
-            shape[axis] = int(rng.integers(sum(counts) + 1, 30))
-            pencil = random_pencil(rng, comm, shape)
-            data = rng.standard_normal((2, *shape))
-            ab = bands(rng, counts, shape[axis])
-            expected = solved(dense(counts, ab, periodic=periodic), data, axis + 1)
-            b = spread(pencil, data)
-            found = solve_banded(counts, ab, b, axis=axis + 1, periodic=periodic)
-            assert found.pencil is pencil
-            assert near(found, expected)
-            assert near(b, data)
-            given = {"axis": axis - ndim, "periodic": periodic, "out": b}
-            assert solve_banded(counts, ab.tolist(), b, **given) is b
-            assert near(b, expected)
+    points = sum(counts) + 1, 30
+    for pencil, axis in random_lines(rng, comm, (1, 2, 3), up_to(4, 2), points):
+        data = rng.standard_normal((2, *pencil.shape))
+        ab = bands(rng, counts, pencil.shape[axis])
+        expected = solved(dense(counts, ab, periodic=periodic), data, axis + 1)
+        b = spread(pencil, data)
+        found = solve_banded(counts, ab, b, axis=axis + 1, periodic=periodic)
+        assert found.pencil is pencil
+        assert near(found, expected)
+        assert near(b, data)
+        given = {"axis": axis - pencil.ndim, "periodic": periodic, "out": b}
+        assert solve_banded(counts, ab.tolist(), b, **given) is b
+        assert near(b, expected)
 
 
 @pytest.mark.parametrize("counts", COUNTS)

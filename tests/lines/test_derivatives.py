@@ -5,9 +5,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from dense import make, near
+from dense import make, near, random_data, random_lines
 from lele import differentiated, matrix_of
-from mpi_helpers import all_raise, everywhere, holds, numbered, random_pencil, spread
+from mpi_helpers import all_raise, everywhere, holds, numbered, spread
 from tiers import up_to
 
 import pencils
@@ -129,30 +129,23 @@ def test_taylor_weights_of_staggered_points():
 def test_any_pencil(comm, scheme, method, periodic, shared):
     which, order = scheme
     rng = np.random.default_rng(order)
-    for ndim in (1, 2, 3):
-        for _ in range(up_to(4, 1)):
-            shape = rng.integers(1, 8, ndim).tolist()
-            axis = int(rng.integers(ndim))
-            shape[axis] = int(rng.integers(6, 40))
-            pencil = random_pencil(rng, comm, shape)
-            data = rng.standard_normal(shape)
-            u = zeros(pencil, halo=int(rng.integers(2)), shared=shared)
-            u[...] = data
-            options = {"spacing": 0.5, "periodic": periodic}
-            expected = differentiated(data, axis, which, order, **options)
-            options |= {"derivative": which, "order": order}
-            with make(
-                pencil, axis, method=method, plan=CompactDerivative, **options
-            ) as differentiate:
-                if differentiate.method == "shared" and not shared:
-                    all_raise(comm, ArgumentError, "for u and", differentiate, u)
-                    continue
-                out = zeros(pencil, shared=shared)
-                assert differentiate(u, out) is out
-                assert near(out, expected)
-                assert holds(u, data)
-                assert differentiate.start(u, out=u).wait() is u
-                assert near(u, expected)
+    for pencil, axis in random_lines(rng, comm, (1, 2, 3), up_to(4, 1), (6, 40)):
+        data = rng.standard_normal(pencil.shape)
+        u = zeros(pencil, halo=int(rng.integers(2)), shared=shared)
+        u[...] = data
+        options = {"spacing": 0.5, "periodic": periodic}
+        expected = differentiated(data, axis, which, order, **options)
+        options |= {"derivative": which, "order": order}
+        with make(pencil, axis, method=method, plan=CompactDerivative, **options) as differentiate:
+            if differentiate.method == "shared" and not shared:
+                all_raise(comm, ArgumentError, "for u and", differentiate, u)
+                continue
+            out = zeros(pencil, shared=shared)
+            assert differentiate(u, out) is out
+            assert near(out, expected)
+            assert holds(u, data)
+            assert differentiate.start(u, out=u).wait() is u
+            assert near(u, expected)
 
 
 @SIZES
@@ -171,10 +164,7 @@ def test_short_blocks(comm, periodic):
 @schemes
 def test_element_types_components_and_axes(comm, dtype, which, order):
     rng = np.random.default_rng(4)
-    data = (rng.standard_normal((2, *SHAPE)) + 1j * rng.standard_normal((2, *SHAPE))).astype(
-        dtype if dtype.startswith("c") else "c16"
-    )
-    data = data if dtype.startswith("c") else data.real.astype(dtype)
+    data = random_data(rng, (2, *SHAPE), dtype)
     pencil = Pencil(SHAPE, comm, order=(2, 0, 1), periodic=(False, True, False))
     u = spread(pencil, data, halo=1)
     tolerance = 1e-5 if dtype in {"f4", "c8"} else 1e-12

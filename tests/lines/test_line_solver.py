@@ -4,7 +4,15 @@ import gc
 
 import numpy as np
 import pytest
-from dense import diagonals_of, make, near, shared_field, solved
+from dense import (
+    diagonals_of,
+    make,
+    near,
+    random_data,
+    random_lines,
+    shared_field,
+    solved,
+)
 from mpi4py import MPI
 from mpi_helpers import (
     all_raise,
@@ -13,7 +21,6 @@ from mpi_helpers import (
     holds,
     numbered,
     one_node,
-    random_pencil,
     reaching,
     spread,
 )
@@ -31,39 +38,28 @@ SHAPE = (23, 9, 5)
 KINDS = ["<f4", "<f8", "<c8", "<c16"]
 
 
-def random_data(rng, shape, dtype=float):
-    data = rng.standard_normal(shape)
-    if np.dtype(dtype).kind == "c":
-        data = data + 1j * rng.standard_normal(shape)
-    return data.astype(dtype)
-
-
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("periodic", [False, True])
 @pytest.mark.parametrize("method", METHODS)
 def test_any_pencil(comm, method, periodic, width, shared):
     rng = np.random.default_rng(width)
-    for ndim in (1, 2, 3, 4):
-        for _ in range(up_to(6, 2)):
-            shape = rng.integers(1, 8, ndim).tolist()
-            axis = int(rng.integers(ndim))
-            shape[axis] = int(rng.integers(2 * width + 1, 40))
-            pencil = random_pencil(rng, comm, shape)
-            diagonals = diagonals_of(rng, shape[axis], width)
-            data = random_data(rng, shape)
-            b = shared_field(pencil, data, shared=shared, halo=int(rng.integers(2)))
-            expected = solved(diagonals, data, axis, periodic=periodic)
-            with make(pencil, axis, diagonals, method=method, periodic=periodic) as solve:
-                if solve.method == "shared" and not shared:
-                    all_raise(comm, ArgumentError, "shared=True", solve, b)
-                    continue
-                out = zeros(pencil, shared=shared)
-                assert solve(b, out) is out
-                assert near(out, expected)
-                assert holds(b, data)
-                assert solve.start(b, out=b).wait() is b
-                assert near(b, expected)
+    points = 2 * width + 1, 40
+    for pencil, axis in random_lines(rng, comm, (1, 2, 3, 4), up_to(6, 2), points):
+        diagonals = diagonals_of(rng, pencil.shape[axis], width)
+        data = random_data(rng, pencil.shape)
+        b = shared_field(pencil, data, shared=shared, halo=int(rng.integers(2)))
+        expected = solved(diagonals, data, axis, periodic=periodic)
+        with make(pencil, axis, diagonals, method=method, periodic=periodic) as solve:
+            if solve.method == "shared" and not shared:
+                all_raise(comm, ArgumentError, "shared=True", solve, b)
+                continue
+            out = zeros(pencil, shared=shared)
+            assert solve(b, out) is out
+            assert near(out, expected)
+            assert holds(b, data)
+            assert solve.start(b, out=b).wait() is b
+            assert near(b, expected)
 
 
 def test_methods_are_chosen_by_what_is_there(comm):

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from dense import near
-from mpi_helpers import holds, random_pencil, spread
+from dense import near, random_data, random_lines
+from mpi_helpers import holds, spread
 from scipy import linalg
 from tiers import up_to
 
@@ -107,25 +107,20 @@ def test_wind_damps_short_waves(wind, order):
 @ENDS
 def test_midpoints_of_any_pencil(comm, wind, order, periodic):
     rng = np.random.default_rng(order)
-    for ndim in (1, 2, 3):
-        for _ in range(up_to(4, 1)):
-            shape = rng.integers(1, 8, ndim).tolist()
-            axis = int(rng.integers(ndim))
-            shape[axis] = int(rng.integers(6, 40))
-            pencil = random_pencil(rng, comm, shape)
-            data = rng.standard_normal(shape)
-            expected = expected_of(data, axis, wind, order, periodic=periodic)
-            options = {"wind": wind, "order": order, "periodic": periodic}
-            for shared in (False, True):
-                u = zeros(pencil, halo=int(rng.integers(2)), shared=shared)
-                u[...] = data
-                found = midpoints(u, axis, **options)
-                assert near(found, expected)
-                assert found.pencil == (pencil if periodic else np.diff(u, axis=axis).pencil)
-                out = zeros(found.pencil, halo=1)
-                assert midpoints(u, axis, out=out, **options) is out
-                assert near(out, expected)
-                assert holds(u, data)
+    for pencil, axis in random_lines(rng, comm, (1, 2, 3), up_to(4, 1), (6, 40)):
+        data = rng.standard_normal(pencil.shape)
+        expected = expected_of(data, axis, wind, order, periodic=periodic)
+        options = {"wind": wind, "order": order, "periodic": periodic}
+        for shared in (False, True):
+            u = zeros(pencil, halo=int(rng.integers(2)), shared=shared)
+            u[...] = data
+            found = midpoints(u, axis, **options)
+            assert near(found, expected)
+            assert found.pencil == (pencil if periodic else np.diff(u, axis=axis).pencil)
+            out = zeros(found.pencil, halo=1)
+            assert midpoints(u, axis, out=out, **options) is out
+            assert near(out, expected)
+            assert holds(u, data)
 
 
 @SIZES
@@ -143,8 +138,7 @@ def test_short_blocks_of_midpoints(comm, periodic):
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
 def test_midpoints_of_element_types_and_components(comm, dtype):
     rng = np.random.default_rng(4)
-    data = rng.standard_normal((2, *SHAPE)) + 1j * rng.standard_normal((2, *SHAPE))
-    data = (data if np.dtype(dtype).kind == "c" else data.real).astype(dtype)
+    data = random_data(rng, (2, *SHAPE), dtype)
     pencil = Pencil(SHAPE, comm, order=(2, 0, 1), periodic=(False, True, False))
     u = spread(pencil, data, halo=1)
     tolerance = 1e-5 if dtype in {"f4", "c8"} else 1e-12

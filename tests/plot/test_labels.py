@@ -90,7 +90,7 @@ PICTURES = {
     "a transpose of slabs": moved((64, 48), 12, 0, 1),
     "a transpose of a large plane": moved((16384, 16384), 16, (0, 1), (1,)),
     "a transpose of a cube": moved((1024, 1024, 1024), 12, (0, 1), (1, 2)),
-    "a transpose to many": moved((64, 64, 64), 64, (0,), (1,)),
+    "a transpose to many": moved((64, 64, 64), 32, (0,), (1,)),
     "three in one figure": three_in_one_figure,
     "plane": plane,
     "numbers over time": numbers,

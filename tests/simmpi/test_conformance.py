@@ -9,15 +9,14 @@ from pathlib import Path
 
 import mpi_programs
 import pytest
-import tiers
 from mpi4py import MPI
+from tiers import up_to
 
 from simmpi import Simulation
 
-MANY = tiers.ALL and not tiers.REST
-PROGRAMS = 20 if MANY else 10
+PROGRAMS = up_to(20, 10)
 OPERATIONS = 40  # of each program
-SCHEDULES = 4 if MANY else 2  # besides the one without a seed
+SCHEDULES = up_to(4, 2)  # besides the one without a seed
 
 
 def run_for_real(mpirun, ranks, seeds, folder):
