@@ -227,6 +227,7 @@ def test_damage_is_found_and_named(path, comm, lab, case, compression):
     [
         ("os.pwritev", -1, False),
         ("os.pwritev", -1, True),
+        ("os.fsync", -1, False),
         ("pencils.io.zarr_write.ZarrWriter._note_made", 0, False),
     ],
 )
