@@ -187,8 +187,8 @@ def digest_of(root: Mapping[str, Any]) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def seal(store: Any, attrs: Mapping[str, Any]) -> None:
-    """Write the metadata of all arrays and more attributes to the root, which is then whole."""
+def consolidated(store: Any) -> dict[str, Any]:
+    """Return the metadata of the root with those of all arrays, for `seal`."""
     group, like = (
         zarr.open_group(store, mode="r", use_consolidated=False),
         default_buffer_prototype(),
@@ -203,7 +203,12 @@ def seal(store: Any, attrs: Mapping[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Consolidated metadata")  # xarray looks for them, too
         zarr.consolidate_metadata(copy)
-    root = read_json(copy) or {}
+    return read_json(copy) or {}
+
+
+def seal(store: Any, attrs: Mapping[str, Any], root: dict[str, Any] | None = None) -> None:
+    """Write the metadata of all arrays and more attributes to the root, which is then whole."""
+    root = root or consolidated(store)
     root["attributes"] |= attrs
     put_root(store, root)
 

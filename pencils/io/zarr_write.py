@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from errno import EEXIST, ENOENT
 from functools import partial
 from itertools import compress
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,13 +55,23 @@ from pencils.io.formats import is_url, real_path
 from pencils.io.slabs import FileMoves, own_chunks
 from pencils.io.tolerance import largest_error, rounded
 from pencils.io.writers import Part, Writer
-from pencils.io.zarr_read import EXACT, ROOT, SUMS, is_empty, read_json, seal, store_at
+from pencils.io.zarr_read import (
+    EXACT,
+    ROOT,
+    SUMS,
+    consolidated,
+    is_empty,
+    read_json,
+    seal,
+    store_at,
+)
 from pencils.layout import Box
 
 with needs("Zarr"):
     import zarr
     from google_crc32c import extend
-    from zarr.codecs import BytesCodec, Crc32cCodec
+    from numcodecs.zstd import Zstd
+    from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
     from zarr.codecs.bytes import default_system_endian
     from zarr.storage import LocalStore
 
@@ -74,9 +83,16 @@ if TYPE_CHECKING:
 _CODECS = ("gzip", "zstd", "blosc")
 _BY_NUMBER = {32001: "blosc", 32015: "zstd"}
 _AXES = ("x", "y", "z")
-# Elements that are copied, summed up and written at once: they stay in the cache of the processor.
-_PIECE = 2**16
+# What is copied, summed up and written at once: it stays in the cache of the processor.
+_PIECE_BYTES = 2**19
 _SYNCED = 8  # objects that are brought to the disk at once
+# Codecs of objects that `_write_plain` writes.
+_PLAIN = (
+    (BytesCodec,),
+    (BytesCodec, Crc32cCodec),
+    (BytesCodec, ZstdCodec),
+    (BytesCodec, ZstdCodec, Crc32cCodec),
+)
 # The codec that finds damage.
 CHECKED: dict[str, Any] = {"name": "crc32c"}
 # Of fields with a bound on the error, whose numbers are rounded.
@@ -221,28 +237,34 @@ def _listed(value: Any) -> Any:
 
 
 class WrittenObjects(SharedFile):
-    """The objects that this rank has written to a store, to be brought to the disk."""
+    """The objects that this rank has written to a store: threads bring them to the disk."""
 
     def __init__(self, path: str) -> None:
         super().__init__("")
         self._root = None if is_url(path) else Path(path)
-        self._keys: set[Path] = set()
+        self._folders: set[Path] = set()
+        self._threads: ThreadPoolExecutor | None = None
+        self._syncing: list[Future[None]] = []
 
     def note(self, key: str) -> None:
-        """Note an object."""
-        self._keys.add(Path(key))
+        """Let a thread bring an object to the disk, which is written; `sync` waits for it."""
+        if self._root:
+            self._threads = self._threads or ThreadPoolExecutor(_SYNCED, "pencils-sync")
+            self._syncing.append(self._threads.submit(sync, self._root / key))
+            self._folders.update(Path(key).parents)
 
     def sync(self) -> None:
         """Wait until all are on disk, and their names; errors are kept. Local."""
         self.attempt(lambda: timed("I/O", self._sync), "sync")
 
     def _sync(self) -> None:
-        parents = {parent for key in self._keys for parent in key.parents}
-        root = self._root
-        if root:
-            with ThreadPoolExecutor(_SYNCED) as pool:
-                list(pool.map(sync, (root / key for key in (*self._keys, *parents))))
-        self._keys.clear()
+        threads, syncing, folders = self._threads, self._syncing, self._folders
+        self._threads, self._syncing, self._folders = None, [], set()
+        if threads and self._root:
+            with threads:
+                list(threads.map(sync, (self._root / key for key in folders)))
+            for one in syncing:
+                one.result()
 
 
 class ZarrWriter(Writer):
@@ -250,7 +272,9 @@ class ZarrWriter(Writer):
 
     def __init__(self, topology: Topology, path: str, contents: Contents) -> None:
         super().__init__(topology, contents)
-        self._sums: dict[str, int] = {}  # of values, on rank 0
+        # On rank 0: checksums of values, and the metadata of the root.
+        self._sums: dict[str, int] = {}
+        self._root: dict[str, Any] = {}
         self.path, self.place = from_root(self.comm, lambda: self._begin(path, contents))
         self.target, self.temporary = Path(self.path), Path(self.place)
         self.entries = contents.entries
@@ -294,12 +318,19 @@ class ZarrWriter(Writer):
         """Bring a field to where it is written. *Collective*."""
         return ZarrPart(self, u, entry, moves, progress)
 
+    def _end_rank(self) -> None:
+        if self._rank == 0:  # while the disk works
+            with system("save", self.path):
+                store = store_at(self.place, write=True)
+                for name, error in self.errors.items():
+                    array = zarr.open_array(store, path=name, mode="r+")
+                    array.update_attributes({RESERVED + "largest_error": error})
+                self._root = consolidated(store)
+        super()._end_rank()
+
     def _commit(self, sums: Mapping[str, int]) -> None:
-        store = store_at(self.place, write=True)
-        for name, error in self.errors.items():
-            array = zarr.open_array(store, path=name, mode="r+")
-            array.update_attributes({RESERVED + "largest_error": error})
-        seal(store, {RESERVED + "complete": 1, SUMS: {**self._sums, **sums}})
+        attrs = {RESERVED + "complete": 1, SUMS: {**self._sums, **sums}}
+        seal(store_at(self.place, write=True), attrs, self._root)
         if not is_url(self.place):
             for metadata in self.temporary.rglob(ROOT):
                 sync(metadata)
@@ -429,7 +460,6 @@ def write_chunks(
     folder = _folder_of_plain(array, block.dtype)
     for chunk, box, values in own_chunks(block, tiles, unit):
         key = array.metadata.encode_chunk_key((*step, *compress(chunk, kept)))
-        written.note(f"{array.path}/{key}")
         place = (*step, *box.start), ones + shape
         if folder is None:
             data = prepare(np.ascontiguousarray(values))
@@ -440,16 +470,17 @@ def write_chunks(
         else:
             data = values[(np.newaxis,) * len(step)]
             total += _write_plain(array, folder / key, data, ones + unit, place, summed=summed)
+        written.note(f"{array.path}/{key}")
         progress(values.nbytes)
     return total
 
 
 def _folder_of_plain(array: Any, dtype: np.dtype[Any]) -> Path | None:
-    """Return the folder of objects that are the bytes of elements, and perhaps their CRC."""
+    """Return the folder of objects that are bytes of elements, perhaps with zstd and a CRC."""
     store, codecs = array.store, array.metadata.codecs
     is_plain = (
         isinstance(store, LocalStore)
-        and [type(one) for one in codecs] in ([BytesCodec], [BytesCodec, Crc32cCodec])
+        and tuple(map(type, codecs)) in _PLAIN
         and codecs[0].endian in (None, default_system_endian)
         and array.dtype == dtype
         and dtype.kind in "biufc"
@@ -471,14 +502,19 @@ def _write_plain(
     if values.shape != unit:  # at an edge
         whole = np.full(unit, array.fill_value, values.dtype)
         whole[tuple(map(slice, values.shape))] = values
-        if summed:
-            total = checksum_box(values, start, shape)
+    for one in array.metadata.codecs:
+        if isinstance(one, ZstdCodec):
+            packed = Zstd(one.level, one.checksum).encode(np.ascontiguousarray(whole))
+            whole = np.frombuffer(packed, np.uint8)
+    if summed and whole is not values:
+        total = checksum_box(values, start, shape)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"")
-    buffer = np.empty(min(_PIECE, prod(unit)) * values.itemsize, np.uint8)
+    most = max(1, _PIECE_BYTES // whole.itemsize)
+    buffer = np.empty(min(most, whole.size) * whole.itemsize, np.uint8)
     with closing(SharedFile(str(path), write=True)) as file:
-        for piece in Box.of_shape(unit).pieces(_PIECE):
-            part = np.ndarray(piece.shape, values.dtype, buffer)
+        for piece in Box.of_shape(whole.shape).pieces(most):
+            part = np.ndarray(piece.shape, whole.dtype, buffer)
             copy(part, whole[piece.slices()])
             data = part.reshape(-1).view(np.uint8)
             file.write(at, data)
@@ -486,7 +522,7 @@ def _write_plain(
             if summed and whole is values:
                 first = tuple(map(sum, zip(start, piece.start, strict=True)))
                 total += checksum_box(part, first, shape)
-        if len(array.metadata.codecs) > 1:
+        if isinstance(array.metadata.codecs[-1], Crc32cCodec):
             file.write(at, np.array([crc], "<u4"))
     file.raise_error()
     return total
