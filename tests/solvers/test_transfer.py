@@ -30,6 +30,7 @@ GRIDS = {
         {"centred": "vertex"},
     ),
     "faces": ({"shape": (13, 8, 6)}, {"centred": ("vertex", "cell", "cell"), "least": 0}),
+    "four axes": ({"shape": (6, 8, 4, 6)}, {"least": 0}),
     "thirds": ({"shape": (15, 12)}, {"factor": (3, 1), "least": 0}),
     "tiny": ({"shape": (4, 2), "periodic": (False, True)}, {"least": 0}),
     "fourths": ({"shape": (32,), "periodic": True}, {"factor": 4, "least": 0}),

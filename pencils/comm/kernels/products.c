@@ -8,6 +8,7 @@
 
 enum {
     ROOM = 65536, /* bytes of rows that are added up at once */
+    KEPT = 524288, /* bytes of rows that are kept until they are added up */
     VIEWS = 3
 };
 
@@ -28,11 +29,14 @@ typedef struct {
     Matrix outer[MOST_AXES], last;
     const int64_t *places; /* of entries in a row of the target */
     double scale;
-    ptrdiff_t most; /* rows of the source whose sums have room */
+    ptrdiff_t most; /* rows that have room: of the source for sums, or of the target in each slot */
+    ptrdiff_t slots; /* for planes of the source that are multiplied along the last two axes first */
     char *sum, *room, *row, *memory;
-    const char **rows, **planes;
+    const char **rows, **planes, **kept, **sums;
     double *weights, *shares;
 } Task;
+
+static ptrdiff_t whole_lines(ptrdiff_t bytes) { return (bytes + LINE - 1) / LINE * LINE + LINE; }
 
 static inline int64_t begin_of(const Matrix *matrix, ptrdiff_t entry)
 {
@@ -103,27 +107,6 @@ static ptrdiff_t find_planes(const Task *task, const ptrdiff_t *index)
     return count;
 }
 
-/* Set a row of the target to a sum of rows, which are overwritten. */
-static void run_row(const Task *task, char *target, ptrdiff_t count, ptrdiff_t at_once)
-{
-    ptrdiff_t bytes = task->source->shape[task->nouter] * task->item;
-    int stream = task->stream && !task->add; /* past the cache, and whole rows of that */
-    int apart = task->add || (stream && task->nplaces > task->up);
-    char *to = apart ? task->row : target, *sum = task->ends ? task->sum : to;
-    if (!task->ends || count > 1 || task->weights[0] != 1 || task->down > 1)
-        add_up(task, sum, task->rows, task->weights, count, at_once, bytes, stream && !task->ends);
-    else
-        sum = (char *)task->rows[0];
-    if (task->ends)
-        multiply_last(task, sum, to, stream && !apart);
-    if (apart) {
-        const char *rows[MOST_TERMS] = {to, target};
-        double ones[MOST_TERMS] = {1, 1};
-        bytes = task->target->shape[task->nouter] * task->item;
-        add_up(task, target, rows, ones, 1 + task->add, 2, bytes, stream);
-    }
-}
-
 /* Rows of the target from `first` on that are treated at once, and the rows of the source that they
    need: few enough that their sums stay in the cache, else those of one row. Where no row is needed
    twice, sums need not be kept, and all rows are treated at once. */
@@ -141,54 +124,152 @@ static Chunk next_chunk(const Task *task, ptrdiff_t first)
             low = matrix->points[i] < low ? matrix->points[i] : low;
             high = matrix->points[i] >= high ? matrix->points[i] + 1 : high;
         }
-        if (task->again && high - low > task->most && chunk.after > first)
+        ptrdiff_t number = task->slots ? chunk.after - first + 1 : high - low;
+        if ((task->slots || task->again) && number > task->most && chunk.after > first)
             break;
         chunk.low = low, chunk.high = high;
     }
     return chunk;
 }
 
+/* Rows that are set, `stride` bytes apart, to sums of rows of so many planes, which are `apart` bytes
+   apart; meanwhile so many bytes of the last plane are fetched for the next row. */
+typedef struct {
+    char *target;
+    ptrdiff_t stride;
+    const char *const *planes;
+    const double *shares;
+    ptrdiff_t count, at_once, apart, ahead;
+    int add, stream;
+} Wanted;
+
+/* Set a row of the target to the product. */
+static void run_row(const Task *task, const Wanted *wanted, ptrdiff_t row, char *target)
+{
+    const Matrix one = {&(const int64_t){1}, &(const int64_t){0}, &(const double){1}};
+    const Matrix *matrix = task->nouter ? &task->outer[task->nouter - 1] : &one;
+    ptrdiff_t found = 0, bytes = task->source->shape[task->nouter] * task->item;
+    int stream = wanted->stream && !wanted->add; /* past the cache, and whole rows of that */
+    int apart = wanted->add || (stream && task->nplaces > task->up);
+    char *to = apart ? task->row : target, *sum = task->ends ? task->sum : to;
+    for (int64_t i = begin_of(matrix, row); i < matrix->ends[row]; i++)
+        for (ptrdiff_t plane = 0; plane < wanted->count; plane++, found++) {
+            task->rows[found] = wanted->planes[plane] + matrix->points[i] * wanted->apart;
+            task->weights[found] = matrix->weights[i] * wanted->shares[plane];
+        }
+    for (ptrdiff_t at = 0; at < wanted->ahead; at += LINE) /* what follows the last row */
+        PREFETCH(task->rows[found - 1] + wanted->apart + at);
+    if (!task->ends || found > 1 || task->weights[0] != 1 || task->down > 1)
+        add_up(task, sum, task->rows, task->weights, found, wanted->at_once, bytes,
+               stream && !task->ends);
+    else
+        sum = (char *)task->rows[0];
+    if (task->ends)
+        multiply_last(task, sum, to, stream && !apart);
+    if (apart) {
+        const char *rows[MOST_TERMS] = {to, target};
+        double ones[MOST_TERMS] = {1, 1};
+        bytes = task->target->shape[task->nouter] * task->item;
+        add_up(task, target, rows, ones, 1 + wanted->add, 2, bytes, stream);
+    }
+}
+
+static void run_rows(const Task *task, const Chunk *chunk, const Wanted *wanted)
+{
+    for (ptrdiff_t row = chunk->first; row < chunk->after; row++)
+        run_row(task, wanted, row, wanted->target + (row - chunk->first) * wanted->stride);
+}
+
+/* Return the rows of a chunk of a plane of the source, multiplied along the last two axes: those that
+   are kept, or new ones in the place of a plane that is not needed now. */
+static const char *keep_plane(const Task *task, const Chunk *chunk, const char *plane,
+                              ptrdiff_t count)
+{
+    static const double one = 1;
+    int axis = task->nouter - 1;
+    ptrdiff_t bytes = task->target->shape[axis + 1] * task->item;
+    ptrdiff_t room = whole_lines(task->most * bytes);
+    ptrdiff_t step = task->source->strides[axis], slot = 0, unused = 0;
+    for (; slot < task->slots && task->kept[slot] != plane; slot++) {
+        ptrdiff_t i = 0;
+        while (i < count && task->planes[i] != task->kept[slot])
+            i++;
+        unused = i == count ? slot : unused;
+    }
+    if (slot == task->slots) {
+        ptrdiff_t ahead = task->source->shape[axis] / task->target->shape[axis] * step;
+        slot = unused, task->kept[slot] = plane;
+        run_rows(task, chunk, &(Wanted){task->room + slot * room, bytes, &plane, &one, 1,
+                                        MOST_TERMS - 1, step, ahead, 0, 0});
+    }
+    return task->room + slot * room;
+}
+
+/* Treat some rows of a plane of the target by way of kept planes. */
+static void run_kept(const Task *task, const Chunk *chunk, char *target, ptrdiff_t count)
+{
+    int axis = task->nouter - 1;
+    ptrdiff_t bytes = task->target->shape[axis + 1] * task->item;
+    ptrdiff_t stride = task->target->strides[axis], number = chunk->after - chunk->first;
+    ptrdiff_t parts = stride == bytes ? 1 : number;
+    for (ptrdiff_t i = 0; i < count; i++)
+        task->sums[i] = keep_plane(task, chunk, task->planes[i], count);
+    for (ptrdiff_t part = 0; part < parts; part++) {
+        char *to = target + part * stride;
+        task->rows[0] = to, task->weights[0] = 1; /* read before it is written, if at all */
+        for (ptrdiff_t i = 0; i < count; i++) {
+            task->rows[i + task->add] = task->sums[i] + part * bytes;
+            task->weights[i + task->add] = task->shares[i];
+        }
+        add_up(task, to, task->rows, task->weights, count + task->add, MOST_TERMS - 1,
+               number * bytes / parts, task->stream && !task->add);
+    }
+}
+
 /* Treat some rows of a plane of the target; the planes of the source are given. */
 static void run_chunk(const Task *task, const Chunk *chunk, char *target, ptrdiff_t count)
 {
     int axis = task->nouter - 1;
-    const Matrix *matrix = &task->outer[axis];
     ptrdiff_t step = task->source->strides[axis], number = chunk->high - chunk->low;
     ptrdiff_t bytes = task->source->shape[axis + 1] * task->item;
+    ptrdiff_t stride = task->target->strides[axis], parts = step == bytes ? 1 : number;
+    target += chunk->first * stride;
+    if (task->slots) {
+        run_kept(task, chunk, target, count);
+        return;
+    }
     int summed = task->again && number <= task->most && (count > 1 || task->shares[0] != 1);
-    ptrdiff_t apart = summed ? bytes : step, parts = step == bytes ? 1 : number;
     for (ptrdiff_t part = 0; part < parts && summed; part++) {
         for (ptrdiff_t i = 0; i < count; i++) {
             task->rows[i] = task->planes[i] + (chunk->low + part) * step;
             task->weights[i] = task->shares[i];
         }
         add_up(task, task->room + part * bytes, task->rows, task->weights, count,
-               MOST_TERMS - 1, parts == 1 ? number * bytes : bytes, 0);
+               MOST_TERMS - 1, number * bytes / parts, 0);
     }
-    for (ptrdiff_t row = chunk->first; row < chunk->after; row++) {
-        ptrdiff_t found = 0;
-        for (int64_t i = begin_of(matrix, row); i < matrix->ends[row]; i++)
-            for (ptrdiff_t plane = 0; plane < (summed ? 1 : count); plane++, found++) {
-                const char *base = summed ? task->room - chunk->low * bytes : task->planes[plane];
-                task->rows[found] = base + matrix->points[i] * apart;
-                task->weights[found] = matrix->weights[i] * (summed ? 1 : task->shares[plane]);
-            }
-        run_row(task, target + row * task->target->strides[axis], found,
-                !summed && count < MOST_TERMS ? count : MOST_TERMS - 1);
+    ptrdiff_t at_once = !summed && count < MOST_TERMS ? count : MOST_TERMS - 1;
+    Wanted wanted = {target, stride, task->planes, task->shares, count, at_once, step, 0,
+                     task->add, task->stream};
+    if (summed) {
+        task->planes[0] = task->room - chunk->low * bytes, task->shares[0] = 1;
+        wanted.count = 1, wanted.apart = bytes;
     }
+    run_rows(task, chunk, &wanted);
 }
 
 static void run(void *own)
 {
     const Task *task = own;
     if (task->nouter == 0) {
-        task->rows[0] = task->source->buf, task->weights[0] = task->scale;
-        run_row(task, task->target->buf, 1, 1);
+        const char *plane = task->source->buf;
+        run_row(task, &(Wanted){NULL, 0, &plane, &task->scale, 1, 1, 0, 0, task->add, task->stream},
+                0, task->target->buf);
     } else
         for (Chunk chunk = {0}; chunk.after < task->target->shape[task->nouter - 1];) {
             ptrdiff_t index[MOST_AXES] = {0};
             char *place = task->target->buf;
             chunk = next_chunk(task, chunk.after);
+            memset(task->kept, 0, (size_t)task->slots * sizeof(char *));
             do
                 run_chunk(task, &chunk, place, find_planes(task, index));
             while (next_index(index, task->target->shape, task->nouter - 1, &place, task->target, 1));
@@ -247,36 +328,43 @@ static int read_arrays(Prepared *self, PyObject *target, PyObject *source)
     return 0;
 }
 
-static ptrdiff_t whole_lines(ptrdiff_t bytes) { return (bytes + LINE - 1) / LINE * LINE + LINE; }
-
 /* Allocate rows, and lists of so many terms. */
 static int allocate(Task *task, Py_ssize_t terms)
 {
     int last = task->nouter;
-    ptrdiff_t source = whole_lines(task->source->shape[last] * task->item);
-    ptrdiff_t target = whole_lines(task->target->shape[last] * task->item);
-    ptrdiff_t lists = whole_lines(2 * terms * (ptrdiff_t)(sizeof(char *) + sizeof(double)));
-    ptrdiff_t rows = source + target + ROOM;
-    task->most = ROOM / (task->source->shape[last] * task->item);
-    task->memory = PyMem_Calloc(1, (size_t)(rows + lists + LINE));
+    ptrdiff_t from = task->source->shape[last] * task->item;
+    ptrdiff_t to = task->target->shape[last] * task->item;
+    ptrdiff_t lists = whole_lines((4 * terms + 1) * (ptrdiff_t)sizeof(char *)
+                                  + (2 * terms + 1) * (ptrdiff_t)sizeof(double));
+    ptrdiff_t kept = KEPT / (task->slots ? task->slots : 1) / to, room = ROOM;
+    task->most = ROOM / from;
+    if (task->slots) {
+        task->most = kept ? kept : 1;
+        room = task->slots * whole_lines(task->most * to);
+    }
+    ptrdiff_t rows = whole_lines(from) + whole_lines(to);
+    task->memory = PyMem_Calloc(1, (size_t)(rows + room + lists + LINE));
     if (!task->memory) {
         PyErr_NoMemory();
         return -1;
     }
     task->sum = task->memory + (LINE - (uintptr_t)task->memory % LINE);
-    task->room = task->sum + source;
-    task->row = task->room + ROOM;
-    task->rows = (const char **)(task->row + target);
-    task->planes = task->rows + terms;
-    task->weights = (double *)(task->planes + terms);
-    task->shares = task->weights + terms;
+    task->room = task->sum + whole_lines(from);
+    task->row = task->room + room;
+    task->rows = (const char **)(task->row + whole_lines(to));
+    task->planes = task->rows + terms + 1;
+    task->kept = task->planes + terms;
+    task->sums = task->kept + terms;
+    task->weights = (double *)(task->sums + terms);
+    task->shares = task->weights + terms + 1;
     return 0;
 }
 
 static int fill(Prepared *self, PyObject *outer, PyObject *last)
 {
     Task *task = self->own;
-    Py_ssize_t terms = 1, count, most = 1;
+    Py_ssize_t terms = 1, count, most = 1, planes = 1;
+    int kept = 0, end = task->nouter;
     PyObject *ends, *points, *weights, *places;
     for (int axis = 0; axis < task->nouter; axis++) {
         if (!PyArg_ParseTuple(PyTuple_GetItem(outer, axis), "OOO", &ends, &points, &weights))
@@ -286,12 +374,19 @@ static int fill(Prepared *self, PyObject *outer, PyObject *last)
             return -1;
         if (count != task->target->shape[axis])
             return fail("a matrix has an entry for each point of the target");
+        if (axis < task->nouter - 1) {
+            planes *= each;
+            kept |= task->outer[axis].ends[count - 1] > task->source->shape[axis];
+        }
         terms *= each;
         task->again = task->outer[axis].ends[count - 1] > task->source->shape[axis];
         task->ahead = 0;
         if (task->outer[axis].ends[count - 1] < task->source->shape[axis])
             task->ahead = task->source->shape[axis] / count * task->source->strides[axis];
     }
+    if (kept && task->target->shape[end] * task->target->shape[end - 1]
+                    < task->source->shape[end] * task->source->shape[end - 1])
+        task->slots = planes;
     task->up = task->down = 1;
     if (!Py_IsNone(last)) {
         task->ends = 1;
