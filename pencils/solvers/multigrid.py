@@ -138,13 +138,13 @@ class Multigrid(Plan[Any]):
     Equations are multiplied by the volumes of points. Then cycles are symmetric, and `solve`
     combines them by conjugate gradients. On 128³ points and with V(2,2) cycles, residuals then
     decrease to 0.04 in each cycle for constant `a`, and to 0.13 if it is 1000 in a ball and 1
-    elsewhere; on vertices to 0.05 and 0.25. If distances along one dimension have a ratio of 50,
-    lines give 0.11 on 96³ cells and 0.05 on vertices; on 32³ cells 0.09, and point smoothers 0.35.
-    Only dimensions of strong coupling are halved, so that point smoothers suit flat cells, too:
-    0.13 if an extent is a tenth of the others. Coefficients that jump from cell to cell, or at
-    corners of a checkerboard, need more cycles. "W" needs fewer, but coarse grids wait for messages
-    more often. With "F", or an `operator` that is not symmetric, pass ``accelerate=False`` if
-    residuals grow.
+    elsewhere; on vertices to 0.05 and 0.25, or 0.32 if two dimensions have Neumann walls. If
+    distances along one dimension have a ratio of 50, lines give 0.11 on 96³ cells and 0.05 on
+    vertices; on 32³ cells 0.09, and point smoothers 0.35. Only dimensions of strong coupling are
+    halved, so that point smoothers suit flat cells, too: 0.13 if an extent is a tenth of the
+    others. Coefficients that jump from cell to cell, or at corners of a checkerboard, need more
+    cycles. "W" needs fewer, but coarse grids wait for messages more often. With "F", or an
+    `operator` that is not symmetric, pass ``accelerate=False`` if residuals grow.
 
     Cycles in single precision, of equations and residuals that are scaled, do not change the number
     of cycles: Göddeke, Strzodka and Turek, Int. J. Parallel Emergent Distrib. Syst. 22 (2007)
