@@ -221,11 +221,11 @@ class StoredField:
             selection = self._check(u, key)
             writer = self._file.writer()
             agree(name=self.dataset.name, key=selection, pencil=u.pencil, dtype=u.dtype)
-            moves, chunked = FileMoves(), is_zarr(self._file.path)
-            if not chunked:
+            moves, editor = FileMoves(), self._file.editor
+            if not editor:
                 moves.prepare(agree, [(u, ())])
         with closing(moves):
-            slab = _editor().bring(u, selection, self.dataset.chunks) if chunked else moves.of(u)
+            slab = editor.bring(u, selection, self.dataset.chunks) if editor else moves.of(u)
             self.written = True
             try:
                 with agreed(self._file.comm, "write"):  # one rank may have no memory for it
@@ -256,7 +256,7 @@ class StoredField:
             raise TypeError(
                 f"{name!r} in {path} has dtype {self.dtype}, the field {u.dtype}; use astype"
             )
-        if self.dataset.offset is None and self.dataset.nbytes and not is_zarr(path):
+        if self.dataset.offset is None and self.dataset.nbytes and not self._file.editor:
             raise CheckpointError(
                 f"{name!r} in {path} is chunked or compressed; such fields can only be read"
             )
@@ -274,9 +274,9 @@ class StoredField:
 
     def _write_box(self, writer: SharedFile, selection: Selection, slab: PencilArray) -> None:
         ranges = own_ranges(selection, slab.local_slices)
-        if is_zarr(path := self._file.path):
-            values = slab.local.reshape([*map(len, ranges)])
-            edit = partial(_editor().write_box, path, self.dataset.name, ranges, values, writer)
+        if editor := self._file.editor:
+            path, values = self._file.path, slab.local.reshape([*map(len, ranges)])
+            edit = partial(editor.write_box, path, self.dataset.name, ranges, values, writer)
             self.change = (self.change + (writer.attempt(edit) or 0)) % 2**64
             return
         box = slab.local.reshape([*map(len, ranges), 1])
@@ -309,11 +309,11 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         # The identity of this rank, because every machine numbers files in its own way.
         self.info = file._replace(identity=Identity.of(file.path))
         # To read, too: while it is open here, no other file gets the number of this one.
-        in_place = writable and not is_zarr(file.path)
+        # Of a Zarr folder, the module that writes into its chunks.
+        self.editor: Any = _editor() if is_zarr(file.path) else None
+        in_place = writable and not self.editor
         self._shared = SharedFile("" if is_url(file.path) else file.path, write=in_place)
-        self._writer = self._shared
-        if writable and not in_place:
-            self._writer = _editor().WrittenObjects(file.path)
+        self._writer = self.editor.WrittenObjects(file.path) if self.editor else self._shared
         weakref.finalize(self, self._shared.close)
         with agreed(self.comm, "open"):
             if topology.rank == 0:  # before others find a file of another size in its place
@@ -381,7 +381,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
             if known and self.comm.rank == 0:
                 self.info.identity.check_in_place(self.path)
                 sums = {name: (known[name] + changes[name]) % 2**64 for name in known}
-                (_editor().reseal if is_zarr(self.path) else reseal)(self.path, sums)
+                (self.editor.reseal if self.editor else reseal)(self.path, sums)
 
     def _block_comm(self) -> MPI.Intracomm | None:
         return self.comm if self._is_collective else None

@@ -96,9 +96,10 @@ def _listed(
 
 def _describe_folder(path: str) -> str:
     """Describe a Zarr folder."""
-    with reader_of(path).opened(real_path(path)) as folder:
+    reader = reader_of(path)
+    with reader.opened(real_path(path)) as folder:
         info = folder.info(Identity(0, 0, 0, 0), [])
-        sums = folder.attrs.get(reader_of(path).SUMS, {})
+        sums = folder.attrs.get(reader.SUMS, {})
         rows = [
             (name, _describe(_of_zarr(folder, name), _chunks(array), summed=name in sums))
             for name, array in folder.arrays.items()
@@ -139,7 +140,9 @@ def _of_hdf5(item: h5py.Dataset, *, alone: bool = False) -> _Item:
 
 
 def _of_zarr(folder: ZarrFolder, name: str, *, alone: bool = False) -> _Item:
-    array, read = folder.arrays[name], partial(reader_of("a.zarr").read_box, folder, name)
+    from pencils.io.zarr_read import read_box  # HDF5 needs no zarr
+
+    array, read = folder.arrays[name], partial(read_box, folder, name)
     labels = getattr(array.metadata, "dimension_names", None) or [None] * array.ndim
     known = [label if label in folder.arrays and not alone else None for label in labels]
     scales = [label and _of_zarr(folder, label, alone=True) for label in known]
@@ -186,7 +189,7 @@ def _describe(item: _Item, storage: Iterable[str], *, summed: bool) -> str:
         return f"empty  {item.dtype}"
     units = [str(item.attrs["units"])] if "units" in item.attrs else []
     if item.is_scale:
-        return " ".join([_points(item, item.shape), *units])
+        return " ".join([_points(item), *units])
     if item.shape == ():
         value: Any = item.read(())[()]
         return _short(value.decode(errors="replace") if isinstance(value, bytes) else value)
@@ -198,9 +201,9 @@ def _describe(item: _Item, storage: Iterable[str], *, summed: bool) -> str:
     return "  ".join(parts).rstrip()
 
 
-def _points(item: _Item, shape: tuple[int, ...]) -> str:
+def _points(item: _Item) -> str:
     """Return the number of points of a coordinate, and its ends."""
-    ends = ""
+    shape, ends = item.shape or (), ""
     if len(shape) == 1 and item.dtype.kind in "iuf" and shape[0]:
         first, last = (item.read((end,))[()] for end in (0, shape[0] - 1))
         ends = f" from {first:.6g} to {last:.6g}"
@@ -264,7 +267,7 @@ def read_plane(path: str, name: str, axis: int | None, index: int | None, at: At
         ndim = len(dataset.shape)
         lead = int(dataset.attrs.get(RESERVED + "components", max(0, ndim - _SOLID)))
         times = RESERVED + "series" in attrs and lead > 0
-        lines = _lines(dataset, dataset.shape, lead, times=times)
+        lines = _lines(dataset, lead, times=times)
         fixed = dict.fromkeys(range(lead), 0) | ({0: dataset.shape[0] - 1} if times else {})
         fixed |= _places(at, lines, lead)
         ndim -= lead
@@ -284,9 +287,9 @@ def read_plane(path: str, name: str, axis: int | None, index: int | None, at: At
         return Plane(values, tuple(x.name for x in left), tuple(x.points for x in left), title)
 
 
-def _lines(item: _Item, shape: tuple[int, ...], lead: int, *, times: bool) -> list[_NamedAxis]:
+def _lines(item: _Item, lead: int, *, times: bool) -> list[_NamedAxis]:
     """List the axes of a dataset: a time, components, and those of space."""
-    components = lead - times
+    shape, components = item.shape or (), lead - times
     names = [TIME] * times
     names += [f"component{n}" for n in range(components)] if components > 1 else []
     names += ["component"] * (components == 1)
