@@ -389,7 +389,7 @@ class Multigrid(Plan[Any]):
         computed anew, and the solution is improved again, as long as that helps. *Collective*.
         """
         rounding = _DIGITS * np.finfo(self._spec.dtype).eps
-        norms = np.sqrt(_numbers(self._square(fields.r)))
+        norms = self._norms(fields.r)
         last, residual = inf, _worst(norms, sizes)
         if not isfinite(residual):
             raise ConvergenceError(
@@ -399,18 +399,18 @@ class Multigrid(Plan[Any]):
         yield residual
         while residual <= last / 2:
             last, least = residual, max(target, rounding * residual)
-            for squares in self._combine(fields, norms, accelerate=accelerate):
-                residual = _worst(np.sqrt(_numbers(squares)), sizes)
+            for found in self._combine(fields, norms, accelerate=accelerate):
+                residual = _worst(found, sizes)
                 if residual <= least:
                     break
                 yield residual
             self._compute_residual(fields)
-            norms = np.sqrt(_numbers(self._square(fields.r)))
+            norms = self._norms(fields.r)
             residual = _worst(norms, sizes)
             yield residual
 
-    def _combine(self, fields: _Fields, norms: Array, *, accelerate: bool) -> Iterator[Any]:
-        """Add cycles as they are, or by conjugate gradients; yield squares of residuals.
+    def _combine(self, fields: _Fields, norms: Array, *, accelerate: bool) -> Iterator[Array]:
+        """Add cycles as they are, or by conjugate gradients; yield norms of residuals.
 
         Each component has steps of its own; `norms` are those of its residual. *Collective*.
         """
@@ -432,7 +432,7 @@ class Multigrid(Plan[Any]):
                         "gradients. Use accelerate=False if the operator or smoother is not "
                         "symmetric; c may be too large, or coefficients are not finite"
                     )
-            yield self._update(u, r, p, q, self._factor(alpha))
+            yield np.sqrt(_numbers(self._update(u, r, p, q, self._factor(alpha))))
 
     def _factor(self, values: Array) -> Any:
         """Return numbers in a form that multiplies fields of any precision."""
@@ -459,6 +459,10 @@ class Multigrid(Plan[Any]):
         products = per(products, weights)
         return products.sum(axis=self._space if self._spec.components else None)
 
+    def _norms(self, r: PencilArray) -> Array:
+        """Return the norms of components, which weigh points by their volumes. *Collective*."""
+        return np.sqrt(_numbers(self._square(r)))
+
     def _mean(self, weighted: PencilArray) -> PencilArray:
         """Return means of components, of numbers times weights. *Collective*."""
         sums: PencilArray = weighted.sum(axis=self._space)
@@ -473,7 +477,7 @@ class Multigrid(Plan[Any]):
         right = empty(self.pencil, **self._kind)
         right[...] = f * weights
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            sizes = np.sqrt(_numbers(self._square(right)))
+            sizes = self._norms(right)
         if not (np.isfinite(sizes) & (sizes > 0)).all():
             peaks = _numbers(abs(right).max(axis=self._space)).reshape(sizes.shape)
             lost = ~np.isfinite(sizes) | (sizes == 0) & (peaks != 0)
