@@ -1,7 +1,7 @@
 """Dense systems, solved by LAPACK one line after the other, and fields to compare with them."""
 
 import numpy as np
-from mpi_helpers import everywhere, random_pencil
+from mpi_helpers import all_raise, everywhere, holds, random_pencil
 
 from pencils import zeros
 from pencils.errors import ArgumentError
@@ -82,6 +82,22 @@ def near(field, expected, tolerance=1e-12):
     assert field.shape == expected.shape
     error = np.abs(field.local - expected[field.local_slices]).max(initial=0)
     return everywhere(field.pencil.comm, error <= tolerance * np.abs(expected).max(initial=1))
+
+
+def check_calls(solve, b, data, expected, *, shared, refused):
+    """Check calls of a plan for a field with this global data, with `out` and in place.
+
+    A plan by shared memory refuses fields that are elsewhere, with the text `refused`.
+    """
+    if solve.method == "shared" and not shared:
+        all_raise(b.pencil.comm, ArgumentError, refused, solve, b)
+        return
+    out = zeros(b.pencil, shared=shared)
+    assert solve(b, out) is out
+    assert near(out, expected)
+    assert holds(b, data)
+    assert solve.start(b, out=b).wait() is b
+    assert near(b, expected)
 
 
 def make(pencil, axis, *diagonals, method, plan=LineSolver, **options):

@@ -5,9 +5,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from dense import make, near, random_data, random_lines
+from dense import check_calls, make, near, random_data, random_lines
 from lele import differentiated, matrix_of
-from mpi_helpers import all_raise, everywhere, holds, numbered, spread
+from mpi_helpers import all_raise, everywhere, numbered, spread
 from tiers import up_to
 
 import pencils
@@ -137,15 +137,7 @@ def test_any_pencil(comm, scheme, method, periodic, shared):
         expected = differentiated(data, axis, which, order, **options)
         options |= {"derivative": which, "order": order}
         with make(pencil, axis, method=method, plan=CompactDerivative, **options) as differentiate:
-            if differentiate.method == "shared" and not shared:
-                all_raise(comm, ArgumentError, "for u and", differentiate, u)
-                continue
-            out = zeros(pencil, shared=shared)
-            assert differentiate(u, out) is out
-            assert near(out, expected)
-            assert holds(u, data)
-            assert differentiate.start(u, out=u).wait() is u
-            assert near(u, expected)
+            check_calls(differentiate, u, data, expected, shared=shared, refused="for u and")
 
 
 @SIZES
