@@ -3,9 +3,9 @@
     mpiexec -n 2 python -m mpi4py benchmarks/formats.py --n 256 --repeat 7
 
 Cases run in turn, each twice: a sample is the second time, of the slowest rank, so that each case
-meets only its own work in the background. The table shows the speed of
-pencils with Zarr as a ratio (above 1: faster) to `save` to HDF5, uncompressed, and to zarr-python,
-which writes the same chunks on rank 0 after a gather. All cases force their data to the disk.
+meets only its own work in the background. The table shows the speed of pencils with Zarr as a ratio
+(above 1: faster) to `save` to HDF5, uncompressed, and to zarr-python, which writes the same chunks
+on rank 0 after a gather. All cases force their data to the disk.
 """
 
 import argparse
