@@ -58,7 +58,7 @@ def rng_of(*key):
         ((12, 24, 17), [(2, 1), (1, 2), (2, 1)]),
         ((3, 200, 900), [None, (1, 2), (1, 2)]),  # more rows than are added up at once
         ((2, 2, 14, 11), [None, (1, 1), (2, 1), (2, 1)]),
-        # Planes that are needed again, smaller ones than those of the source: more than one sum has.
+        # Planes that are kept until they are added up: more of them than one sum has.
         ((18, 15, 24, 22), [(1, 3), (1, 3), (1, 2), (1, 2)]),
     ],
 )
