@@ -60,8 +60,9 @@ class Matrix(NamedTuple):
 def prepare_product(
     target: Array,
     source: Array,
-    matrices: Sequence[Matrix | None],
+    matrices: Callable[[], Sequence[Matrix | None]],
     room: Room,
+    known: dict[str, Any],
     *,
     scale: float = 1.0,
     add: bool = False,
@@ -70,13 +71,14 @@ def prepare_product(
 
     Along axes without a matrix both are alike. The target shares no memory with the source; the
     product is added to it with `add`. Arrays are fastest if the last axis is contiguous. What is
-    returned is called in this order.
+    returned is called in this order. What compiled products need of the matrices is kept in
+    `known`, for later calls with the same matrices and scale.
 
     Examples
     --------
     >>> means = Matrix([[(0, 0.5), (1, 0.5)], [(2, 0.5), (3, 0.5)]], 1, 2)
     >>> found = np.empty(2)
-    >>> for op in prepare_product(found, np.array([1.0, 3, 5, 6]), [means], {}):
+    >>> for op in prepare_product(found, np.array([1.0, 3, 5, 6]), lambda: [means], {}, {}):
     ...     _ = op()
     >>> found
     array([2. , 5.5])
@@ -86,11 +88,20 @@ def prepare_product(
     kernels, item, dtype = compiled(), target.itemsize, target.dtype
     plain = dtype.char in "fdFD" and dtype.isnative and target.flags.aligned
     if kernels is None or not plain or not item == target.strides[-1] == source.strides[-1]:
-        yield from _prepare_by_numpy(target, source, matrices, room, scale=scale, add=add)
+        yield from _prepare_by_numpy(target, source, matrices(), room, scale=scale, add=add)
         return
+    if "compiled" not in known:
+        known["compiled"] = _compile(matrices(), target.shape, scale)
+    yield kernels.Product(target, source, *known["compiled"], add)
+
+
+def _compile(
+    matrices: Sequence[Matrix | None], shape: Sequence[int], scale: float
+) -> tuple[Any, ...]:
+    """Return the terms along all axes but the last, those along that, and the scale if no other."""
     outer = [
-        _lists(_identity(n) if matrix is None else matrix.terms)
-        for matrix, n in zip(matrices[:-1], target.shape[:-1], strict=True)
+        _lists([[(n, 1.0)] for n in range(points)] if matrix is None else matrix.terms)
+        for matrix, points in zip(matrices[:-1], shape[:-1], strict=True)
     ]
     last = None
     if matrices[-1] is not None:
@@ -101,11 +112,7 @@ def prepare_product(
         lists = _lists([terms[place] for place in places], scale)
         scale = 1.0
         last = (up, down, len(alike) // up, np.array(places, np.int64), *lists)
-    yield kernels.Product(target, source, tuple(outer), last, scale, add)
-
-
-def _identity(points: int) -> Sequence[Terms]:
-    return [[(point, 1.0)] for point in range(points)]
+    return tuple(outer), last, scale
 
 
 def _lists(terms: Sequence[Terms], scale: float = 1.0) -> tuple[Array, Array, Array]:

@@ -8,6 +8,7 @@ source points that it needs, all of them in one exchange.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -165,6 +166,7 @@ class Way:
         self.slabs = self._slabs(follows=follows and _nested(self.lines))
         self.scale = prod(matrix.scale for matrix in matrices if matrix is not None)
         self.room: Room = {}
+        self.known: dict[Slab, dict[str, Any]] = {slab: {} for slab in self.slabs}
 
     def _parts(self, layout: Layout) -> list[int]:
         every = layout.parts(self.rank)
@@ -206,42 +208,44 @@ class Way:
         for slab in self.slabs:
             part = self._fetched(slab, len(fetched)) if slab.fetched else source
             fetched += [part] if slab.fetched else []
-            key, every = self._matrices(slab)
-            lead = (None,) * len(self.spec.components)
-            rows = target[(Ellipsis, *key)]
-            options: Any = {"scale": self.scale, "add": add}
-            ops += prepare_product(rows, part, (*lead, *every), self.room, **options)
+            key: list[Any] = [Ellipsis]
+            for line, kind, own in zip(self.lines, slab.kinds, self.parts[1], strict=True):
+                start, _ = line.target.bounds(own)
+                key.append(slice(*(row - start for row in line.rows(kind, own))))
+            arrays = (
+                target[tuple(key)],
+                part,
+                partial(self._matrices, slab),
+                self.room,
+                self.known[slab],
+            )
+            ops += prepare_product(*arrays, scale=self.scale, add=add)
         if not fetched:
             fetched = [np.empty((*self.spec.components, *[0] * len(self.lines)), u.dtype)]
         return Ready(*prepare_move(plan, [source] * len(fetched), fetched), ops)
 
     def _fetched(self, slab: Slab, number: int) -> Array:
         """Return the array of what is fetched for a slab."""
-        shape = list(self.spec.components)
-        for line, kind, part in zip(self.lines, slab.kinds, self.parts[1], strict=True):
-            shape.append(sum(count for *_, count in line.pieces(kind, part)))
         key = "fetched", number
         if key not in self.room:
+            shape = list(self.spec.components)
+            for line, kind, part in zip(self.lines, slab.kinds, self.parts[1], strict=True):
+                shape.append(sum(count for *_, count in line.pieces(kind, part)))
             self.room[key] = np.empty(shape, self.spec.dtype)
         return self.room[key]
 
-    def _matrices(self, slab: Slab) -> tuple[list[Any], list[Matrix | None]]:
-        """Return where the rows of a slab are in the block, and their matrices."""
-        key: list[Any] = []
-        matrices: list[Matrix | None] = []
-        every = zip(self.lines, slab.kinds, *self.parts, strict=True)
-        for line, kind, own, part in every:
-            low, high = line.rows(kind, part)
-            start, _ = line.target.bounds(part)
-            key.append(slice(low - start, high - start))
+    def _matrices(self, slab: Slab) -> list[Matrix | None]:
+        """Return the matrices of a slab along all axes."""
+        matrices: list[Matrix | None] = [None] * len(self.spec.components)
+        for line, kind, own, part in zip(self.lines, slab.kinds, *self.parts, strict=True):
             if line.matrix is None:
                 matrices.append(None)
                 continue
             places: Any = range(*line.source.bounds(own))
             if slab.fetched:
                 places = [point for each in line.needed(kind, part) for point in each]
-            matrices.append(line.matrix.among(places, low, high))
-        return key, matrices
+            matrices.append(line.matrix.among(places, *line.rows(kind, part)))
+        return matrices
 
 
 def _nested(lines: Sequence[Line]) -> bool:

@@ -321,17 +321,14 @@ def _run(given: _Given, out: PencilArray | None) -> PencilArray:
 
 def _aligned(coarse: Pencil, fine: Pencil) -> Pencil:
     """Check that a pencil is a level of another, and return that whose blocks follow."""
-    factors, centred = (
-        [each for each, _ in coarse.coarsened],
-        [each for _, each in coarse.coarsened],
-    )
-    if not factors:
+    if not coarse.coarsened:
         raise ArgumentError(
             "the coarser pencil is no level of another; make it by pencil.coarsen(...), and change "
             f"it by with_() only where its points stay the same:\n{coarse!r}"
         )
     found = None
     if coarse.ndim == fine.ndim and coarse.periodic == fine.periodic and coarse.same_ranks(fine):
+        factors, centred = zip(*coarse.coarsened, strict=True)
         with suppress(ArgumentError):  # of extents
             found = fine.level(factors, centred)
     if found is None or found.shape != coarse.shape:

@@ -81,7 +81,9 @@ def test_products_are_those_of_dense_matrices(name, dtype, points, steps):
     target = wide[tuple(slice(n) for n in expected.shape)]
     for add, past in ((False, False), (True, False), (False, True)):
         with pack.using(name), writing_past_the_cache(past=past):
-            ops = list(prepare_product(target, source, matrices, {}, scale=0.5, add=add))
+            ops = list(
+                prepare_product(target, source, lambda: matrices, {}, {}, scale=0.5, add=add)
+            )
         for _ in range(2 if add else 1):
             for op in ops:
                 op()
@@ -97,7 +99,7 @@ def test_large_targets_are_written_past_the_cache(name):
     found, back = np.empty((64, 96, 260)), np.empty_like(u)
     with pack.using(name), writing_past_the_cache():
         for into, source, each in (found, u, repeated), (back, found, means):
-            for op in prepare_product(into, source, [None, None, each], {}):
+            for op in prepare_product(into, source, lambda each=each: [None, None, each], {}, {}):
                 op()
     assert (found == u.repeat(2, -1)).all()
     assert (back == u).all()
