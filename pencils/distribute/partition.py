@@ -183,13 +183,6 @@ def place_data(pencil: Pencil, data: ArrayLike, dims: Sequence[int] | int | None
     return Placement(shape[:lead], axes, frozenset(singletons))
 
 
-def array_of(source: ArrayLike) -> Array | None:
-    """Return data that are in memory, or mapped, as a plain array; else None."""
-    if isinstance(source, np.ndarray) and not is_masked_array(source):
-        return np.asarray(source)
-    return None
-
-
 def readable(data: Any) -> ArrayLike:
     """Check that data can be read by boxes; lists become arrays."""
     if isinstance(data, PencilArray):
@@ -239,9 +232,9 @@ class _Header(NamedTuple):
     def of(cls, pencil: Pencil, source: ArrayLike, dims: tuple[int, ...] | None) -> _Header:
         """Describe data of this rank, which must fit the pencil."""
         place = place_data(pencil, source, dims)
-        array = array_of(source)
-        if array is None:
+        if not isinstance(source, np.ndarray) or is_masked_array(source):  # not in memory
             return cls(place, dtype_of(source), lazy=True, contiguous=False)
+        array = np.asarray(source)
         whole = place.expand(array, pencil.ndim)
         kind = place, dtype_of(array), False, whole.flags.c_contiguous
         return cls(*kind, _start_of(whole))

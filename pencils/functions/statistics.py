@@ -133,24 +133,14 @@ def nansum(a: Field, *args: Any, **options: Any) -> Any:
     Parameters
     ----------
     a : PencilArray
-        The field; replicas of singleton dimensions count once.
-    axis : int or tuple of int, optional
-        Axes of the global shape, default all.
-    dtype : dtype, optional
-        Type of the sum.
-    out : None
-        Not supported.
-    keepdims : bool, optional
-        Whether reduced component axes stay with extent 1; axes of space always do.
-    initial : scalar, optional
-        Start value.
-    where : array_like or PencilArray of bool, optional
-        Elements to include, as a global array or a field.
+        The field.
+    axis, dtype, out, keepdims, initial, where
+        As in `PencilArray.sum`.
 
     Returns
     -------
     scalar or PencilArray
-        A NumPy scalar, the same on every rank, if `axis` is not given; else a field.
+        As of `PencilArray.sum`.
 
     Examples
     --------
@@ -221,21 +211,7 @@ def _nan_extremum(
 def nanargmin(a: Field, *args: Any, **options: Any) -> Any:
     """Return the global position of the first minimum, with NaN counted as infinite. *Collective*.
 
-    Parameters
-    ----------
-    a : PencilArray
-        The field.
-    axis : int, optional
-        Axis along which to search; default: the flattened global array, in C order.
-    out : None
-        Not supported.
-    keepdims : bool, optional
-        As in `nansum`.
-
-    Returns
-    -------
-    int or PencilArray
-        ``numpy.unravel_index(numpy.nanargmin(u), u.shape)`` gives the global index.
+    Parameters and results are those of `PencilArray.argmin`.
 
     Raises
     ------

@@ -548,7 +548,8 @@ class Schedule:
         self._nodes = in_order([*(store.value for _, store in stores), *reductions])
         self._early: dict[Array, int] = {}
         for node in self._nodes:
-            self._early[node] = self._first_stage(node)
+            inputs = max((self._early[one] for one in node.inputs), default=0)
+            self._early[node] = trace.born.get(node, inputs)
         self._ends: dict[Array, list[int]] = {}  # stages that store a value, or after the last
         for number, store in stores:
             self._ends.setdefault(store.value, []).append(number)
@@ -568,10 +569,6 @@ class Schedule:
 
     def _is_leaf(self, node: Array) -> bool:
         return isinstance(viewed(node), Placeholder)
-
-    def _first_stage(self, node: Array) -> int:
-        inputs = max((self._early[one] for one in node.inputs), default=0)
-        return self._trace.born.get(node, inputs)
 
     def _dies(self, leaf: Array) -> int:
         return self._trace.dies.get(viewed(leaf), self._last)

@@ -202,15 +202,8 @@ def derivative(
     >>> bool(abs(error).max() < 1e-9)
     True
     """
-    verb = LineVerb(
-        "derivative",
-        "u",
-        u,
-        out,
-        axis,
-        lambda lines: _differences(lines, order, derivative, spacing, periodic),
-    )
-    return verb.run()
+    given = order, derivative, spacing, periodic
+    return LineVerb("derivative", "u", u, out, axis, lambda x: _differences(x, *given)).run()
 
 
 def _differences(

@@ -163,7 +163,9 @@ class Way:
             for dim in self.order
         ]
         self.parts = [self._parts(layout) for layout in self.layouts]
-        self.slabs = self._slabs(follows=follows and _nested(self.lines))
+        # Where equal dimensions are cut alike, their points need not be fetched.
+        alike = all(line.source == line.target for line in self.lines if line.matrix is None)
+        self.slabs = self._slabs(follows=follows and alike)
         self.scale = prod(matrix.scale for matrix in matrices if matrix is not None)
         self.room: Room = {}
         self.known: dict[Slab, dict[str, Any]] = {slab: {} for slab in self.slabs}
@@ -246,8 +248,3 @@ class Way:
                 places = [point for each in line.needed(kind, part) for point in each]
             matrices.append(line.matrix.among(places, *line.rows(kind, part)))
         return matrices
-
-
-def _nested(lines: Sequence[Line]) -> bool:
-    """Whether equal dimensions are cut alike, so that their points need not be fetched."""
-    return all(line.source == line.target for line in lines if line.matrix is None)
