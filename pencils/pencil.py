@@ -142,11 +142,7 @@ class Pencil:
         self._set(user, topology, layout)
 
     def _set(
-        self,
-        comm: MPI.Intracomm,
-        topology: Topology,
-        layout: Layout,
-        whole: Layout | None = None,
+        self, comm: MPI.Intracomm, topology: Topology, layout: Layout, whole: Layout | None = None
     ) -> None:
         self._comm = comm
         self._topology = topology

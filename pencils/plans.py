@@ -306,10 +306,7 @@ class Plan(Freeable, Generic[T]):
         return row
 
     def _prepare(
-        self,
-        call: str,
-        bind: Callable[[Agreement], P | None],
-        set_up: Callable[[], object] = no_op,
+        self, call: str, bind: Callable[[Agreement], P | None], set_up: Callable[[], object] = no_op
     ) -> P:
         """Agree on a call and prepare it: see `prepare_together`."""
 

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, Support
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import (
-    indexing,
-    numpy_api,
-    provided,
-    reductions,
-    shifts,
-    signatures,
-    verbs,
-)
+from pencils.array import indexing, numpy_api, provided, reductions, shifts, signatures, verbs
 from pencils.array.allocation import (
     Array,
     HaloLike,
@@ -314,11 +306,7 @@ class PencilArray(Operators, Generic[Element]):
         return numpy_api.apply_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(
-        self,
-        func: Callable[..., Any],
-        types: object,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         return numpy_api.apply_function(func, args, kwargs)
 

@@ -19,13 +19,7 @@ from pencils.array.allocation import Array
 from pencils.comm.agree import agreed, token
 from pencils.comm.topology import Topology, as_comm, topology_of
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
-from pencils.dap.findings import (
-    CollectiveError,
-    DAPWarning,
-    Finding,
-    UnsupportedError,
-    raise_first,
-)
+from pencils.dap.findings import CollectiveError, DAPWarning, Finding, UnsupportedError, raise_first
 from pencils.dap.maps import BlockMap, DimMap, Undistributed, Widths, brief, emit, is_old
 from pencils.dap.validate import Metadata, metadata
 from pencils.layout import ProcessGrid

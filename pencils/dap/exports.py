@@ -15,14 +15,7 @@ from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.mpi import PerProcess
-from pencils.dap.collective import (
-    ExportHalo,
-    Shown,
-    check_elements,
-    exchange_metadata,
-    show,
-    write,
-)
+from pencils.dap.collective import ExportHalo, Shown, check_elements, exchange_metadata, show, write
 from pencils.dap.distributions import check_points
 from pencils.dap.findings import DAPError, SemanticError, UnsupportedError
 from pencils.dap.maps import (

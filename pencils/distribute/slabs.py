@@ -12,14 +12,7 @@ from typing import TypeVar
 from pencils.array.allocation import Array
 from pencils.comm import stream
 from pencils.comm.failure import wait_all
-from pencils.comm.stream import (
-    WIDE_WINDOW,
-    WINDOW,
-    SlabRoom,
-    SlabStream,
-    copy_now,
-    start_messages,
-)
+from pencils.comm.stream import WIDE_WINDOW, WINDOW, SlabRoom, SlabStream, copy_now, start_messages
 from pencils.comm.topology import Topology
 from pencils.layout import Box, Layout
 

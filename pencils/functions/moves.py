@@ -37,15 +37,7 @@ from pencils.functions.arguments import Line
 from pencils.functions.mapping import Indexed, Mapping
 from pencils.layout.integers import as_dims, as_ints
 from pencils.pencil import Bounded
-from pencils.plans import (
-    Agreement,
-    KeptCall,
-    KeptVerb,
-    PlanKey,
-    kept_plans,
-    plan_buffers,
-    relays,
-)
+from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans, plan_buffers, relays
 
 Run = Callable[[], object]
 

@@ -37,14 +37,7 @@ from pencils.functions.arguments import (
     weights_part,
 )
 from pencils.functions.lines import whole_axis
-from pencils.functions.selection import (
-    MOST_COLLECTED,
-    Room,
-    places,
-    room_for,
-    select,
-    word_sizes,
-)
+from pencils.functions.selection import MOST_COLLECTED, Room, places, room_for, select, word_sizes
 from pencils.transposition.transpose import transpose
 
 

@@ -22,15 +22,7 @@ from pencils.array.allocation import Array, as_dtype, memory_axes
 from pencils.array.base import Field
 from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.failure import wait_all
-from pencils.comm.line_program import (
-    LineProgram,
-    Rows,
-    Step,
-    Term,
-    pieces,
-    planes,
-    prepare_lines,
-)
+from pencils.comm.line_program import LineProgram, Rows, Step, Term, pieces, planes, prepare_lines
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import compiled
 from pencils.comm.reduce import selectable

@@ -60,10 +60,7 @@ def _moves(
 
 
 def resize(
-    name: str,
-    u: Field,
-    given: Sequence[object] | None,
-    read: Callable[[Agreement], Indices],
+    name: str, u: Field, given: Sequence[object] | None, read: Callable[[Agreement], Indices]
 ) -> Field:
     """Make a field whose points are those of `u` at given indices. *Collective*.
 

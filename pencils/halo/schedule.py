@@ -23,13 +23,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm import memory
 from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange
 from pencils.comm.methods.pull import MOST_STAGED, PreparedPull, Pull
-from pencils.comm.pack import (
-    MessageBlock,
-    MessageSpec,
-    no_op,
-    prepare_additions,
-    prepare_copies,
-)
+from pencils.comm.pack import MessageBlock, MessageSpec, no_op, prepare_additions, prepare_copies
 from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology

@@ -320,13 +320,7 @@ class Cells(NamedTuple):
     weights: Array  # and its weight
 
     @classmethod
-    def read(
-        cls,
-        points: Any,
-        layout: Layout,
-        singletons: frozenset[int],
-        form: Shape,
-    ) -> Cells:
+    def read(cls, points: Any, layout: Layout, singletons: frozenset[int], form: Shape) -> Cells:
         """Check positions, which are ignored along singletons."""
         fill = form.fill
         shape, positions = _as_positions(points, len(layout.shape), singletons)
@@ -396,12 +390,7 @@ def _as_positions(
 
 
 def _are_inside(
-    positions: Sequence[Array],
-    layout: Layout,
-    shape: tuple[int, ...],
-    form: Shape,
-    *,
-    strict: bool,
+    positions: Sequence[Array], layout: Layout, shape: tuple[int, ...], form: Shape, *, strict: bool
 ) -> Ints | slice:
     """Select the points where fields can be interpolated; raise if `strict` and some cannot."""
     good = np.ones(prod(shape), bool)

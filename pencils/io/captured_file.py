@@ -36,10 +36,7 @@ class CapturedFile(io.RawIOBase):
     """
 
     def __init__(
-        self,
-        path: str,
-        dummy: np.ndarray[Any, Any] | None = None,
-        changes: Iterable[Change] = (),
+        self, path: str, dummy: np.ndarray[Any, Any] | None = None, changes: Iterable[Change] = ()
     ) -> None:
         super().__init__()
         self.placed: list[int] = []  # where HDF5 wrote parts of `dummy`, in order

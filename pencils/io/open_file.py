@@ -21,12 +21,7 @@ from pencils.comm.failure import CollectiveBlock
 from pencils.comm.file import SharedFile
 from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.commit import (
-    WriterLock,
-    check_seen,
-    describe_seen,
-    seen_alike,
-)
+from pencils.io.commit import WriterLock, check_seen, describe_seen, seen_alike
 from pencils.io.describe import describer_of, reader_of
 from pencils.io.direct import add_up, checksum, longest_runs
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity

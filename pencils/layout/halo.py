@@ -45,10 +45,7 @@ def interior(shape: Sequence[int], halo: Sequence[tuple[int, int]]) -> Box:
 
 
 def halo_room(
-    own: Box,
-    shape: Sequence[int],
-    halo: Sequence[tuple[int, int]],
-    trimmed: Collection[int],
+    own: Box, shape: Sequence[int], halo: Sequence[tuple[int, int]], trimmed: Collection[int]
 ) -> tuple[tuple[int, int], ...]:
     """Widths around an own block: the halo, but no boundary points along `trimmed` dimensions.
 
@@ -178,11 +175,7 @@ _Segment = tuple[int, int, int, int]
 
 
 def _boxes(
-    layout: Layout,
-    widths: Widths,
-    rank: int,
-    face: Faces,
-    find: Callable[..., Iterator[_Segment]],
+    layout: Layout, widths: Widths, rank: int, face: Faces, find: Callable[..., Iterator[_Segment]]
 ) -> Iterator[tuple[int, Box, tuple[int, ...]]]:
     """Yield peer, box and wrap of all messages whose segments `find` lists for each dimension."""
     parts = layout.parts(rank)

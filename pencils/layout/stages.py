@@ -166,10 +166,7 @@ def changed_shape(here: Layout, shape: Sequence[int], whole: Collection[int] = (
 
 
 def _splits(
-    layout: Layout,
-    shape: Sequence[int],
-    process_shape: Sequence[int],
-    whole: Collection[int],
+    layout: Layout, shape: Sequence[int], process_shape: Sequence[int], whole: Collection[int]
 ) -> list[str | tuple[int, ...]]:
     """Keep cuts where the points and processes stay the same, and rules elsewhere.
 

@@ -218,10 +218,7 @@ def _numbers(recorder: Recorder) -> Iterator[tuple[float, float, float]]:
 
 
 def _write_all(
-    comm: MPI.Intracomm,
-    file: IO[str],
-    mine: NDArray[np.float64],
-    lengths: list[tuple[int, float]],
+    comm: MPI.Intracomm, file: IO[str], mine: NDArray[np.float64], lengths: list[tuple[int, float]]
 ) -> OSError | None:
     """Write the events of all ranks; return the first error, after all have been received."""
     fault: OSError | None = None

@@ -9,13 +9,7 @@ import numpy as np
 
 from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
-from pencils.array.operands import (
-    common_pencil,
-    everywhere,
-    local_part,
-    signature,
-    topology_among,
-)
+from pencils.array.operands import common_pencil, everywhere, local_part, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.errors import PencilMismatchError

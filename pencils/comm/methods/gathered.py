@@ -110,12 +110,7 @@ def in_stages(nodes: Sequence[int], nbytes: int) -> list[Sequence[int]]:
 
 class _PreparedBundles(PreparedMethod):
     def __init__(
-        self,
-        method: Bundles,
-        sources: Sequence[Array],
-        targets: Sequence[Array],
-        *,
-        aliased: bool,
+        self, method: Bundles, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
     ) -> None:
         self._method = method
         self._large = method.large.prepare(sources, targets, aliased=aliased)

@@ -110,12 +110,7 @@ class _PreparedMessages(PreparedMethod):
     """Messages of the arrays of a call, and their requests in the buffers of the latest call."""
 
     def __init__(
-        self,
-        method: Messages,
-        sources: Sequence[Array],
-        targets: Sequence[Array],
-        *,
-        aliased: bool,
+        self, method: Messages, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
     ) -> None:
         plan, comm = method.plan, method.comm
         self._method, self._buffers = method, plan.buffers

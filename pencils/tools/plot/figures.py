@@ -124,12 +124,7 @@ def color_of(rank: int) -> Color:
 def lightened(color: Color, share: float) -> Color:
     """Return a colour with a share of white."""
     red, green, blue, alpha = color
-    return (
-        red + (1 - red) * share,
-        green + (1 - green) * share,
-        blue + (1 - blue) * share,
-        alpha,
-    )
+    return (red + (1 - red) * share, green + (1 - green) * share, blue + (1 - blue) * share, alpha)
 
 
 def settle(ax: Any) -> None:

@@ -58,10 +58,7 @@ _NEEDED = (
 
 
 def recover(
-    program: Callable[[MPI.Intracomm], T],
-    comm: MPI.Intracomm | None = None,
-    *,
-    least: int = 1,
+    program: Callable[[MPI.Intracomm], T], comm: MPI.Intracomm | None = None, *, least: int = 1
 ) -> T:
     """Run a program, and restart it on the other processes after some have died. *Collective*.
 
