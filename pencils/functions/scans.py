@@ -97,7 +97,8 @@ def _bytes(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-def prepare_running_sums(
+def prepare_scan(
+    ufunc: np.ufunc,
     values: Array,
     sums: Array,
     axis: int,
@@ -105,20 +106,24 @@ def prepare_running_sums(
     before: Array | None = None,
     after: Array | None = None,
     besides: int = 0,
-) -> Sequence[Callable[[], object]]:
-    """Prepare to write the sums of values along an axis; call the results in their order.
+) -> Sequence[Run]:
+    """Prepare to scan values along an axis; call the results in their order.
 
-    Both arrays are float or complex, of one shape and type, and share no memory; contiguous axes
-    are last. `before` is a plane that comes before the first values, read when the results are
-    called, and `after` becomes a copy of the last sums. Other calls write `besides` bytes before
-    these sums are read: if all are too many for the cache, sums are written past it.
+    Both arrays are of one shape, and share no memory; contiguous axes are last. `before` is a plane
+    that comes before the first values, read when the results are called, and `after` becomes a copy
+    of the last results. Other calls write `besides` bytes before these sums are read: if all are
+    too many for the cache, sums are written past it.
     """
-    kernels, last = compiled(), sums.ndim - 1
-    floats = sums.dtype.char in "fdFD" and sums.dtype.isnative
-    contiguous = axis == last and values.strides[last] == sums.strides[last] == sums.itemsize
-    if kernels is not None and floats and contiguous:
-        return [partial(kernels.running_sums, sums, values, before, after, besides)]
-    runs = _prepare_pieces(values, sums, axis, before, besides)
+    if ufunc is np.add and suits(sums.dtype, values.dtype):
+        kernels, last = compiled(), sums.ndim - 1
+        contiguous = axis == last and values.strides[last] == sums.strides[last] == sums.itemsize
+        if kernels is not None and contiguous:
+            return [partial(kernels.running_sums, sums, values, before, after, besides)]
+        runs = _prepare_pieces(values, sums, axis, before, besides)
+    else:
+        many = planes(values, axis, 0, 1).size >= _MANY
+        scan = _by_plane if many and sums.strides[axis] > sums.itemsize else _by_line
+        runs = [partial(scan, ufunc, values, sums, axis, before)]
     if after is not None and sums.size:
         runs.append(partial(np.copyto, after, planes(sums, axis, -1, sums.shape[axis])))
     return runs
@@ -126,9 +131,9 @@ def prepare_running_sums(
 
 def _prepare_pieces(
     values: Array, sums: Array, axis: int, before: Array | None, besides: int
-) -> list[Callable[[], None]]:
+) -> list[Run]:
     """Prepare line programs, one for each piece of all lines."""
-    runs = []
+    runs: list[Run] = []
     for start, stop in pieces(values.shape[axis]):
         first = before if start == 0 else planes(sums, axis, start - 1, start)
         known = 0 if first is None else 1
@@ -324,7 +329,7 @@ def _scanned(ufunc: np.ufunc, values: Array, sums: Array, axis: int, line: Line)
     Large blocks are scanned in parts, which all ranks do one after the other. Where these are not
     many more than ranks, each rank reduces its block to a plane first.
     """
-    prepare = partial(_prepare, ufunc, axis=axis)
+    prepare = partial(prepare_scan, ufunc, axis=axis)
     if not line.is_cut:
         runs = prepare(values, sums)
         return lambda _: _run(runs)
@@ -379,30 +384,6 @@ def _parts(sums: Array, axis: int, line: Line) -> list[tuple[slice, ...]]:
 def _run(runs: Sequence[Run]) -> None:
     for run in runs:
         run()
-
-
-def _prepare(
-    ufunc: np.ufunc,
-    values: Array,
-    sums: Array,
-    axis: int,
-    *,
-    before: Array | None = None,
-    after: Array | None = None,
-    besides: int = 0,
-) -> Sequence[Run]:
-    """Prepare to scan the own block, or a part of it besides which others are written.
-
-    `before` comes before it, and `after` becomes its last plane, when the results are called.
-    """
-    if ufunc is np.add and suits(sums.dtype, values.dtype):
-        return prepare_running_sums(values, sums, axis, before=before, after=after, besides=besides)
-    many = planes(values, axis, 0, 1).size >= _MANY
-    scan = _by_plane if many and sums.strides[axis] > sums.itemsize else _by_line
-    runs: list[Run] = [partial(scan, ufunc, values, sums, axis, before)]
-    if after is not None and sums.size:
-        runs.append(partial(np.copyto, after, planes(sums, axis, -1, sums.shape[axis])))
-    return runs
 
 
 def _by_plane(ufunc: np.ufunc, values: Array, sums: Array, axis: int, before: Array | None) -> None:

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from test_line_program import DTYPES, random_numbers, strided
 
 from pencils.comm import pack
-from pencils.functions.scans import prepare_running_sums
+from pencils.functions.scans import prepare_scan
 
 implementations = pytest.mark.parametrize("name", pack.available())
 SHARED_CACHE = 2**40  # bytes that would not stay in any cache
 
 
 def run(values, sums, axis, **options):
-    for part in prepare_running_sums(values, sums, axis, **options):
+    for part in prepare_scan(np.add, values, sums, axis, **options):
         part()
 
 
