@@ -258,17 +258,13 @@ def _full_like(a: Field, fill_value: object, dtype: DTypeLike | None = None) -> 
     return like
 
 
-def _zeros_like(a: Field, dtype: DTypeLike | None = None) -> Field:
-    return a.blank(dtype, zero=True)
-
-
 # Functions that are attributes or methods of a field, also of one that is traced.
 AS_METHODS: dict[Function, Function] = {
     np.real: lambda val: val.real,
     np.imag: lambda val: val.imag,
     np.copy: lambda a: a.copy(),
     np.empty_like: lambda prototype, dtype=None: prototype.blank(dtype),
-    np.zeros_like: _zeros_like,
+    np.zeros_like: lambda a, dtype=None: a.blank(dtype, zero=True),
     np.result_type: lambda *operands: np.result_type(
         *(x.dtype if isinstance(x, Field) else x for x in operands)
     ),
