@@ -8,8 +8,10 @@ from fields import draw
 from mpi_helpers import all_raise, collectives, everywhere
 
 import pencils
+from pencils.comm import pack
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.solvers import prolong, restrict
+from pencils.solvers.weights import Weights
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -312,3 +314,14 @@ def test_mistakes_raise_on_all_ranks(comm):
     out = pencils.ones(coarse, dtype="f4" if comm.rank == 0 else float)
     wrong(ArgumentError, "dtype float32", restrict, u, coarse, out=out)
     assert everywhere(comm, (v.local == 1).all())
+
+
+@pytest.mark.skipif(pack.compiled() is None, reason="NumPy needs the matrices in each call")
+def test_fields_elsewhere_in_memory_need_no_other_matrices(comm, monkeypatch):
+    pen = pencils.Pencil((24, 18), comm)
+    coarse, u = pen.coarsen(), pencils.from_function(pen, lambda x, y: 1.0 * x * y)
+    first = restrict(u, coarse)
+    restrict(u, coarse)
+    monkeypatch.setattr(Weights, "among", None)
+    others = [restrict(u, coarse) for _ in range(3)]  # all of them live
+    assert all((other.local == first.local).all() for other in others)
