@@ -43,6 +43,7 @@ PER_HOST ?= 2
 RATES ?= 100 500 1000
 PART =
 ARGS ?=
+EXTRAS ?= # of pyproject.toml, each after a comma, installed with those that a target needs
 
 BIN := $(VENV)/bin
 comma := ,
@@ -153,7 +154,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo $(VENV)/.test $(VENV)/.docs: $(VENV)/.%: pyproject.toml $(wildcard pencils/comm/kernels/*) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[$(with_mpi)$*]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(with_mpi)$*$(EXTRAS)]'
 	@touch $@
 
 $(VENV)/.lint: pyproject.toml | $(BIN)/python
