@@ -128,7 +128,7 @@ def pytest_addoption(parser):
     """Add the options ``--all``, ``--rest``, ``--part`` and ``--large``."""
     parser.addoption("--all", action="store_true", help="run every combination, and long tests")
     parser.addoption("--rest", action="store_true", help="run only the cases that --all adds")
-    parts = ["few", "others"]
+    parts = ["few", "others", "each"]
     parser.addoption("--part", choices=parts, help="run a part of the cases")
     parser.addoption("--large", action="store_true", help="also run tests that need gigabytes")
 
