@@ -215,6 +215,11 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collection_finish():
     """Exclude thousands of tests from each garbage collection."""
+    exclude_what_is_there()
+
+
+def exclude_what_is_there():
+    """Exclude from later garbage collections what lives now: those of many tests take a second."""
     gc.collect()
     gc.freeze()
 
@@ -256,11 +261,13 @@ def start_clocks(config):
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item):
-    """End the job if a test hangs on any rank."""
+def pytest_runtest_protocol(item, nextitem):
+    """End the job if a test hangs on any rank. After a module, exclude reports as tests before."""
     start_clocks(item.config)
     result = yield
     signal.setitimer(signal.ITIMER_REAL, 0)
+    if nextitem is not None and nextitem.path != item.path:
+        exclude_what_is_there()
     return result
 
 
