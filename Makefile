@@ -15,8 +15,8 @@
 #                  one by one; tests for several ranks on 3 ranks (of which one is first, one last,
 #                  one between), in one case on 1 process, and in one case out of 8 on 2
 #                  simulated ranks, out of 16 on 4 and on 6 of them, out of 48 on 16. Without PART,
-#                  targets such as test-one make all these cases, with PART='--part others' the
-#                  other five, with PART='--part each' one case of each test; so does `make test PART=`
+#                  as in `make test PART=` and targets such as test-one, all these cases; with
+#                  PART='--part others' the other five, with PART='--part each' one of each test
 #   make test-all  besides: all combinations of parameters, four times as many random cases, long
 #                  repetitions, programs where the same calls did; on 1 process, on 2, 3, 4 and 6
 #                  processes (process grids of two dimensions, several nodes of several ranks),
