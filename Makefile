@@ -21,7 +21,7 @@
 #                  repetitions, programs where the same calls did; on 1 process, on 2, 3, 4 and 6
 #                  processes (process grids of two dimensions, several nodes of several ranks),
 #                  and on 2, 4, 6 and 16 simulated ranks. ARGS=--all makes a part of it, and
-#                  ARGS=--rest only the cases that `make test` leaves out of this part
+#                  ARGS=--rest only the cases that the same target leaves out without it
 #   make campaign  random programs, expressions, schedules and faults on simulated ranks for
 #                  BUDGET minutes each; tests make a few of them
 #   .ci/run        besides `make test`: the other cases on 1 process, the others on ranks, 2
