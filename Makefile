@@ -13,14 +13,15 @@
 #                  starts no programs (PART='--part few'): tests for one process with each value of
 #                  each of their parameters, but for compilers, valgrind, mypy, and calls that fail
 #                  one by one; tests for several ranks on 3 ranks (of which one is first, one last,
-#                  one between), in one case on 1 process, and in one case out of eight each on 2,
-#                  4 and 6 simulated ranks, out of 48 on 16 of them. Without PART, targets such
-#                  as test-one make all these cases, with PART='--part others' the other five
+#                  one between), in one case on 1 process, and in one case out of 8 on 2
+#                  simulated ranks, out of 16 on 4 and on 6 of them, out of 48 on 16. Without PART,
+#                  as in `make test PART=` and targets such as test-one, all these cases; with
+#                  PART='--part others' the other five, with PART='--part each' one of each test
 #   make test-all  besides: all combinations of parameters, four times as many random cases, long
 #                  repetitions, programs where the same calls did; on 1 process, on 2, 3, 4 and 6
 #                  processes (process grids of two dimensions, several nodes of several ranks),
 #                  and on 2, 4, 6 and 16 simulated ranks. ARGS=--all makes a part of it, and
-#                  ARGS=--rest only the cases that `make test` leaves out of this part
+#                  ARGS=--rest only the cases that the same target leaves out without it
 #   make campaign  random programs, expressions, schedules and faults on simulated ranks for
 #                  BUDGET minutes each; tests make a few of them
 #   .ci/run        besides `make test`: the other cases on 1 process, the others on ranks, 2
@@ -43,6 +44,7 @@ PER_HOST ?= 2
 RATES ?= 100 500 1000
 PART =
 ARGS ?=
+EXTRAS ?= # of pyproject.toml, each after a comma, installed with those that a target needs
 
 BIN := $(VENV)/bin
 comma := ,
@@ -153,7 +155,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo $(VENV)/.test $(VENV)/.docs: $(VENV)/.%: pyproject.toml $(wildcard pencils/comm/kernels/*) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[$(with_mpi)$*]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(with_mpi)$*$(EXTRAS)]'
 	@touch $@
 
 $(VENV)/.lint: pyproject.toml | $(BIN)/python

@@ -128,7 +128,7 @@ def pytest_addoption(parser):
     """Add the options ``--all``, ``--rest``, ``--part`` and ``--large``."""
     parser.addoption("--all", action="store_true", help="run every combination, and long tests")
     parser.addoption("--rest", action="store_true", help="run only the cases that --all adds")
-    parts = ["few", "others"]
+    parts = ["few", "others", "each"]
     parser.addoption("--part", choices=parts, help="run a part of the cases")
     parser.addoption("--large", action="store_true", help="also run tests that need gigabytes")
 
@@ -215,6 +215,11 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collection_finish():
     """Exclude thousands of tests from each garbage collection."""
+    exclude_what_is_there()
+
+
+def exclude_what_is_there():
+    """Exclude from later garbage collections what lives now: those of many tests take a second."""
     gc.collect()
     gc.freeze()
 
@@ -256,11 +261,13 @@ def start_clocks(config):
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item):
-    """End the job if a test hangs on any rank."""
+def pytest_runtest_protocol(item, nextitem):
+    """End the job if a test hangs on any rank. After a module, exclude reports as tests before."""
     start_clocks(item.config)
     result = yield
     signal.setitimer(signal.ITIMER_REAL, 0)
+    if nextitem is not None and nextitem.path != item.path:
+        exclude_what_is_there()
     return result
 
 

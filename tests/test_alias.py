@@ -94,7 +94,7 @@ def test_memory_lives_as_long_as_any_of_them(comm):
     # Shared memory is given back.
     private = comm.Dup()
     pens = stages(private)
-    for _ in range(up_to(200, 60)):
+    for _ in range(up_to(200, 20)):
         alias(pens, shared=True)
     gc.collect()
     pool = topology_of(private).shared

@@ -98,7 +98,7 @@ def check_case(comm, name, folder, rank, fails):
 @pytest.mark.parametrize("private", ["cold", "warm"], indirect=True)
 def test_all_ranks_raise_together_or_none(comm, private, folder, name):
     for rank in ranks_at_fault(comm) if ALL else [comm.size - 1]:
-        for fails in count() if ALL else chain((0, 1, 2), (2**n for n in count(2))):
+        for fails in count() if ALL else chain([0], (4**n for n in count())):
             fresh = private or comm.Dup()  # that knows no plans of verbs
             failed = check_case(fresh, name, folder, rank, fails)
             if private is None:

@@ -35,11 +35,7 @@ def numbers(text, before):
 
 @pytest.mark.parametrize(
     ("name", "ranks"),
-    [("wave 2-D", 3), ("heat", 4)]
-    + [
-        pytest.param(name, ranks, marks=pytest.mark.thorough)
-        for name, ranks in [("wave 2-D", 4), ("wave 3-D", 3), ("wave 3-D", 4), ("heat", 3)]
-    ],
+    [("wave 2-D", 3), ("heat", 4), pytest.param("wave 3-D", 4, marks=pytest.mark.thorough)],
 )
 def test_the_results_do_not_depend_on_the_number_of_ranks(run, name, ranks):
     assert run(name, ranks) == run(name, 1)

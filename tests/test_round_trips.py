@@ -27,7 +27,6 @@ PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 # data, and the numbers on 64 nodes and on more.
 ROW = re.compile(r"\| (?P<calls>`[^|]*`) +" + r"\| +(\d+) " * 4 + r"\|")
 NODES = 64
-thorough = pytest.mark.thorough
 
 # What is noted before an agreement that carries no data.
 BARE = "without data"
@@ -153,7 +152,7 @@ def test_calls_meet_as_often_as_the_page_says(comm, counted, call):
 
 
 @pytest.mark.parallel([1])
-@pytest.mark.parametrize("nodes", [16, *(pytest.param(n, marks=thorough) for n in (64, 65))])
+@pytest.mark.parametrize("nodes", [20, pytest.param(NODES + 1, marks=pytest.mark.thorough)])
 def test_ranks_of_many_nodes_meet_as_often_as_the_page_says(tmp_path, nodes):
     def program():
         from mpi4py import MPI
@@ -163,8 +162,5 @@ def test_ranks_of_many_nodes_meet_as_often_as_the_page_says(tmp_path, nodes):
 
     of_root, *others = pencils.simulate(nodes, program, nodes=nodes)
     assert all(of_rank == of_root for of_rank in others)
-    expected = {call: row[3 if nodes > NODES else 2] for call, row in LISTED.items()}
-    if nodes < NODES:  # other dimensions are cut
-        assert all(count <= expected[call] + 1 for call, count in of_root.items()), of_root
-    else:
-        assert of_root == expected
+    # 20 nodes cut the same dimensions as 64.
+    assert of_root == {call: row[3 if nodes > NODES else 2] for call, row in LISTED.items()}

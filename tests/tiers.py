@@ -21,9 +21,9 @@ MANY = 3  # ranks
 STARTERS = frozenset({"hide", "mpirun", "on_ranks", "program", "simulated"})  # fixtures
 SIMULATED = active() is not None
 # On simulated ranks one case out of so many runs, and which one, by number of ranks.
-SHARES = {2: (8, 0), 4: (8, 2), 6: (8, 4), 16: (48, 38)}
+SHARES = {2: (8, 0), 4: (16, 2), 6: (16, 12), 16: (48, 38)}
 SEED = 0  # of simulated ranks; set from the command line
-PART = None  # "few" or "others"; set from the command line
+PART = None  # "few", "others" or "each"; set from the command line
 FEW = 6  # one case out of so many is one of the few
 ALL = False  # set from the command line before any test module is imported
 REST = False  # of the cases with ALL, only those that do not run without it
@@ -46,10 +46,10 @@ def thin(items):
     All cases of a test with up to a dozen cases run. On one process, a test that also runs on three
     ranks runs in one case. Values are combined differently for each test of a module, and for each
     number of ranks. Inside mpiexec on more than three ranks, which share few cores, every second
-    case runs: on six ranks those that do not run on four. On simulated ranks, every eighth case
-    runs, on 16 ranks a sixth of them: others on each number of ranks, and with another seed.
-    ``--part few`` makes a part of these cases, ``--part others`` those that it leaves out: see
-    `part_of`.
+    case runs: on six ranks those that do not run on four. On 2 simulated ranks, every eighth case
+    runs, on 4, 6 and 16 of them fewer: others on each number of ranks, and with another seed.
+    ``--part few`` makes a part of these cases, ``--part others`` those that it leaves out, and
+    ``--part each`` one of each test: see `part_of`.
     """
     tests = defaultdict(list)
     for item in items:
@@ -86,6 +86,8 @@ def part_of(cases, number):
     """
     if PART is None or not cases:
         return cases
+    if PART == "each":
+        return [cases[number % len(cases)]]
     each = MPI.COMM_WORLD.size == 1 and not starts_programs(cases[0])
     first = number % (min(FEW, len(cases)) if each else FEW)
     few = cases[first::FEW]

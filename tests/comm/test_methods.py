@@ -105,7 +105,7 @@ def around(field):
 
 
 @ways
-@examples(20)
+@examples(12)
 @given(st.data())
 def test_moves_as_numpy_does(comm, method, data):
     draw = data.draw

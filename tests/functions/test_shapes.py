@@ -145,7 +145,7 @@ def test_stack_along_space(pencil):
 def test_diff_with_ends(pencil, dtype):
     u, a = both(pencil, draw((2, *pencil.shape), dtype))
     for axis in range(a.ndim):
-        for n in (0, 1, 2, 4):
+        for n in (0, 1, 3):
             for ends in ({"prepend": 0}, {"append": a, "prepend": 2.5}, {"append": True}):
                 if dtype != "?" or ends == {"append": True}:
                     assert_holds(np.diff(u, n, axis, **ends), np.diff(a, n, axis, **ends))

@@ -31,7 +31,7 @@ def overlapped(function):
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("start", range(0, 200, 20))
+@pytest.mark.parametrize("start", range(0, 200, 40))
 def test_random_functions_are_their_plain_lines(comm, start):
     for seed in range(start, start + 20):
         check_random_function(comm, seed, overlapped, [(0.25, 3), (0.1, 2)])

@@ -281,7 +281,7 @@ def test_hundreds_of_plans_leak_nothing(comm):
     pen = Pencil((4, 4), private, decomp=(0, 1), periodic=True)
     fields = [pencils.ones(pen, halo=1, shared=shared) for shared in (False, True)]
     held = None
-    for n in range(up_to(90, 60)):
+    for n in range(up_to(90, 50)):
         route, method = ("direct", "sweeps")[n % 2], METHODS[n % len(METHODS)]
         plan = HaloExchange(fields, route=route, method=method)
         if n % 4:

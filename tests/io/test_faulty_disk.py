@@ -10,7 +10,7 @@ import pytest
 
 HERE = Path(__file__).parent
 # Of all calls, that many from one that fails to the next; 1 for all.
-STRIDE = os.environ.get("PENCILS_FAULT_STRIDE", "23")
+STRIDE = os.environ.get("PENCILS_FAULT_STRIDE", "47")
 
 
 @pytest.mark.thorough

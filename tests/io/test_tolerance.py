@@ -14,7 +14,7 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (13, 10, 9)
 CHUNKS = (8, 8, 5)
-BOUNDS = [1e-1, 1e-2, 3e-4, 1e-6, 1e-8, 1e-11, 1e-14, 1e-20, 5e-324, 1e300]
+BOUNDS = [1e-1, 3e-4, 1e-8, 1e-14, 1e-20, 5e-324, 1e300]
 RNG = np.random.default_rng(43)
 NOISE, AXES = RNG.normal(size=SHAPE), np.ogrid[:13, :10, :9]
 
