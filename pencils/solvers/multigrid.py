@@ -141,8 +141,8 @@ class Multigrid(Plan[Any]):
 
     Equations are multiplied by the volumes of points. Then cycles are symmetric, and `solve`
     combines them by conjugate gradients. On 128³ points and with V(2,2) cycles, residuals then
-    decrease to 0.04 in each cycle for constant `a`, and to 0.12 if it is 1000 in a ball and 1
-    elsewhere; on vertices to 0.05 and 0.21, or 0.23 if two dimensions have Neumann walls. If
+    decrease to 0.04 in each cycle for constant `a`, and to 0.13 if it is 1000 in a ball and 1
+    elsewhere; on vertices to 0.05, and to 0.21 to 0.24, with Neumann walls the most. If
     distances along one dimension have a ratio of 50, lines give 0.11 on 96³ cells and 0.05 on
     vertices; on 32³ cells 0.09, and point smoothers 0.35. Only dimensions of strong coupling are
     halved, so that point smoothers suit flat cells, too: 0.13 if an extent is a tenth of the
