@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from math import frexp, prod
 from typing import Any
 
@@ -29,6 +30,7 @@ from pencils.solvers.equations import (
     real_type,
     weights_of,
 )
+from pencils.solvers.interpolation import Interpolation
 from pencils.solvers.result import attempt
 from pencils.solvers.smoothers import OwnSmoother, Smoother
 from pencils.solvers.transfer import prolong, restrict
@@ -61,6 +63,7 @@ class Cycles:
         axes: Sequence[int],
         kind: str,
         steps: tuple[int, int],
+        weighted: bool,
     ) -> None:
         self.unit, self._direct, self._kind, self._steps = 1.0, direct, kind, steps
         self.converts = spec.dtype != levels[0].spec.dtype
@@ -74,6 +77,8 @@ class Cycles:
                 given = level.number == 0 and not self.converts
                 own = smoother if level is not levels[-1] else ""
                 self._grids.append(Smoother(level, own, axes, given=given))
+            pairs = pairwise(self._grids)
+            self._transfers = [Interpolation(*each, weighted=weighted) for each in pairs]
         except BaseException:
             self.free()
             raise
@@ -120,14 +125,13 @@ class Cycles:
         """Do a cycle from one grid on, and return the solution there. *Collective*."""
         if number == len(self.levels) - 1:
             return self._solve(f)
-        grid, coarse, (pre, post) = self._grids[number], self._grids[number + 1], self._steps
+        grid, transfer, (pre, post) = self._grids[number], self._transfers[number], self._steps
         grid.smooth(f, pre, reverse=False, start=start)
-        grid.level.residual(grid.u, f, out=grid.r)
-        restrict(grid.r, coarse.level.pencil, out=coarse.f)
+        right = transfer.restrict(f)
         is_last = number == len(self.levels) - 2
         for visit, each in enumerate("V" if is_last else KINDS[kind]):
-            self._visit(number + 1, coarse.f, each, start=visit == 0)
-        prolong(coarse.u, grid.level.pencil, method=None, out=grid.u, add=True)
+            self._visit(number + 1, right, each, start=visit == 0)
+        transfer.correct()
         grid.smooth(f, post, reverse=True, start=False)
         return grid.u
 
@@ -139,6 +143,7 @@ class Cycles:
 
     def free(self) -> None:
         """Free the plans of line solves. *Collective* if a solve is under way."""
+        self._transfers = []
         for grid in self._grids:
             grid.free()
         for level in self.levels if self.converts else ():

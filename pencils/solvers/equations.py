@@ -24,6 +24,9 @@ from pencils.solvers.transfer import restrict
 
 # A number, a field on cells, or a field on the faces of each dimension.
 Coefficient: TypeAlias = "float | PencilArray | Sequence[PencilArray]"
+# Part of the arithmetic mean. Without it, corrections at corners of a checkerboard are so large
+# that W cycles diverge.
+_ARITHMETIC = 0.05
 # See `pencils.solvers.Multigrid`.
 Operator: TypeAlias = "Callable[[Level, PencilArray], PencilArray]"
 
@@ -177,8 +180,9 @@ def faces_of(
 def coarse_face(fine: Level, coarse: Pencil, ends: Sequence[Ends], axis: int) -> PencilArray:
     """Return the mean of fine faces in each coarse one, for wider distances. *Collective*.
 
-    Of the faces between two vertices the mean is that of the two between these, as for the product
-    of transfers and operator.
+    Of the faces between two vertices the mean is that of the two between these: of the finest ones
+    as for the product of transfers and operator; of others, where `Interpolation` has weights, the
+    harmonic one but for a part.
     """
     ndim, k = coarse.ndim, fine.faces[axis]
     up, down = offset(axis, ndim), offset(axis, ndim, -1)
@@ -192,7 +196,11 @@ def coarse_face(fine: Level, coarse: Pencil, ends: Sequence[Ends], axis: int) ->
         wide, narrow = (each.fluxes() / each.spacing for each in (ends[axis], fine.ends[axis]))
         np.divide(2 * wide, narrow[::2], out=ratio, where=narrow[::2] != 0)
     elif factor != 1:
-        both = _haloed((lower + upper) / 8)
+        mean = (lower + upper) / 8
+        if fine.number:
+            harmonic = lower * (upper / (lower + upper)) / 2
+            mean = _ARITHMETIC * mean + (1 - _ARITHMETIC) * harmonic
+        both = _haloed(mean)
         lower, upper = both.shift(down), both.shift(up)
         method[axis] = "injection"
     low, high = (restrict(each, coarse, method=method) for each in (lower, upper))

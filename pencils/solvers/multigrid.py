@@ -133,12 +133,16 @@ class Multigrid(Plan[Any]):
     Stat. Comput. 2 (1981) 430-454, avoid by weights that depend on `a`. On a coarse face, `a` is
     the mean of the fine faces in it. Along halved dimensions, this is half the product of
     transfers and operator, with which corrections would be too small: Braess, Computing 55 (1995)
-    379-393. Between vertices, corrections are linear, and averages are weighted accordingly.
+    379-393. Between vertices, corrections are linear, and averages are weighted accordingly. If `a`
+    is a field, this holds on the finest grid only. On others, the weight of each coarse vertex is
+    multiplied by the root of the diagonal of `A` there, so that vertices of large `a` hardly get
+    corrections of others; and the mean of two faces, one behind the other, is the harmonic one,
+    with a twentieth of the arithmetic one.
 
     Equations are multiplied by the volumes of points. Then cycles are symmetric, and `solve`
     combines them by conjugate gradients. On 128³ points and with V(2,2) cycles, residuals then
     decrease to 0.04 in each cycle for constant `a`, and to 0.13 if it is 1000 in a ball and 1
-    elsewhere; on vertices to 0.05 and 0.25, or 0.32 if two dimensions have Neumann walls. If
+    elsewhere; on vertices to 0.05, and to 0.21 to 0.24, with Neumann walls the most. If
     distances along one dimension have a ratio of 50, lines give 0.11 on 96³ cells and 0.05 on
     vertices; on 32³ cells 0.09, and point smoothers 0.35. Only dimensions of strong coupling are
     halved, so that point smoothers suit flat cells, too: 0.13 if an extent is a tenth of the
@@ -229,6 +233,7 @@ class Multigrid(Plan[Any]):
         if precision == SINGLE:
             spec = spec._replace(dtype=np.dtype(spec.dtype.char.translate(_SINGLE)))
         options: Any = {"smoother": smoother, "axes": axes, "kind": cycle, "steps": self._steps}
+        options["weighted"] = not isinstance(a, float)
         self._make_cycles: Callable[[FieldSpec], Cycles]
         self._make_cycles = partial(Cycles, self.levels, direct, **options)
         self._made: dict[FieldSpec, Cycles] = {}

@@ -222,23 +222,29 @@ def stretched(n, ratio=50):
     return np.tanh(brentq(over, 0.1, 9) * x)
 
 
-@pytest.mark.parametrize("axes", [(), (2,), (0, 2)], ids=["uniform", "stretched", "both stretched"])
-@pytest.mark.parametrize("where", [C, V])
-def test_rates(comm, where, axes):
+@pytest.mark.parametrize(
+    ("where", "axes", "jump"),
+    [*product([C, V], [(), (2,), (0, 2)], [1.0]), (V, (), 1e3)],
+)
+def test_rates(comm, where, axes, jump):
     """Each cycle has its rate, and ranks change results by no more than rounding."""
     n = 32 >> (len(axes) > 1)
-    shape, walls = [(n, n, n), (n - 1, n, n + 1)][where == V], [D, P, N]
+    walls = [D, P, N] if jump == 1 else [N, N, D]
+    shape = [n + (where == V) * {D: -1, P: 0, N: 1}[each] for each in walls]
     spacing = [stretched(n) if dim in axes else 2 / n for dim in range(3)]
-    found = []
+    options, found = {"spacing": spacing, "boundary": walls, "centred": where}, []
     for pen in (make(comm, shape, walls), make(MPI.COMM_SELF, shape, walls)):
-        with Multigrid(pen, spacing=spacing, boundary=walls, centred=where) as mg:
+        a = 1.0
+        if jump != 1:  # in double precision, or cycles are equal to three digits only
+            a, options["precision"] = partition(pen, coefficient(shape, jump)), "double"
+        with Multigrid(pen, a, **options) as mg:
             assert ("line" if axes else "red-black") in repr(mg)
             found.append(mg.solve(partition(pen, draw(shape))))
     here, alone = found
     assert here.converged
     rate = (here.residuals[-1] / here.residuals[0]) ** (1 / here.iterations)
-    assert rate <= (0.25 if axes else 0.12)
-    same(here, alone, rtol=1e-4)
+    assert rate <= (0.25 if axes else 0.12 if jump == 1 else 0.2)
+    same(here, alone, rtol=1e-4 if jump == 1 else 1e-6)
     close(comm, here.solution, alone.solution.local, 1e-9)
 
 
@@ -339,14 +345,15 @@ def test_second_order(comm):
 
 
 @pytest.mark.parametrize("smoother", SMOOTHERS)
-@pytest.mark.parametrize("cycle", ["V", "W"])
-def test_cycles_are_linear_and_symmetric(comm, smoother, cycle):
-    walls = [P, (D, N)]
-    pen = make(comm, (64, 36), walls)
+@pytest.mark.parametrize(("cycle", "where"), [("V", C), ("W", V)])
+def test_cycles_are_linear_and_symmetric(comm, smoother, cycle, where):
+    walls = [P, (D, N) if where == C else D]  # all volumes are equal
+    pen = make(comm, (64, 36 - (where == V)), walls)
     a, r, s = (partition(pen, draw(pen.shape, seed=seed)) for seed in range(3))
     axis = 1 if smoother == "line" else None
     options = {"boundary": walls, "smoother": smoother, "axis": axis, "cycle": cycle}
-    with Multigrid(pen, 1 + abs(a), -0.1, **options) as mg:
+    a = partition(pen, coefficient(pen.shape)) * (1 + abs(a))
+    with Multigrid(pen, a, -0.1, centred=where, **options) as mg:
         u, v = mg(r), mg.apply(s, pencils.empty(pen, halo=1))
         assert np.isclose((u * s).sum(), (v * r).sum(), rtol=1e-10)
         assert everywhere(comm, np.allclose(mg(r - 2 * s).local, (u - 2 * v).local, atol=1e-9))
