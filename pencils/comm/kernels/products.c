@@ -159,7 +159,7 @@ static void run_row(const Task *task, const Wanted *wanted, ptrdiff_t row, char 
         }
     for (ptrdiff_t at = 0; at < wanted->ahead; at += LINE) /* what follows the last row */
         PREFETCH(task->rows[found - 1] + wanted->apart + at);
-    if (!task->ends || found > 1 || task->weights[0] != 1 || task->down > 1)
+    if (!task->ends || found > 1 || task->weights[0] != 1)
         add_up(task, sum, task->rows, task->weights, found, wanted->at_once, bytes,
                stream && !task->ends);
     else

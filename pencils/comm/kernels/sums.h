@@ -69,8 +69,7 @@ typedef void Weigher(const Weighted *sum, int is_double);
 
 /* Sums along a row, `up` of them in each period, which are `up` elements apart in the target and `down`
    in the source. Each sum has terms up to its end: points of the source in the first period, and
-   weights. A complex element has two parts. Of the source, as many bytes as a vector has may be read
-   behind the last point. */
+   weights. A complex element has two parts. */
 typedef struct {
     char *target;
     const char *source;
