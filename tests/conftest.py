@@ -219,7 +219,8 @@ def pytest_collection_finish():
 
 
 def exclude_what_is_there():
-    """Exclude from later garbage collections what lives now: those of many tests take a second."""
+    """Exclude from later garbage collections what lives now: all tests, and their reports."""
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 
@@ -262,7 +263,7 @@ def start_clocks(config):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
-    """End the job if a test hangs on any rank. After a module, exclude reports as tests before."""
+    """End the job if a test hangs on any rank. After a module, exclude its reports from garbage."""
     start_clocks(item.config)
     result = yield
     signal.setitimer(signal.ITIMER_REAL, 0)

@@ -10,6 +10,7 @@ from weakref import WeakSet
 import numpy as np
 import pytest
 from mpi_helpers import ON_ONE_NODE, Called, collectives
+from tiers import up_to
 
 import pencils
 from pencils import fft
@@ -152,7 +153,10 @@ def test_calls_meet_as_often_as_the_page_says(comm, counted, call):
 
 
 @pytest.mark.parallel([1])
-@pytest.mark.parametrize("nodes", [20, pytest.param(NODES + 1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "nodes",
+    [20, *(pytest.param(n, marks=pytest.mark.thorough) for n in (NODES + 1, NODES)[: up_to(2, 1)])],
+)
 def test_ranks_of_many_nodes_meet_as_often_as_the_page_says(tmp_path, nodes):
     def program():
         from mpi4py import MPI

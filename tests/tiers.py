@@ -81,8 +81,8 @@ def some_of(cases, number):
 def part_of(cases, number):
     """Choose the cases of a test with this number for the part that is asked for, if any.
 
-    The few are one case out of `FEW`: on one process at least one of each test, but for those
-    that start programs.
+    With "each", this is one case, always the same one. The few are one case out of `FEW`: on one
+    process at least one of each test, but for those that start programs.
     """
     if PART is None or not cases:
         return cases

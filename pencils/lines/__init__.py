@@ -3,7 +3,8 @@
 Begin with `plan`, which chooses between the methods of `methods` and `reduced`.
 """
 
-from pencils.lines.derivative import CompactDerivative, midpoints
+from pencils.lines.derivative import CompactDerivative
+from pencils.lines.midpoints import midpoints
 from pencils.lines.solver import LineSolver, solve_banded
 
 __all__ = ["CompactDerivative", "LineSolver", "midpoints", "solve_banded"]

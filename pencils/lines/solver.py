@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from hashlib import blake2b
 from typing import Any, Literal, TypeAlias, cast
 
@@ -214,7 +213,10 @@ def solve_banded(
     >>> pencils.lines.solve_banded((1, 1), ab, b, axis=0).local[:, 0]
     array([3., 5., 6., 6., 5., 3.])
     """
-    read = partial(_bands, l_and_u=l_and_u, ab=ab, periodic=bool(periodic))
+
+    def read(lines: Lines) -> Equations:
+        return _bands(lines, l_and_u, ab, periodic=bool(periodic))
+
     return LineVerb("solve_banded", "b", b, out, axis, read).run()
 
 

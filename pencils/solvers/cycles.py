@@ -209,9 +209,9 @@ class Transfer:
     """Moves residuals of a grid to the next coarser one, and corrections back.
 
     If it is `weighted`, the linear weights of coarse vertices are multiplied by the roots of the
-    diagonal there, and divided by their sums. So vertices of large coefficients hardly get the
-    corrections of others. Restriction is the transpose. On the finest grid, weights are linear:
-    others save no cycles there. Making it is *Collective*.
+    diagonal there, and scaled so that their sums stay the same. So vertices of a large diagonal
+    hardly get the corrections of others. Restriction is the transpose. On the finest grid, weights
+    are linear: others save no cycles there. Making it is *Collective*.
     """
 
     def __init__(self, fine: Smoother, coarse: Smoother, *, weighted: bool) -> None:

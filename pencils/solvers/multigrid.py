@@ -134,7 +134,7 @@ class Multigrid(Plan[Any]):
     the mean of the fine faces in it. Along halved dimensions, this is half the product of
     transfers and operator, with which corrections would be too small: Braess, Computing 55 (1995)
     379-393. Between vertices, corrections are linear, and averages are weighted accordingly. If `a`
-    is a field, this holds on the finest grid only. On others, the weight of each coarse vertex is
+    is no number, this holds on the finest grid only. On others, the weight of each coarse vertex is
     multiplied by the root of the diagonal of `A` there, so that vertices of large `a` hardly get
     corrections of others; and the mean of two faces, one behind the other, is the harmonic one,
     with a twentieth of the arithmetic one.
@@ -142,8 +142,8 @@ class Multigrid(Plan[Any]):
     Equations are multiplied by the volumes of points. Then cycles are symmetric, and `solve`
     combines them by conjugate gradients. On 128³ points and with V(2,2) cycles, residuals then
     decrease to 0.04 in each cycle for constant `a`, and to 0.13 if it is 1000 in a ball and 1
-    elsewhere; on vertices to 0.05, and to 0.21 to 0.24, with Neumann walls the most. If
-    distances along one dimension have a ratio of 50, lines give 0.11 on 96³ cells and 0.05 on
+    elsewhere; on vertices to 0.05, and to between 0.21 and 0.24, the latter between Neumann walls.
+    If distances along one dimension have a ratio of 50, lines give 0.11 on 96³ cells and 0.05 on
     vertices; on 32³ cells 0.09, and point smoothers 0.35. Only dimensions of strong coupling are
     halved, so that point smoothers suit flat cells, too: 0.13 if an extent is a tenth of the
     others. Coefficients that jump from cell to cell, or at corners of a checkerboard, need more

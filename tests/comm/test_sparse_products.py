@@ -1,5 +1,6 @@
 """Products of sparse matrices and arrays, compared with dense ones, compiled and by NumPy."""
 
+import itertools
 from contextlib import contextmanager
 
 import numpy as np
@@ -103,6 +104,28 @@ def test_large_targets_are_written_past_the_cache(name):
                 op()
     assert (found == u.repeat(2, -1)).all()
     assert (back == u).all()
+
+
+@implementations
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16", "c8"])
+@pytest.mark.parametrize("terms", [2, 3, 4])
+def test_windows_read_their_own_points(name, dtype, terms):
+    """Each point of the target is a sum of successive points; there are NaN around these."""
+    rng = np.random.default_rng(0)
+    for first, number in itertools.product((0, 1), (3, 16, 131)):
+        base = np.full((3, first + 2 * number + terms), np.nan, dtype)
+        source = base[:, : first + 2 * (number - 1) + terms]
+        source[...] = rng.integers(-9, 9, source.shape)
+        starts = [first + 2 * row for row in range(number)]
+        rows = [[(at + k, 0.5**k) for k in range(terms)] for at in starts]
+        found = np.empty((3, number), dtype)
+        with pack.using(name):
+            for op in prepare_product(
+                found, source, lambda rows=rows: [None, Matrix(rows, 1, 2)], {}, {}
+            ):
+                op()
+        parts = [0.5**k * source[:, first + k :: 2][:, :number] for k in range(terms)]
+        assert (found == sum(parts)).all()
 
 
 @pytest.mark.skipif(pack.compiled() is None, reason="for compiled products")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from mpi_helpers import all_raise, everywhere, one_is_wrong, ranks_at_fault
+from tiers import up_to
 
 import pencils
 from pencils.comm import pack
@@ -185,7 +186,7 @@ def check_random_function(comm, seed, decorate, calls):
         assert everywhere(comm, found == expected), program.source
 
 
-@pytest.mark.parametrize("start", range(0, 400, 40))
+@pytest.mark.parametrize("start", range(0, 400, up_to(20, 40)))
 def test_random_functions_are_their_plain_lines(comm, start):
     for seed in range(start, start + 20):
         compiler = (None, "no such command")[seed % 2] if seed % 20 else "cc"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from mpi_helpers import all_raise, everywhere, on_nodes, ranks_at_fault
 from test_fused import check_random_function, equal, observed, step, two_fields
+from tiers import up_to
 
 import pencils
 from pencils.comm.exchange import Handle
@@ -31,7 +32,7 @@ def overlapped(function):
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("start", range(0, 200, 40))
+@pytest.mark.parametrize("start", range(0, 200, up_to(20, 40)))
 def test_random_functions_are_their_plain_lines(comm, start):
     for seed in range(start, start + 20):
         check_random_function(comm, seed, overlapped, [(0.25, 3), (0.1, 2)])

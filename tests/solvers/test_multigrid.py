@@ -251,13 +251,14 @@ def test_rates(comm, where, axes, jump):
 @pytest.mark.parametrize("dtype", ["f", "F", "d", "D"])
 def test_numbers_and_components(comm, dtype):
     """Each component has the result that it has alone, however small it is."""
-    shape, spacing = (31, 33), [0.1, stretched(32, 4)]
+    shape, spacing = (63, 65), [0.1, stretched(64, 4)]
     pen, data = Pencil(shape, comm), draw((3, *shape), dtype)
+    a = partition(pen, coefficient(shape, 100))
     data[1] *= np.dtype(dtype).type(1e-4)
     data[2] = 0
     rtol = 1e-3 if dtype in "fF" else 1e-8
     options = {"boundary": [D, N], "centred": V, "spacing": spacing, "dtype": dtype}
-    with Multigrid(pen, components=3, **options) as mg, Multigrid(pen, **options) as one:
+    with Multigrid(pen, a, components=3, **options) as mg, Multigrid(pen, a, **options) as one:
         f = partition(pen, data)
         result = mg.solve(f, rtol=rtol)
         alone = [one.solve(partition(pen, each), rtol=rtol) for each in data]
@@ -292,16 +293,17 @@ def test_precision(comm, dtype):
 
 def test_weighted_equations(comm):
     """Cycles are symmetric; operators and smoothers of the user see equations without weights."""
-    shape, options = (32, 31), {"boundary": [(N, D), D], "centred": V}
-    options["spacing"] = [stretched(32, 4), stretched(32, 4)]
+    shape, options = (64, 63), {"boundary": [(N, D), D], "centred": V}
+    options["spacing"] = [stretched(64, 4), stretched(64, 4)]
     pen = Pencil(shape, comm)
+    a = partition(pen, coefficient(shape, 10))
     r, s = (partition(pen, draw(shape, seed=seed)) for seed in range(2))
 
     def smoother(level, u, f, _reverse):
         u += 0.8 * (f - level.apply(u)) / level.diagonal
 
     for axis, kind in ((None, "chebyshev"), ((0, 1), "line"), (None, smoother)):
-        with Multigrid(pen, 1.0, -0.5, smoother=kind, axis=axis, **options) as mg:
+        with Multigrid(pen, a, -0.5, smoother=kind, axis=axis, **options) as mg:
             weights, expected = mg.levels[0].weights, mg.solve(r, rtol=1e-10).check()
             u, v = mg(r / weights), mg(s / weights)
             assert np.isclose((u * s).sum(), (v * r).sum(), rtol=1e-10)
@@ -320,7 +322,7 @@ def test_weighted_equations(comm):
             full = mg.solve(r, full=True, rtol=1e-10).check()
             assert abs(full - expected).max() < 1e-8 * abs(expected).max()
             own = {"operator": lambda level, u, mg=mg: mg.levels[level.number].apply(u)}
-            with Multigrid(pen, 1.0, -0.5, smoother="jacobi", **own, **options) as other:
+            with Multigrid(pen, a, -0.5, smoother="jacobi", **own, **options) as other:
                 found = other.solve(r, rtol=1e-10).check()
             assert abs(found - expected).max() < 1e-8 * abs(expected).max()
 

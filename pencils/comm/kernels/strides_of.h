@@ -93,8 +93,15 @@ SUM_INLINE NAMED(Halves) NAMED(halves_at)(const REAL *from, int parts)
     return (NAMED(Halves)){SHUFFLED(row, next, SECOND_OF, 2), SHUFFLED(row, next, BETWEEN, 2)};
 }
 
+SUM_INLINE NAMED(Vector) NAMED(next_to)(NAMED(Vector) row, NAMED(Vector) next, int parts)
+{
+    if (parts == 1)
+        return SHUFFLED(row, next, NEXT_TO, 1);
+    return SHUFFLED(row, next, NEXT_TO, 2);
+}
+
 /* Add up windows of so many successive elements, two elements apart, in so many vectors: each element
-   is read once, and none behind the last window if this has two. */
+   is read once, and none behind the last window. */
 SUM_INLINE void NAMED(add_windows)(const Strided *sums, const REAL *from, int parts, int terms,
                                    int count, NAMED(Vector) *found)
 {
@@ -109,9 +116,8 @@ SUM_INLINE void NAMED(add_windows)(const Strided *sums, const REAL *from, int pa
                 next.odd[part] = terms > 3 ? from[parts + part] : 0;
             }
         const NAMED(Vector) rows[NAMED(MOST_WINDOW)] = {
-            here.even, here.odd,
-            parts == 1 ? SHUFFLED(here.even, next.even, NEXT_TO, 1) : SHUFFLED(here.even, next.even, NEXT_TO, 2),
-            parts == 1 ? SHUFFLED(here.odd, next.odd, NEXT_TO, 1) : SHUFFLED(here.odd, next.odd, NEXT_TO, 2)};
+            here.even, here.odd, NAMED(next_to)(here.even, next.even, parts),
+            NAMED(next_to)(here.odd, next.odd, parts)};
         found[n] = NAMED(all)((REAL)-0.0);
         UNROLL for (int i = 0; i < terms; i++)
             found[n] = NAMED(multiply_add)(NAMED(all)((REAL)sums->weights[i]), rows[i], found[n]);
@@ -170,8 +176,8 @@ SUM_INLINE int NAMED(window_of)(const Strided *sums)
     return is_window ? (int)terms : 0;
 }
 
-#define WINDOWS(terms)                                     \
-    case 2 * terms: NAMED(stride_all)(sums, 1, 2, 1, terms); return; \
+#define WINDOWS(terms)                                                                        \
+    case 2 * terms: NAMED(stride_all)(sums, 1, 2, 1, terms); return;                          \
     case 2 * terms + 1: NAMED(stride_all)(sums, 1, 2, 2, terms); return;
 
 static TARGET void NAMED(stride)(const Strided *sums)
