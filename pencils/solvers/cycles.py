@@ -77,7 +77,7 @@ class Cycles:
                 own = smoother if level is not levels[-1] else ""
                 self._grids.append(Smoother(level, own, axes, given=given))
             pairs = pairwise(self._grids)
-            self._transfers = [Transfer(*each, weighted=weighted) for each in pairs]
+            self._transfers = [GridTransfer(*each, weighted=weighted) for each in pairs]
         except BaseException:
             self.free()
             raise
@@ -205,7 +205,7 @@ def _too_large(ends: Sequence[Ends], reached: Sequence[int], levels: int | None)
     return f"{text}Use extents of a small number times a power of two{more}, such as {good}"
 
 
-class Transfer:
+class GridTransfer:
     """Moves residuals of a grid to the next coarser one, and corrections back.
 
     If it is `weighted`, the linear weights of coarse vertices are multiplied by the roots of the

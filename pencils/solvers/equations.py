@@ -181,7 +181,7 @@ def coarse_face(fine: Level, coarse: Pencil, ends: Sequence[Ends], axis: int) ->
     """Return the mean of fine faces in each coarse one, for wider distances. *Collective*.
 
     Of the faces between two vertices the mean is that of the two between these: of the finest ones
-    as for the product of transfers and operator; of others, where `Transfer` has weights, the
+    as for the product of transfers and operator; of others, where `GridTransfer` has weights, the
     harmonic one but for a part.
     """
     ndim, k = coarse.ndim, fine.faces[axis]
