@@ -80,6 +80,7 @@ typedef struct {
     Adder *add;
     Weigher *weigh;
     Strider *stride;
+    Windower *windows;
     Totaler *total;
     Evaluator *evaluate;
 } Level;

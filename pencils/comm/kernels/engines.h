@@ -8,4 +8,5 @@
 #include "sums_engine.h"
 #include "total_engine.h"
 
-const Level LEVEL = {NAME, copy_block, sum_words, add_sums, weigh, stride, total_of, evaluate};
+const Level LEVEL = {NAME, copy_block, sum_words, add_sums, weigh, stride, add_windows,
+                     total_of, evaluate};

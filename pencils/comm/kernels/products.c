@@ -9,6 +9,7 @@
 enum {
     ROOM = 65536, /* bytes of rows that are added up at once */
     KEPT = 524288, /* bytes of rows that are kept until they are added up */
+    FAR = 3, /* rows to the next ones that are fetched */
     VIEWS = 3
 };
 
@@ -23,6 +24,7 @@ typedef struct {
 typedef struct {
     int nouter, is_double, parts, add, stream;
     int ends, again; /* is there a matrix along the last axis; are rows needed by several ones */
+    int window; /* the terms along the last axis, if they are few successive ones, two apart */
     ptrdiff_t item, up, down, periods, nplaces;
     ptrdiff_t ahead; /* bytes to the next row where rows are left out, else 0 */
     const Py_buffer *target, *source;
@@ -72,7 +74,12 @@ static void add_up(const Task *task, char *to, const char **rows, double *weight
 static void multiply_last(const Task *task, const char *from, char *to, int stream)
 {
     const Matrix *last = &task->last;
-    if (task->periods)
+    if (task->window)
+        level.windows(&(Windows){to, from, last->weights, task->window, task->places[0],
+                                 last->points[0], task->periods, task->target->shape[task->nouter],
+                                 task->source->shape[task->nouter], task->parts, stream},
+                      task->is_double);
+    else if (task->periods)
         level.stride(&(Strided){to + task->places[0] * task->item, from, last->ends, last->points,
                                 last->weights, task->up, task->down, task->periods, task->parts,
                                 stream},
@@ -157,8 +164,8 @@ static void run_row(const Task *task, const Wanted *wanted, ptrdiff_t row, char 
             task->rows[found] = wanted->planes[plane] + matrix->points[i] * wanted->apart;
             task->weights[found] = matrix->weights[i] * wanted->shares[plane];
         }
-    for (ptrdiff_t at = 0; at < wanted->ahead; at += LINE) /* what follows the last row */
-        PREFETCH(task->rows[found - 1] + wanted->apart + at);
+    for (ptrdiff_t at = 0; at < wanted->ahead; at += LINE)
+        PREFETCH(task->rows[found - 1] + FAR * wanted->apart + at);
     if (!task->ends || found > 1 || task->weights[0] != 1)
         add_up(task, sum, task->rows, task->weights, found, wanted->at_once, bytes,
                stream && !task->ends);
@@ -360,6 +367,17 @@ static int allocate(Task *task, Py_ssize_t terms)
     return 0;
 }
 
+/* The terms along the last axis, if they are windows. */
+static int window_of(const Task *task)
+{
+    ptrdiff_t terms = task->last.ends[0];
+    int is_window = task->periods && task->up == 1 && task->down == 2 && terms > 1;
+    is_window = is_window && terms <= MOST_WINDOW;
+    for (ptrdiff_t i = 1; is_window && i < terms; i++)
+        is_window = task->last.points[i] == task->last.points[0] + i;
+    return is_window ? (int)terms : 0;
+}
+
 static int fill(Prepared *self, PyObject *outer, PyObject *last)
 {
     Task *task = self->own;
@@ -399,6 +417,7 @@ static int fill(Prepared *self, PyObject *outer, PyObject *last)
             return -1;
         if (count != task->nplaces || task->up < 1 || task->down < 1)
             return fail("the last matrix has an entry for each place");
+        task->window = window_of(task);
     }
     return allocate(task, terms > most ? terms : most);
 }

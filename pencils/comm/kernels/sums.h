@@ -81,6 +81,22 @@ typedef struct {
 
 typedef void Strider(const Strided *sums, int is_double);
 
+/* Sums of `terms` successive elements of a row, for places of the target from `place` on: those from
+   `point` on, and two elements farther on for each following place. All elements lie in the row. Other
+   places may be overwritten. */
+enum { MOST_WINDOW = 4 };
+typedef struct {
+    char *target;
+    const char *source;
+    const double *weights;
+    int terms; /* from 2 up to MOST_WINDOW */
+    ptrdiff_t place, point, number;
+    ptrdiff_t width, length; /* of the rows of target and source */
+    int parts, stream;
+} Windows;
+
+typedef void Windower(const Windows *sums, int is_double);
+
 /* The sum of contiguous numbers, added in the order of NumPy. */
 typedef double Totaler(const double *numbers, ptrdiff_t count);
 

@@ -51,6 +51,10 @@
         make(10, __VA_ARGS__), make(11, __VA_ARGS__), make(12, __VA_ARGS__),                  \
         make(13, __VA_ARGS__), make(14, __VA_ARGS__), make(15, __VA_ARGS__)
 
+/* Elements of two vectors, whose numbers a macro makes of those of lanes. */
+#define LANES ((int)(WIDTH / sizeof(REAL)))
+#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, PAIRED(EACH)(__VA_ARGS__))
+
 /* Rows that are fetched while a sum of few terms is computed. */
 enum { MOST_FETCHED = 3, APART = COMPLEX_FACTORS + 1, NEARBY = 2 };
 typedef struct {
@@ -85,6 +89,7 @@ SUM_INLINE void fetch_ahead(const Ahead *ahead, ptrdiff_t at)
 #endif
 #include "sums_of.h"
 #include "strides_of.h"
+#include "windows_of.h"
 #undef REAL
 #undef NAMED
 #undef PAIRED
@@ -104,6 +109,7 @@ SUM_INLINE void fetch_ahead(const Ahead *ahead, ptrdiff_t at)
 #endif
 #include "sums_of.h"
 #include "strides_of.h"
+#include "windows_of.h"
 #undef REAL
 #undef NAMED
 #undef PAIRED
@@ -134,4 +140,12 @@ static TARGET void stride(const Strided *sums, int is_double)
         stride_double(sums);
     else
         stride_float(sums);
+}
+
+static TARGET void add_windows(const Windows *sums, int is_double)
+{
+    if (is_double)
+        add_windows_double(sums);
+    else
+        add_windows_float(sums);
 }
