@@ -248,6 +248,20 @@ def test_rates(comm, where, axes, jump):
     close(comm, here.solution, alone.solution.local, 1e-9)
 
 
+def test_corners_of_a_checkerboard(comm):
+    """Cycles are definite there, on cells and vertices, with as many cycles on any ranks."""
+    shape, walls, found = (32, 33, 32), [D, N, D], []
+    a = np.where((np.indices(shape) // 4).sum(axis=0) % 2, 1e3, 1.0)
+    for pen in (Pencil(shape, comm), Pencil(shape, MPI.COMM_SELF)):
+        options = {"boundary": walls, "centred": [C, V, C], "precision": "double"}
+        with Multigrid(pen, partition(pen, a), cycle="W", **options) as mg:
+            found.append(mg.solve(partition(pen, draw(shape))))
+    here, alone = found
+    assert here.converged
+    assert here.iterations == alone.iterations <= 25
+    same(here, alone, rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["f", "F", "d", "D"])
 def test_numbers_and_components(comm, dtype):
     """Each component has the result that it has alone, however small it is."""
