@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, chain, groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,34 +27,35 @@ Room: TypeAlias = dict[tuple[Any, ...], Array]
 class Matrix(NamedTuple):
     """The terms of each point of the target, along one axis.
 
-    Most of them are those of the point `up` places before, with points that lie `down` farther on.
+    From the point `first` on, those of `up` points repeat `times` times, each time with points of
+    the source that lie `down` farther on. They are listed once.
     """
 
-    terms: Sequence[Terms]
-    up: int
-    down: int
+    listed: Sequence[Terms]
+    up: int = 1
+    down: int = 1
+    first: int = 0
+    times: int = 0
 
-    def moved(self, row: int) -> Terms:
-        """Return the terms of a point, as those of a point among the first ones."""
-        back = row // self.up * self.down
-        return [(point - back, weight) for point, weight in self.terms[row]]
+    @property
+    def repeated(self) -> int:
+        """Number of points that are not listed."""
+        return max(0, self.times - 1) * self.up
 
-    def alike(self) -> range:
-        """Return the points whose terms repeat: whole periods of `up` around the middle."""
-        up, number = self.up, len(self.terms) // self.up
-        middle = number // 2
+    @property
+    def points(self) -> int:
+        """Number of points of the target."""
+        return len(self.listed) + self.repeated
 
-        def period(n: int) -> list[Terms]:
-            return [self.moved(row) for row in range(n * up, (n + 1) * up)]
-
-        low = high = middle
-        if number:
-            known = period(middle)
-            while low > 0 and period(low - 1) == known:
-                low -= 1
-            while high < number and period(high) == known:
-                high += 1
-        return range(low * up, high * up)
+    def terms(self, point: int, back: int = 0) -> Terms:
+        """Return the terms of a point, of which those of the source lie `back` before."""
+        period = max(0, point - self.first) // self.up
+        if period < self.times:
+            back -= period * self.down
+            point -= period * self.up
+        else:
+            point -= self.repeated
+        return [(at - back, weight) for at, weight in self.listed[point]]
 
 
 def prepare_product(
@@ -76,7 +77,7 @@ def prepare_product(
 
     Examples
     --------
-    >>> means = Matrix([[(0, 0.5), (1, 0.5)], [(2, 0.5), (3, 0.5)]], 1, 2)
+    >>> means = Matrix([[(0, 0.5), (1, 0.5)]], up=1, down=2, times=2)
     >>> found = np.empty(2)
     >>> for op in prepare_product(found, np.array([1.0, 3, 5, 6]), lambda: [means], {}, {}):
     ...     _ = op()
@@ -99,27 +100,41 @@ def _compile(
     matrices: Sequence[Matrix | None], shape: Sequence[int], scale: float
 ) -> tuple[Any, ...]:
     """Return the terms along all axes but the last, those along that, and the scale if no other."""
-    outer = [
-        _lists([[(n, 1.0)] for n in range(points)] if matrix is None else matrix.terms)
-        for matrix, points in zip(matrices[:-1], shape[:-1], strict=True)
-    ]
-    last = None
-    if matrices[-1] is not None:
-        terms, up, down = matrices[-1]
-        alike = matrices[-1].alike()
-        others = [n for n in range(len(terms)) if n not in alike]
-        places = [*alike[:up], *others]
-        lists = _lists([terms[place] for place in places], scale)
+    along = zip(matrices[:-1], shape[:-1], strict=True)
+    outer = [_lists(matrix or Matrix([[(0, 1.0)]], times=points)) for matrix, points in along]
+    matrix, last = matrices[-1], None
+    if matrix is not None:
+        listed, up, down, first, times = matrix
+        places = np.arange(len(listed))
+        places[first + up :] += matrix.repeated
+        repeated = range(first, first + up) if times else range(0)
+        order = [*repeated, *(n for n in range(len(listed)) if n not in repeated)]
+        counts, points, weights = _flat([listed[place] for place in order])
+        last = (up, down, times, places[order], np.cumsum(counts), points, weights * scale)
         scale = 1.0
-        last = (up, down, len(alike) // up, np.array(places, np.int64), *lists)
     return tuple(outer), last, scale
 
 
-def _lists(terms: Sequence[Terms], scale: float = 1.0) -> tuple[Array, Array, Array]:
-    """Return where the terms of each point end, and all points and weights times the scale."""
-    points, weights = zip(*chain.from_iterable(terms), strict=True)
-    ends = np.array([*accumulate(map(len, terms))], np.int64)
-    return ends, np.array(points, np.int64), np.array(weights, float) * scale
+def _lists(matrix: Matrix) -> tuple[Array, Array, Array]:
+    """Return where the terms of each point end, and all points and weights."""
+    listed, up, down, first, times = matrix
+    if times < 2:  # noqa: PLR2004
+        counts, points, weights = _flat(listed)
+        return np.cumsum(counts), points, weights
+    cuts = slice(0, first), slice(first, first + up), slice(first + up, None)
+    before, period, after = (_flat(listed[each]) for each in cuts)
+    counts, points, weights = (np.tile(each, (times, 1)) for each in period)
+    points += np.arange(times)[:, None] * down
+    every = zip(before, (counts.ravel(), points.ravel(), weights.ravel()), after, strict=True)
+    counts, points, weights = map(np.concatenate, every)
+    return np.cumsum(counts), points, weights
+
+
+def _flat(terms: Sequence[Terms]) -> tuple[Array, Array, Array]:
+    """Return numbers of terms, and all their points and weights."""
+    points, weights = zip(*chain.from_iterable(terms), strict=True) if terms else ((), ())
+    counts = np.array([*map(len, terms)], np.int64)
+    return counts, np.array(points, np.int64), np.array(weights, float)
 
 
 # ---- Execution by NumPy: for other types, and where nothing was compiled. ----
@@ -146,7 +161,7 @@ def _prepare_by_numpy(
         part = source[some]
         every = dict(enumerate(matrices[1:], 1))
         if first is not None:
-            terms = first.terms[some]
+            terms = [*map(first.terms, range(rows)[some])]
             used = [point for each in terms for point, _ in each]
             low = min(used)
             part = source[low : max(used) + 1]
@@ -187,10 +202,11 @@ def _prepare_chunk(
 
 def _runs(matrix: Matrix) -> Iterator[tuple[slice, list[tuple[slice, float]]]]:
     """Yield points of the target that are alike, and slices of the source with their weights."""
-    rows, up, down = len(matrix.terms), matrix.up, matrix.down
+    rows, up, down = matrix.points, matrix.up, matrix.down
     for start in range(min(up, rows)):
         done = 0
-        for terms, group in groupby(map(matrix.moved, range(start, rows, up))):
+        moved = (matrix.terms(row, row // up * down) for row in range(start, rows, up))
+        for terms, group in groupby(moved):
             count, low = len(list(group)), start + done * up
             ahead, span = done * down, (count - 1) * down + 1
             into = slice(low, low + (count - 1) * up + 1, up)

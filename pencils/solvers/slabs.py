@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -69,12 +68,9 @@ class Line(NamedTuple):
     def needed(self, kind: str, part: int) -> list[range]:
         """Points of the source that these rows need, in the order of an array that has them."""
         rows = range(*self.rows(kind, part))
-        if self.matrix is None:
-            return [rows] if rows else []
-        points = sorted({at for row in rows for at, _ in self.matrix.terms(row)})
-        gaps = [n for n, (a, b) in enumerate(pairwise(points), 1) if b - a > self.matrix.down]
-        cuts = pairwise([0, *gaps, len(points)])
-        return [range(points[low], points[high - 1] + 1) for low, high in cuts if low < high]
+        if self.matrix is not None:
+            return self.matrix.needed(rows)
+        return [rows] if rows else []
 
     def pieces(self, kind: str, part: int) -> list[tuple[int, int, int, int]]:
         """Pieces of that array: owner, place in the array, place at the owner, and points."""
@@ -243,8 +239,7 @@ class Way:
             if line.matrix is None:
                 matrices.append(None)
                 continue
-            places: Any = range(*line.source.bounds(own))
-            if slab.fetched:
-                places = [point for each in line.needed(kind, part) for point in each]
-            matrices.append(line.matrix.among(places, *line.rows(kind, part)))
+            own_points = [range(*line.source.bounds(own))]
+            points = line.needed(kind, part) if slab.fetched else own_points
+            matrices.append(line.matrix.among(points, range(*line.rows(kind, part))))
         return matrices

@@ -6,6 +6,7 @@ Both are matrices, of which all rows are alike but for shifts, and those near wa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import floor, prod
 from typing import NamedTuple, TypeAlias
 
@@ -57,11 +58,44 @@ class Weights(NamedTuple):
             found[into] = found.get(into, 0.0) + sign * weight
         return tuple(found.items())
 
-    def among(self, points: Sequence[int], low: int, high: int) -> Matrix:
-        """Return the matrix of some target points, for an array that has these source points."""
-        places = {point: place for place, point in enumerate(points)}
-        terms = [[(places[at], weight) for at, weight in self.terms(n)] for n in range(low, high)]
-        return Matrix(terms, self.up, self.down)
+    def alike(self, rows: range) -> range:
+        """Return those of successive rows, whole periods, whose terms differ by shifts only."""
+        offsets = [offset for terms in self.stencils for offset, _ in terms]
+        first = -(min(offsets) // self.down) * self.up
+        last = ((self.points - 1 - max(offsets)) // self.down + 1) * self.up
+        some = rows[-(-max(0, first - rows.start) // self.up) * self.up :]
+        return some[: max(0, min(rows.stop, last) - some.start) // self.up * self.up]
+
+    def needed(self, rows: range) -> list[range]:
+        """Return source points that successive rows need, and those in gaps of less than `down`."""
+        alike = self.alike(rows)
+        others = [*range(rows.start, alike.start), *range(alike.stop, rows.stop)]
+        spans = [(at, at) for row in others for at, _ in self.terms(row)]
+        if alike:
+            ends = *alike[: self.up], *alike[-self.up :]
+            points = [at for row in ends for at, _ in self.terms(row)]
+            spans.append((min(points), max(points)))
+        found: list[range] = []
+        for low, high in sorted(spans):
+            if found and low - found[-1][-1] <= self.down:
+                found[-1] = range(found[-1].start, max(high + 1, found[-1].stop))
+            else:
+                found.append(range(low, high + 1))
+        return found
+
+    def among(self, points: Sequence[range], rows: range) -> Matrix:
+        """Return the matrix of successive rows, for an array that has these source points."""
+        starts = [0, *accumulate(map(len, points))]
+        alike = self.alike(rows)
+        listed = [*range(rows.start, alike.start), *alike[: self.up], *range(alike.stop, rows.stop)]
+
+        def place(point: int) -> int:
+            number = next(n for n, each in enumerate(points) if point in each)
+            return starts[number] + point - points[number].start
+
+        terms = [[(place(at), weight) for at, weight in self.terms(row)] for row in listed]
+        first, times = alike.start - rows.start, len(alike) // self.up
+        return Matrix(terms, self.up, self.down, first, times)
 
     def uses(self, row: int, own: range) -> bool:
         """Whether a target point needs only these source points."""

@@ -17,18 +17,20 @@ def matrix(rng, points, up, down, few=3):
     periods = points // down - few
     width = few * down
     stencils = [rng.choice(width, n, replace=False) for n in rng.integers(1, width + 1, up)]
-    terms = [
-        [(int(at) + period * down, rng_of(at, number)) for at in stencil]
-        for period in range(max(0, periods))
-        for number, stencil in enumerate(stencils)
+    middle = [
+        [(int(at), rng_of(at, number)) for at in stencil] for number, stencil in enumerate(stencils)
     ]
     ends = [[(int(rng.integers(points)), 0.5), (0, 1.5)] for _ in range(2)]
-    terms = [*ends, *terms, ends[0]]
-    dense = np.zeros((len(terms), points))
-    for row, pairs in enumerate(terms):
+    found = Matrix([*ends, *middle, ends[0]], up, down, first=2, times=periods)
+    dense = np.zeros((found.points, points))
+    for period in range(periods):
+        for number, pairs in enumerate(middle):
+            for at, weight in pairs:
+                dense[2 + period * up + number, at + period * down] += weight
+    for row, pairs in zip((0, 1, -1), (*ends, ends[0]), strict=True):
         for at, weight in pairs:
             dense[row, at] += weight
-    return Matrix(terms, up, down), dense
+    return found, dense
 
 
 @contextmanager
@@ -95,8 +97,8 @@ def test_products_are_those_of_dense_matrices(name, dtype, points, steps):
 @implementations
 def test_large_targets_are_written_past_the_cache(name):
     u = np.random.default_rng(0).normal(size=(64, 96, 130))
-    repeated = Matrix([[(row // 2, 1.0)] for row in range(260)], 2, 1)
-    means = Matrix([[(2 * row, 0.5), (2 * row + 1, 0.5)] for row in range(130)], 1, 2)
+    repeated = Matrix([[(0, 1.0)]] * 2, up=2, times=130)
+    means = Matrix([[(0, 0.5), (1, 0.5)]], down=2, times=130)
     found, back = np.empty((64, 96, 260)), np.empty_like(u)
     with pack.using(name), writing_past_the_cache():
         for into, source, each in (found, u, repeated), (back, found, means):
@@ -116,13 +118,10 @@ def test_windows_read_their_own_points(name, dtype, terms):
         base = np.full((3, first + 2 * number + terms), np.nan, dtype)
         source = base[:, : first + 2 * (number - 1) + terms]
         source[...] = rng.integers(-9, 9, source.shape)
-        starts = [first + 2 * row for row in range(number)]
-        rows = [[(at + k, 0.5**k) for k in range(terms)] for at in starts]
         found = np.empty((3, number), dtype)
+        sums = Matrix([[(first + k, 0.5**k) for k in range(terms)]], down=2, times=number)
         with pack.using(name):
-            for op in prepare_product(
-                found, source, lambda rows=rows: [None, Matrix(rows, 1, 2)], {}, {}
-            ):
+            for op in prepare_product(found, source, lambda sums=sums: [None, sums], {}, {}):
                 op()
         parts = [0.5**k * source[:, first + k :: 2][:, :number] for k in range(terms)]
         assert (found == sum(parts)).all()
