@@ -72,32 +72,30 @@ class Smoother:
 
         Steps in reverse are the adjoint of others, so that a cycle is symmetric.
         """
-        weights = self._weights[:: -1 if reverse else 1] * steps
-        if start and weights:
+        order = slice(None, None, -1 if reverse else 1)
+        weights, lines = self._weights[order] * steps, self._lines[order] * steps
+        if start and lines:
+            lines.pop(0)(f, out=self.r)
+            self._start(self.r, _LINES, out=self.u)
+        elif start and weights:
             self._start(f, weights.pop(0), out=self.u)
         elif start:
             self.u.fill(0)
         for weight in weights:
             self._swap(self._step(self.u, f, weight, out=self.spare))
-        if self._weights:
-            return
+        for line in lines:
+            self.level.residual(self.u, f, out=self.r)
+            line(self.r, out=self.r)
+            self._add(self.u, self.r, out=self.u)
         if self._own is not None:
             plain = per(f, self.level.weights)
             for _ in range(steps):
                 self._own(self.level, self.u, plain, reverse)
-        elif self._lines:
-            self._smooth_by_lines(f, steps, reverse=reverse)
-        else:
+        elif not (self._weights or self._lines):
             self._smooth_by_polynomial(f, steps)
 
     def _swap(self, new: PencilArray) -> None:
         self.u, self.spare = new, self.u
-
-    def _smooth_by_lines(self, f: PencilArray, steps: int, *, reverse: bool) -> None:
-        for line in self._lines[:: -1 if reverse else 1] * steps:
-            self.level.residual(self.u, f, out=self.r)
-            line(self.r, out=self.r)
-            self._add(self.u, self.r, out=self.u)
 
     def _smooth_by_polynomial(self, f: PencilArray, steps: int) -> None:
         """Do so by the recurrence of Saad, Iterative Methods for Sparse Linear Systems, 12.3."""
