@@ -9,15 +9,14 @@
 #
 # What the tiers leave to each other:
 #
-#   make test      one case out of six of these, on 3 ranks out of three, and on 1 process at least
-#                  one of each test that starts no programs (PART='--part few'): tests for one
-#                  process with each value of each of their parameters, but for compilers,
-#                  valgrind, mypy, and calls that fail one by one; tests for several ranks on 3
-#                  ranks (of which one is first, one last, one between) in every second case, in
-#                  one on 1 process, in one out of 8 on 2 simulated ranks, out of 16 on 4 and on 6
-#                  of them, out of 48 on 16. Without PART, as in `make test PART=` and targets such
-#                  as test-one, all these cases; with PART='--part others' those that make test
-#                  leaves out, with PART='--part each' one of each test
+#   make test      one case out of six of these, and on 1 process at least one of each test that
+#                  starts no programs (PART='--part few'): tests for one process with each value of
+#                  each of their parameters, but for compilers, valgrind, mypy, and calls that fail
+#                  one by one; tests for several ranks on 3 ranks (of which one is first, one last,
+#                  one between), in one case on 1 process, and in one case out of 8 on 2
+#                  simulated ranks, out of 16 on 4 and on 6 of them, out of 48 on 16. Without PART,
+#                  as in `make test PART=` and targets such as test-one, all these cases; with
+#                  PART='--part others' the other five, with PART='--part each' one of each test
 #   make test-all  besides: all combinations of parameters, four times as many random cases, long
 #                  repetitions, programs where the same calls did; on 1 process, on 2, 3, 4 and 6
 #                  processes (process grids of two dimensions, several nodes of several ranks),

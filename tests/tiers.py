@@ -45,8 +45,8 @@ def thin(items):
 
     All cases of a test with up to a dozen cases run. On one process, a test that also runs on three
     ranks runs in one case. Values are combined differently for each test of a module, and for each
-    number of ranks. Inside mpiexec, where ranks share few cores, every second case runs: on three
-    and six ranks those that do not run on four. On 2 simulated ranks, every eighth case
+    number of ranks. Inside mpiexec on more than three ranks, which share few cores, every second
+    case runs: on six ranks those that do not run on four. On 2 simulated ranks, every eighth case
     runs, on 4, 6 and 16 of them fewer: others on each number of ranks, and with another seed.
     ``--part few`` makes a part of these cases, ``--part others`` those that it leaves out, and
     ``--part each`` one of each test: see `part_of`.
@@ -73,7 +73,7 @@ def some_of(cases, number):
     if SIMULATED:
         share, place = SHARES.get(size, (8, size))
         return cases[(number + place + SEED) % share :: share]
-    if size > 1:
+    if size > MANY:
         cases = cases[(number + size // 2) % 2 :: 2] or cases
     return cases
 
@@ -81,18 +81,16 @@ def some_of(cases, number):
 def part_of(cases, number):
     """Choose the cases of a test with this number for the part that is asked for, if any.
 
-    With "each", this is one case, always the same one. The few are one case out of `FEW`, on three
-    ranks out of half as many: on one process at least one of each test, but for those that start
-    programs.
+    With "each", this is one case, always the same one. The few are one case out of `FEW`: on one
+    process at least one of each test, but for those that start programs.
     """
     if PART is None or not cases:
         return cases
     if PART == "each":
         return [cases[number % len(cases)]]
-    size = MPI.COMM_WORLD.size
-    each = size == 1 and not starts_programs(cases[0])
-    share = FEW // 2 if size == MANY and not SIMULATED else FEW
-    few = cases[number % (min(share, len(cases)) if each else share) :: share]
+    each = MPI.COMM_WORLD.size == 1 and not starts_programs(cases[0])
+    first = number % (min(FEW, len(cases)) if each else FEW)
+    few = cases[first::FEW]
     return few if PART == "few" else [case for case in cases if case not in few]
 
 
