@@ -6,7 +6,7 @@ import ctypes
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -58,6 +58,12 @@ def plain_array(operand: object) -> Array:
     """Return replicated data as a NumPy array; a mask is refused."""
     check_unmasked(operand)
     return np.asarray(operand)
+
+
+@cache
+def real_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type of real and imaginary parts."""
+    return np.empty(0, dtype).real.dtype
 
 
 def as_value(name: str, value: object, dtype: np.dtype[Any]) -> Any:

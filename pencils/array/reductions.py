@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, real_type
 from pencils.array.base import Field
 from pencils.array.global_reduction import (
     NO_VALUE,
@@ -187,7 +187,7 @@ def var(
     elif center is None:
         center = _mean("var", u, axis, accumulate, out, True, where)[0].local
     options |= {"of": _squares, "given": (center,), "same": {"ddof": ddof}}
-    total = reduce_field("var", u, axis, _real(np.dtype(accumulate)), None, keepdims, **options)
+    total = reduce_field("var", u, axis, real_type(np.dtype(accumulate)), None, keepdims, **options)
     left = count_where(u, axis, keepdims, where) - ddof
     if type(total) is not np.float64 or type(left) is not int:  # of other types as in NumPy
         left = np.maximum(left, 0)
@@ -277,7 +277,7 @@ def norm_of(name: str, u: Field, ord: float | None, same: Mapping[str, object]) 
             largest, smallest, known = order == np.inf, order == -np.inf, True
             is_half = bool(u.dtype == np.float16 and order == 2)  # noqa: PLR2004
     ufunc = np.maximum if largest else np.minimum if smallest else np.add
-    real = _real(u.dtype)
+    real = real_type(u.dtype)
     if u.dtype.kind in "biu" or is_half:  # room for the modulus, or the square, of any value
         real = np.dtype(np.float32 if is_half else float)
 
@@ -344,7 +344,7 @@ def _divided(
     final = native(np.dtype(np.float16 if half else accumulated))
     with np.errstate(all="ignore"):
         result = np.divide(total, count, out=total) if in_place else total / count
-        final = final if result.dtype.kind == "c" else _real(final)
+        final = final if result.dtype.kind == "c" else real_type(final)
         return result.astype(final) if result.dtype != final else result
 
 
@@ -364,12 +364,6 @@ def _square_modulus(block: Array) -> Array:
     if block.dtype.kind == "c":
         return np.asarray(block.real**2 + block.imag**2)
     return np.asarray(block * block)
-
-
-@cache
-def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Type of real and imaginary parts."""
-    return np.empty(0, dtype).real.dtype
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pencils.array.allocation import as_components, as_dtype
+from pencils.array.allocation import as_components, as_dtype, real_type
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout.integers import as_dim, as_dims, as_int, to_int
@@ -132,7 +132,7 @@ class Wanted(NamedTuple):
     @property
     def real(self) -> np.dtype[Any]:
         """The real element type of the same precision."""
-        return np.empty(0, self.dtype).real.dtype
+        return real_type(self.dtype)
 
     @property
     def points(self) -> tuple[int, ...]:

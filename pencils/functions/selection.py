@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, real_type
 from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
 from pencils.comm.reduce import reduce_together
@@ -230,7 +230,7 @@ def word_sizes(dtype: np.dtype[Any]) -> list[int]:
     """Sizes in bits of the words of `_words`; TypeError if the type has no order known here."""
     kind, size = dtype.kind, dtype.itemsize
     if kind == "c":
-        return 2 * word_sizes(np.empty(0, dtype).real.dtype)
+        return 2 * word_sizes(real_type(dtype))
     if kind in "biufmM" and size <= 8:  # noqa: PLR2004
         return [_BYTE * size]
     mantissa = np.finfo(dtype).nmant if kind == "f" else 0

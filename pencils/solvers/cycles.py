@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, real_type
 from pencils.array.creation import zeros
 from pencils.array.operands import FieldSpec, check_source
 from pencils.array.pencil_array import PencilArray
@@ -27,7 +27,6 @@ from pencils.solvers.equations import (
     coarse_face,
     faces_of,
     main_of,
-    real_type,
     weights_of,
 )
 from pencils.solvers.result import attempt
@@ -262,7 +261,7 @@ class DirectSolve:
     def __init__(self, level: Level, meeting: PreparedAgreement) -> None:
         shape = level.pencil.shape
         points = prod(shape)
-        real = real_type(level.spec)
+        real = real_type(level.spec.dtype)
         units = zeros(level.pencil, components=points, halo=1, dtype=real)
         units[...] = np.eye(points, dtype=real).reshape(points, *shape)
         columns = attempt(meeting, partial(self._apply, level), units)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, real_type
 from pencils.array.creation import empty, full, zeros
 from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
@@ -96,7 +96,7 @@ class Level:
         every = [each.copy() for each in (*self.faces, self.main)]
         for each in every:
             each.padded[...] *= factor
-        *faces, main = (each.astype(real_type(spec)) for each in every)
+        *faces, main = (each.astype(real_type(spec.dtype)) for each in every)
         return Level(self.number, self.pencil, self.ends, faces, main, spec=spec)
 
     def free(self) -> None:
@@ -109,7 +109,7 @@ def main_of(pencil: Pencil, faces: Sequence[PencilArray], c: PencilArray | float
     main = empty(pencil, dtype=faces[0].dtype)
     main[...] = c
     for axis, k in enumerate(faces):
-        main -= k + k.shift(offset(axis, pencil.ndim))
+        main -= k + moved(k, axis)
     most = float(main.max())
     if not (most < 0 or (most == 0 and prod(pencil.shape) == 1)):  # 0: no other point, no wall
         raise ArgumentError(
@@ -119,9 +119,9 @@ def main_of(pencil: Pencil, faces: Sequence[PencilArray], c: PencilArray | float
     return main
 
 
-def offset(axis: int, ndim: int, step: int = 1) -> tuple[int, ...]:
-    """Return a step along one dimension."""
-    return tuple(step * (dim == axis) for dim in range(ndim))
+def moved(u: PencilArray, axis: int, step: int = 1, onto: Pencil | None = None) -> Any:
+    """Return the own block, moved along one dimension."""
+    return u.shift(tuple(step * (dim == axis) for dim in range(u.pencil.ndim)), onto)
 
 
 def _differences(level: Level, u: PencilArray) -> PencilArray:
@@ -129,8 +129,7 @@ def _differences(level: Level, u: PencilArray) -> PencilArray:
     u.exchange_halo(corners=False)
     total = level.main * u
     for axis, k in enumerate(level.faces):
-        up, down = offset(axis, u.pencil.ndim), offset(axis, u.pencil.ndim, -1)
-        total = total + k.shift(up) * u.shift(up) + k * u.shift(down)
+        total = total + moved(k, axis) * moved(u, axis) + k * moved(u, axis, -1)
     return total
 
 
@@ -147,8 +146,8 @@ def weights_of(
     for each in ends:
         weights = each.volumes() / each.spacing
         if each.dim != axis and (weights != 1).any():
-            ones = full(pencil, 1.0, dims=(each.dim,), dtype=real_type(spec))
-            found = ones * _along(weights.astype(ones.dtype), each.dim, pencil.ndim) * found
+            ones = full(pencil, 1.0, dims=(each.dim,), dtype=real_type(spec.dtype))
+            found = ones * _along(weights.astype(ones.dtype), each.dim, pencil) * found
     return found
 
 
@@ -156,24 +155,22 @@ def faces_of(
     pencil: Pencil, a: Coefficient, ends: Sequence[Ends], spec: FieldSpec
 ) -> list[PencilArray]:
     """Return the coefficients of low faces; see `Level`. *Collective*."""
-    found, ndim = [], pencil.ndim
+    lower: Any
+    upper: Any
+    found = []
     resistance = _haloed(1 / a) if isinstance(a, PencilArray) else None
     for axis, line in enumerate(ends):
-        up, down = offset(axis, ndim), offset(axis, ndim, -1)
-        lower: Any
-        upper: Any
         if resistance is not None:
-            low, high = _along_both(line.shares(), axis, ndim)
-            lower = 1 / (resistance * low + resistance.shift(down) * (1 - low))
-            upper = 1 / (resistance * (1 - high) + resistance.shift(up) * high)
+            low, high = _along_both(line.shares(), axis, pencil)
+            lower = 1 / (resistance * low + moved(resistance, axis, -1) * (1 - low))
+            upper = 1 / (resistance * (1 - high) + moved(resistance, axis) * high)
         elif isinstance(a, float):
             lower = upper = full(pencil, a, dims=(axis,))
         else:
             given = _haloed(a[axis])
-            lower, upper = (given.shift(each, onto=pencil) for each in ((0,) * ndim, up))
-        low, high = _along_both(line.fluxes() / line.spacing, axis, ndim)
-        weights = weights_of(pencil, ends, spec, axis)
-        found.append(_joined(lower * low * weights, upper * high * weights, axis, real_type(spec)))
+            lower, upper = (moved(given, axis, step, onto=pencil) for step in (0, 1))
+        weights = {"weights": weights_of(pencil, ends, spec, axis), "dtype": real_type(spec.dtype)}
+        found.append(_joined(lower, upper, line.fluxes() / line.spacing, axis, **weights))
     return found
 
 
@@ -184,14 +181,13 @@ def coarse_face(fine: Level, coarse: Pencil, ends: Sequence[Ends], axis: int) ->
     as for the product of transfers and operator; of others, where `GridTransfer` has weights, the
     harmonic one but for a part.
     """
-    ndim, k = coarse.ndim, fine.faces[axis]
-    up, down = offset(axis, ndim), offset(axis, ndim, -1)
+    k = fine.faces[axis]
     factor, centred = coarse.coarsened[axis]
-    lower, upper, ratio = k, k.shift(up), np.ones(coarse.shape[axis] + 1)
-    method: list[Any] = [None] * ndim
+    lower, upper, ratio = k, moved(k, axis), np.ones(coarse.shape[axis] + 1)
+    method: list[Any] = [None] * coarse.ndim
     if factor != 1 and centred == CELL:
         first = np.arange(fine.pencil.shape[axis]) % 2 == 0
-        lower, upper = (u * _along(w, axis, ndim) for u, w in ((lower, first), (upper, ~first)))
+        lower, upper = (u * _along(w, axis, coarse) for u, w in ((lower, first), (upper, ~first)))
         # Of one face, where two are averaged; a quarter, as the square of the spacing grows.
         wide, narrow = (each.fluxes() / each.spacing for each in (ends[axis], fine.ends[axis]))
         np.divide(2 * wide, narrow[::2], out=ratio, where=narrow[::2] != 0)
@@ -201,11 +197,10 @@ def coarse_face(fine: Level, coarse: Pencil, ends: Sequence[Ends], axis: int) ->
             harmonic = lower * (upper / (lower + upper)) / 2
             mean = _ARITHMETIC * mean + (1 - _ARITHMETIC) * harmonic
         both = _haloed(mean)
-        lower, upper = both.shift(down), both.shift(up)
+        lower, upper = moved(both, axis, -1), moved(both, axis)
         method[axis] = "injection"
     low, high = (restrict(each, coarse, method=method) for each in (lower, upper))
-    below, above = _along_both(ratio, axis, ndim)
-    return _joined(low * below, high * above, axis, k.dtype)
+    return _joined(low, high, ratio, axis, dtype=k.dtype)
 
 
 def _haloed(u: PencilArray) -> PencilArray:
@@ -217,25 +212,22 @@ def _haloed(u: PencilArray) -> PencilArray:
     return copy
 
 
-def _joined(lower: PencilArray, upper: PencilArray, axis: int, dtype: Any) -> PencilArray:
-    """Return a field of low faces, with the high ones on the wall in its halo. *Collective*."""
-    pencil = lower.pencil
-    k = _haloed(lower.astype(dtype))
-    if not pencil.periodic[axis]:
+def _joined(
+    lower: Any, upper: Any, factors: Array, axis: int, *, weights: Any = 1.0, dtype: Any
+) -> PencilArray:
+    """Return low faces times factors, with high ones on the wall in the halo. *Collective*."""
+    low, high = _along_both(factors, axis, lower.pencil)
+    k = _haloed((lower * low * weights).astype(dtype))
+    if not lower.pencil.periodic[axis]:
         last = (slice(None),) * axis + (slice(-1, None),)
-        k.shift(offset(axis, pencil.ndim))[last] = upper[last]
+        moved(k, axis)[last] = (upper * high * weights)[last]
     return k
 
 
-def real_type(spec: FieldSpec) -> Any:
-    """Return the type of the real parts of numbers."""
-    return np.empty(0, spec.dtype).real.dtype
-
-
-def _along_both(values: Array, axis: int, ndim: int) -> tuple[Array, Array]:
+def _along_both(values: Array, axis: int, pencil: Pencil) -> tuple[Array, Array]:
     """Return what belongs to the low and to the high faces of points."""
-    return _along(values[:-1], axis, ndim), _along(values[1:], axis, ndim)
+    return _along(values[:-1], axis, pencil), _along(values[1:], axis, pencil)
 
 
-def _along(values: Array, axis: int, ndim: int) -> Array:
-    return values.reshape([-1 if dim == axis else 1 for dim in range(ndim)])
+def _along(values: Array, axis: int, pencil: Pencil) -> Array:
+    return values.reshape([-1 if dim == axis else 1 for dim in range(pencil.ndim)])

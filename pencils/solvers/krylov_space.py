@@ -66,8 +66,8 @@ class KrylovSpace:
         self._preconditioner = (
             None if preconditioner is None else _bound("preconditioner", preconditioner, b)
         )
-        self._off = None if mask is None else _switched_off(mask, b)
-        self._is_masked = mask is not None
+        self._off = slice(0) if mask is None else _switched_off(mask, b)
+        self._is_masked = mask is not None  # on all ranks
         self._axes = memory_axes(b.pencil.order, len(b.components))
         first = not b.singletons or b.extent.layout.is_first_replica(b.pencil.rank)
         self._contributes = first and b.local.size > 0
@@ -103,19 +103,7 @@ class KrylovSpace:
 
     def _apply(self, function: _Bound, u: PencilArray, out: PencilArray) -> None:
         function(u, out)
-        self.restrict(out)
-
-    def restrict(self, u: PencilArray) -> None:
-        """Set points that are switched off to 0; local."""
-        if self._off is not None:
-            u.local[self._off] = 0
-
-    def _copy(self, u: PencilArray, out: PencilArray, *, active: bool) -> None:
-        """Copy points that are switched on, or those that are not; the others become 0. Local."""
-        if self._off is None:
-            out.local[...] = u.local if active else 0
-        else:
-            out.local[...] = np.where(self._off == active, 0, u.local)
+        out.local[self._off] = 0
 
     def sums(self, *pairs: tuple[PencilArray, PencilArray], real: bool = True) -> list[Any]:
         """Return the sum of ``conj(u) * v`` for each pair, or its real part, over all ranks.
@@ -147,14 +135,12 @@ class KrylovSpace:
         error, self._error = self._error, None
         meet(self.row, error)
 
-    def check_finite(
-        self, sums: Iterable[complex], *results: tuple[str, PencilArray | None]
-    ) -> None:
+    def check_finite(self, sums: Iterable[complex], *results: tuple[str, PencilArray]) -> None:
         """Raise if sums are not finite, and name the first whose result is not. *Collective*."""
         if np.isfinite(list(sums)).all():
             return
         for name, u in results:
-            if u is not None and not np.isfinite(self.sums((u, u))[0]):
+            if not np.isfinite(self.sums((u, u))[0]):
                 raise self.history.error(f"{name} NaN or Inf, or numbers whose squares overflow")
         raise self.history.error("products of numbers overflow")
 
@@ -174,7 +160,7 @@ class KrylovSpace:
         copy.local[...] = x.local
         self.apply(copy, product)
         r.local[...] = self.b.local - product.local
-        self.restrict(r)
+        r.local[self._off] = 0
         z = self.precondition(r, room)
         sums = self.sums((r, z))
         self.check_finite(sums, (OPERATOR_GAVE, product), (INVERSE_GAVE, z))
@@ -190,10 +176,10 @@ class KrylovSpace:
         r, p, w = self.field(), self.field(), self.field()
         r.local[...] = self.b.local
         if self.out is not None and self._is_masked:
-            self._copy(x, p, active=False)
+            p.local[self._off] = x.local[self._off]
             self.apply(p, w)
             r.local -= w.local
-        self.restrict(r)
+        r.local[self._off] = 0
         z = self.precondition(r, w if weighted else None)
         _, norm = sums = self.sums((r, r), (r, z))
         self.check_finite(sums, ("b has", r), (INVERSE_GAVE, z))
@@ -205,10 +191,10 @@ class KrylovSpace:
                     "(b, b), or (b, M b) with a preconditioner M, is 0, but b is not: squares of "
                     "its numbers underflow, so scale b; or M is not definite"
                 )
-            self._copy(x, p, active=False)
             x.local[...] = p.local
         elif self.out is not None:
-            self._copy(x, p, active=True)
+            p.local[...] = x.local
+            p.local[self._off] = 0
             self.apply(p, w)
             r.local -= w.local
             self.check_finite(self.sums((r, r)), ("the guess has", p), (OPERATOR_GAVE, w))
@@ -260,8 +246,8 @@ def _flat(name: str, given: Any, b: PencilArray) -> _Bound:
     return apply
 
 
-def _switched_off(mask: Any, b: PencilArray) -> Array | None:
-    """Check a mask; return where the own block is switched off, None if nowhere."""
+def _switched_off(mask: Any, b: PencilArray) -> Any:
+    """Check a mask; return where the own block is switched off, which may be nowhere."""
     part = own_part(mask, b)
     if part.dtype.kind not in "biuf" or not ((part == 0) | (part == 1)).all():
         raise ArgumentError(
@@ -269,4 +255,4 @@ def _switched_off(mask: Any, b: PencilArray) -> Array | None:
             f"were given, of dtype {part.dtype}"
         )
     off = part == 0
-    return off if off.any() else None
+    return off if off.any() else slice(0)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, as_components, memory_axes
+from pencils.array.allocation import Array, as_components, memory_axes, real_type
 from pencils.array.operands import FieldSpec, check_out, check_source, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
@@ -213,7 +213,7 @@ class Poisson(Plan[None]):
         pencil, spec, ends = self.waves, self._spec, self._ends
         halved = any(each.low == PERIODIC and each.edges is None for each in ends)
         dtype = np.result_type(spec.dtype, "F") if halved else spec.dtype
-        real = np.empty(0, dtype).real.dtype
+        real = real_type(dtype)
         numbers = self._fft.wavenumbers(
             [each.length if each.edges is None else 1.0 for each in ends], nyquist="keep"
         )

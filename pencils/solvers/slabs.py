@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,14 +18,13 @@ from pencils.array.allocation import Array, memory_axes
 from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.exchange import PreparedExchange
-from pencils.comm.memory import borrowed
+from pencils.comm.memory import borrowed, place
 from pencils.comm.methods.pull import PreparedPull
 from pencils.comm.pack import MessageSpec
 from pencils.comm.products import Matrix, Op, Room, prepare_product
 from pencils.functions.moves import MovePlan, boxes, prepare_move
-from pencils.layout import Layout
 from pencils.layout.split import Split
-from pencils.pencil import Pencil
+from pencils.pencil import Bounded, Pencil
 from pencils.solvers.weights import Weights
 
 
@@ -136,17 +135,31 @@ class Ready(NamedTuple):
                 op()
 
 
-class Way:
-    """How one rank computes its block of the target, once the arguments are known; local."""
+# A call that is ready, the field it fills, and the pencil to which that moves on, if it does.
+Found: TypeAlias = tuple[Ready, PencilArray, Pencil | None]
 
-    def __init__(self, u: PencilArray, pencil: Pencil, matrices: Sequence[Weights | None]) -> None:
+
+class Way:
+    """How one rank computes its block of the target, once the arguments are known; local.
+
+    The target is a field on `pencil`, or one that moves on `onto` another; `add` to what it has.
+    """
+
+    def __init__(
+        self,
+        u: PencilArray,
+        pencil: Pencil,
+        matrices: Sequence[Weights | None],
+        *,
+        onto: Pencil | None,
+        add: bool,
+    ) -> None:
         self.spec = FieldSpec.of(u)
-        self.pencil = pencil  # of the target
-        self.rank = u.pencil.rank
+        self._onto, self._add = onto, add
+        self._new = PencilArray.maker(pencil, *self.spec)
+        self._ready = Bounded()  # by the places of blocks
         self.order = u.pencil.order  # of all arrays here
-        singletons = self.spec.singletons
-        source, target = u.extent.layout, pencil.extent(singletons).layout
-        self.layouts = source, target
+        source, target = u.extent.layout, pencil.extent(self.spec.singletons).layout
         follows = source.strides == target.strides and source.process_shape == target.process_shape
         self.lines = [
             Line(
@@ -158,17 +171,14 @@ class Way:
             )
             for dim in self.order
         ]
-        self.parts = [self._parts(layout) for layout in self.layouts]
+        parts = [layout.parts(u.pencil.rank) for layout in (source, target)]
+        self.parts = [[each[dim] for dim in self.order] for each in parts]
         # Where equal dimensions are cut alike, their points need not be fetched.
         alike = all(line.source == line.target for line in self.lines if line.matrix is None)
         self.slabs = self._slabs(follows=follows and alike)
         self.scale = prod(matrix.scale for matrix in matrices if matrix is not None)
         self.room: Room = {}
         self.known: dict[Slab, dict[str, Any]] = {slab: {} for slab in self.slabs}
-
-    def _parts(self, layout: Layout) -> list[int]:
-        every = layout.parts(self.rank)
-        return [every[dim] for dim in self.order]
 
     def _slabs(self, *, follows: bool) -> list[Slab]:
         whole = ["all"] * len(self.lines)
@@ -197,7 +207,18 @@ class Way:
                 specs.append(MessageSpec(*both, lead, dtype))
         return specs or [MessageSpec([], [], lead, dtype)]
 
-    def prepare(self, plan: MovePlan, u: PencilArray, out: PencilArray, *, add: bool) -> Ready:
+    def bind(self, plan: MovePlan, u: PencilArray, out: PencilArray | None) -> Found:
+        """Find or prepare what suits the places of the blocks, and pack; local."""
+        target = self._new() if out is None or self._onto is not None else out
+        key = place(u.local), place(target.local)
+        ready: Ready | None = self._ready.get(key)
+        if ready is None:
+            ready = self._prepared(plan, u, target)
+            self._ready.add(key, ready)
+        ready.pack()
+        return ready, target, self._onto
+
+    def _prepared(self, plan: MovePlan, u: PencilArray, out: PencilArray) -> Ready:
         """Prepare the exchange and the computation for fields, whose memory is borrowed."""
         axes = memory_axes(self.order, len(self.spec.components))
         source, target = (borrowed(each.local).transpose(axes) for each in (u, out))
@@ -210,14 +231,9 @@ class Way:
             for line, kind, own in zip(self.lines, slab.kinds, self.parts[1], strict=True):
                 start, _ = line.target.bounds(own)
                 key.append(slice(*(row - start for row in line.rows(kind, own))))
-            arrays = (
-                target[tuple(key)],
-                part,
-                partial(self._matrices, slab),
-                self.room,
-                self.known[slab],
-            )
-            ops += prepare_product(*arrays, scale=self.scale, add=add)
+            matrices = partial(self._matrices, slab)
+            arrays = target[tuple(key)], part, matrices, self.room, self.known[slab]
+            ops += prepare_product(*arrays, scale=self.scale, add=self._add)
         if not fetched:
             fetched = [np.empty((*self.spec.components, *[0] * len(self.lines)), u.dtype)]
         return Ready(*prepare_move(plan, [source] * len(fetched), fetched), ops)

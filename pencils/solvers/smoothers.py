@@ -9,7 +9,7 @@ from pencils.array.creation import empty, from_function, zeros
 from pencils.array.pencil_array import PencilArray
 from pencils.graph.fused import fused
 from pencils.lines.solver import LineSolver
-from pencils.solvers.equations import Level, offset, per
+from pencils.solvers.equations import Level, moved, per
 
 RED_BLACK, JACOBI, CHEBYSHEV, LINE = "red-black", "jacobi", "chebyshev", "line"
 # Smoothers, and how often a step of each passes over memory.
@@ -62,7 +62,7 @@ class Smoother:
 
     def _line(self, axis: int) -> LineSolver:
         pencil, k = self.level.pencil, self.level.faces[axis]
-        bands = k, self.level.main, k.shift(offset(axis, pencil.ndim))
+        bands = k, self.level.main, moved(k, axis)
         # Lines of one dimension may be as singular as the equations are.
         options: Any = {"singular": "pin", "check": False} | self._kind
         return LineSolver(pencil, axis, bands, periodic=pencil.periodic[axis], **options)

@@ -13,15 +13,14 @@ import numpy as np
 from pencils.array.operands import FieldSpec, check_out, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED
-from pencils.comm.memory import place
 from pencils.comm.methods.pull import Pull
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.functions.moves import MovePlan, plan_move
 from pencils.layout.integers import each_dim
 from pencils.layout.levels import CELL
-from pencils.pencil import Bounded, Pencil
+from pencils.pencil import Pencil
 from pencils.plans import Agreement, KeptCall, KeptVerb, PlanKey, kept_plans
-from pencils.solvers.slabs import Ready, Way
+from pencils.solvers.slabs import Found, Way
 from pencils.solvers.weights import Weights, prolongation, restriction
 from pencils.transposition.plan import unset_ghosts
 from pencils.transposition.transpose import transpose
@@ -171,15 +170,10 @@ class _Given(NamedTuple):
         return self.pencil, self.u.kind, options
 
 
-# A call that is ready, the field it fills, and the pencil to which that moves on, if it does.
-_Found: TypeAlias = tuple[Ready, PencilArray, Pencil | None]
-
-
-class _Transfer(KeptVerb[MovePlan, _Found]):
+class _Transfer(KeptVerb[MovePlan, Found]):
     """A call of `restrict` or `prolong`, whose plan may have to be made first."""
 
     way: Way
-    onto: Pencil | None  # to which the result moves on
 
     def __init__(self, given: _Given, out: Any) -> None:
         super().__init__(given.name, topology_among(given.u, given.pencil, out))
@@ -188,22 +182,22 @@ class _Transfer(KeptVerb[MovePlan, _Found]):
     def signature(self, agree: Agreement) -> PlanKey:
         """Check the arguments, and record what ranks must agree on."""
         name, u, pencil, method, boundary, add = self.given
-        check_type("u" if self.given.restricts else "v", u, PencilArray)
-        check_type("coarse" if self.given.restricts else "fine", pencil, Pencil)
+        names = ("u", "coarse") if self.given.restricts else ("v", "fine")
+        check_type(names[0], u, PencilArray)
+        check_type(names[1], pencil, Pencil)
         spec = FieldSpec.of(u)
         agree(source=u.pencil, target=pencil, **spec.signature)
         agree(method=method, boundary=boundary, add=bool(add))
         coarse, fine = (pencil, u.pencil) if self.given.restricts else (u.pencil, pencil)
         aligned = _aligned(coarse, fine)
         matrices = self._matrices(coarse, fine)
-        self.onto = None
+        onto = None
         if self.given.restricts and not (coarse.same_blocks(aligned) or self._is_small()):
-            self.onto, pencil = pencil, aligned
-        check_out(self.out, self.given.pencil, spec)
-        _check_memory(u, self.out, add=add)
+            onto, pencil = pencil, aligned
+        _check_out(self.given, self.out, spec)
         key = PlanKey((name, u.pencil, pencil, spec, tuple(matrices)))
         if key != self.key:
-            self.way = Way(u, pencil, matrices)
+            self.way = Way(u, pencil, matrices, onto=onto, add=bool(add))
         return key
 
     def _is_small(self) -> bool:
@@ -251,16 +245,11 @@ class _Transfer(KeptVerb[MovePlan, _Found]):
         """Make the exchange. *Collective*."""
         return plan_move(self.topology, self.way.specs(), len(self.way.lines))
 
-    def bind(self, plan: MovePlan) -> _Found | None:
+    def bind(self, plan: MovePlan) -> Found | None:
         """Prepare the exchange and the computation; None if older exchanges are under way."""
         if isinstance(plan, Pull) and self.topology.under_way:
             return None
-        out = self.out
-        if out is None or self.onto is not None:
-            out = PencilArray.allocated(self.way.pencil, *self.way.spec)
-        ready = self.way.prepare(plan, self.given.u, out, add=bool(self.given.add))
-        ready.pack()
-        return ready, out, self.onto
+        return self.way.bind(plan, self.given.u, self.out)
 
     def set_up(self, plan: MovePlan) -> None:  # noqa: ARG002
         """Complete older exchanges. *Collective*."""
@@ -270,17 +259,15 @@ class _Transfer(KeptVerb[MovePlan, _Found]):
 class _TransferCall(KeptCall[MovePlan]):
     """Calls for fields of one kind, with the same arguments."""
 
-    __slots__ = ("_add", "_new", "_onto", "_ready", "_way")
+    __slots__ = ("_way",)
 
     def __init__(self, verb: _Transfer) -> None:
         pulls = isinstance(kept_plans(verb.topology)[verb.key], Pull)
         agreement, other = verb.agree.prepared(), verb.given.pencil.topology
         super().__init__(verb.topology, verb.key, agreement, waits=pulls, other=other)
-        self._way, self._onto, self._add = verb.way, verb.onto, bool(verb.given.add)
-        self._new = PencilArray.maker(verb.way.pencil, *verb.way.spec)
-        self._ready = Bounded()  # by the places of blocks
+        self._way = verb.way
 
-    def prepare(self, given: _Given, out: PencilArray | None) -> _Found:
+    def prepare(self, given: _Given, out: PencilArray | None) -> Found:
         """Agree and prepare. *Collective*."""
         found, flags = self.agreement.attempt(partial(self._bind, given, out))
         if flags & DEFERRED:  # other ranks need the plan
@@ -288,19 +275,9 @@ class _TransferCall(KeptCall[MovePlan]):
         self.touch()
         return found
 
-    def _bind(self, given: _Given, out: PencilArray | None) -> _Found:
-        """Find or prepare what suits the places of the blocks; local."""
-        u = given.u
-        check_out(out, given.pencil, self._way.spec)
-        _check_memory(u, out, add=self._add)
-        target = self._new() if out is None or self._onto is not None else out
-        key = place(u.local), place(target.local)
-        ready: Ready | None = self._ready.get(key)
-        if ready is None:
-            ready = self._way.prepare(self.plan, u, target, add=self._add)
-            self._ready.add(key, ready)
-        ready.pack()
-        return ready, target, self._onto
+    def _bind(self, given: _Given, out: PencilArray | None) -> Found:
+        _check_out(given, out, self._way.spec)
+        return self._way.bind(self.plan, given.u, out)
 
 
 def _run(given: _Given, out: PencilArray | None) -> PencilArray:
@@ -338,11 +315,12 @@ def _aligned(coarse: Pencil, fine: Pencil) -> Pencil:
     return found
 
 
-def _check_memory(u: PencilArray, out: PencilArray | None, *, add: Any) -> None:
+def _check_out(given: _Given, out: PencilArray | None, spec: FieldSpec) -> None:
+    check_out(out, given.pencil, spec)
     if out is None:
-        if add:
+        if given.add:
             raise ArgumentError("add=True adds to a field: pass it as out=")
-    elif np.may_share_memory(u.local, out.local):
+    elif np.may_share_memory(given.u.local, out.local):
         raise ArgumentError("out shares memory with the field; pass another one")
 
 
