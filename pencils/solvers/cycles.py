@@ -271,22 +271,18 @@ class DirectSolve:
         if self.singular:
             matrix = matrix + (np.trace(matrix) or 1.0) / points**2
         own = np.arange(points).reshape(shape)[level.pencil.local_slices]
-        self._rows = self._inverse(matrix)[own.ravel()]
+        try:
+            self._rows = np.linalg.inv(matrix)[own.ravel()]
+        except np.linalg.LinAlgError:
+            raise ArgumentError(
+                "the equations of the coarsest grid are singular; change c, or the boundaries"
+            ) from None
 
     @staticmethod
     def _apply(level: Level, units: PencilArray) -> PencilArray:
         columns: PencilArray = fused(level.operator)(units)
         check_source(columns, units.pencil, FieldSpec.of(units), "what the operator returns")
         return columns
-
-    @staticmethod
-    def _inverse(matrix: Array) -> Array:
-        try:
-            return np.linalg.inv(matrix)
-        except np.linalg.LinAlgError:
-            raise ArgumentError(
-                "the equations of the coarsest grid are singular; change c, or the boundaries"
-            ) from None
 
     def __call__(self, f: PencilArray) -> Array:
         """Solve; return the values of the own points, for each component. *Collective*."""

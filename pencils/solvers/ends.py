@@ -70,11 +70,6 @@ class Ends(NamedTuple):
         return self.points - 1 + (self.low == DIRICHLET) + (self.high == DIRICHLET)
 
     @property
-    def length(self) -> float:
-        """Length of the dimension, if its points have equal distances."""
-        return self.intervals * self.spacing
-
-    @property
     def transform(self) -> str:
         """Name of the transform along the dimension; any Fourier transform is "fft"."""
         if self.low == PERIODIC:
@@ -155,7 +150,6 @@ class Ends(NamedTuple):
         return gaps
 
     def _centres(self) -> Array:
-        """Return those of cells whose faces are given."""
         assert self.edges is not None
         return (self.edges[1:] + self.edges[:-1]) / 2 if self.centres is None else self.centres
 
@@ -171,7 +165,6 @@ def as_ends(shape: Sequence[int], spacing: Any, boundary: Any, centred: Any) -> 
 
 
 def _read(dim: int, points: int, spacing: Any, boundary: Any, where: Any) -> Ends:
-    """Check what is given for a dimension."""
     pair = (boundary, boundary) if isinstance(boundary, str) else boundary
     if (
         not isinstance(pair, Sequence)
@@ -192,25 +185,26 @@ def _read(dim: int, points: int, spacing: Any, boundary: Any, where: Any) -> End
             f"dimension {dim} has {points} points; with centred={where!r} and boundary "
             f"{boundary!r} it must have at least {1 + (points > 0)}"
         )
-    if isinstance(spacing, tuple) and len(spacing) == 2 and np.iterable(spacing[0]):  # noqa: PLR2004
-        edges, centres = _coordinates(plain, spacing[0]), _numbers(dim, spacing[1])
-        between = where == CELL and centres.shape == (points,)
-        if not between or (np.diff(np.stack([edges[:-1], centres, edges[1:]]), axis=0) <= 0).any():
-            raise ArgumentError(
-                f"spacing of dimension {dim} is a pair: the second one must be {points} centres of "
-                f"cells, each between its faces, for centred={CELL!r}"
-            )
-        mean = float(edges[-1] - edges[0]) / points
-        return plain._replace(spacing=mean, edges=edges, centres=centres)
-    if np.iterable(spacing):
-        edges = _coordinates(plain, spacing)
-        mean = float(edges[-1] - edges[0]) / plain.intervals
+    if not np.iterable(spacing):
+        step = float(_numbers(dim, spacing))
+        if step <= 0:
+            raise ArgumentError(f"spacing of dimension {dim} is {step}; it must be positive")
+        return plain._replace(spacing=step)
+    is_pair = isinstance(spacing, tuple) and len(spacing) == 2 and np.iterable(spacing[0])  # noqa: PLR2004
+    first, second = spacing if is_pair else (spacing, None)
+    edges = _coordinates(plain, first)
+    mean = float(edges[-1] - edges[0]) / plain.intervals
+    if not is_pair:
         is_even = (abs(np.diff(edges) - mean) <= _EVEN * mean).all()
         return plain._replace(spacing=mean, edges=None if is_even else edges)
-    step = float(_numbers(dim, spacing))
-    if step <= 0:
-        raise ArgumentError(f"spacing of dimension {dim} is {step}; it must be positive")
-    return plain._replace(spacing=step)
+    centres = _numbers(dim, second)
+    between = where == CELL and centres.shape == (points,)
+    if not between or (np.diff(np.stack([edges[:-1], centres, edges[1:]]), axis=0) <= 0).any():
+        raise ArgumentError(
+            f"spacing of dimension {dim} is a pair: the second one must be {points} centres of "
+            f"cells, each between its faces, for centred={CELL!r}"
+        )
+    return plain._replace(spacing=mean, edges=edges, centres=centres)
 
 
 def _coordinates(plain: Ends, given: Any) -> Array:
@@ -236,7 +230,6 @@ def _coordinates(plain: Ends, given: Any) -> Array:
 
 
 def _numbers(dim: int, given: Any) -> Array:
-    """Read finite numbers."""
     try:
         numbers = np.asarray(given, dtype=float)
     except (TypeError, ValueError) as error:

@@ -91,6 +91,10 @@ class Level:
             return made
         return lambda *args, **options: attempt(meeting, partial(made, *args, **options))
 
+    def field(self, halo: int = 1) -> PencilArray:
+        """Make a field of zeros for solutions; local."""
+        return zeros(self.pencil, self.spec.dtype, components=self.spec.components, halo=halo)
+
     def scaled(self, spec: FieldSpec, factor: float) -> Level:
         """Return the equations times a number, for fields of another precision; local."""
         every = [each.copy() for each in (*self.faces, self.main)]

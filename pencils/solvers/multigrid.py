@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array, as_components
-from pencils.array.creation import empty, zeros
 from pencils.array.operands import FieldSpec, check_out, check_source, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import PreparedAgreement, agreed
@@ -40,13 +39,14 @@ _REAL = "iuf"
 
 
 class _Fields(NamedTuple):
-    """Those of a solve: solution, residual, right side, direction, and the operator's result."""
+    """Those of a solve, and the norms of right sides."""
 
-    u: PencilArray
-    r: PencilArray
+    u: PencilArray  # solution
+    r: PencilArray  # residual
     right: PencilArray
-    p: PencilArray
-    q: PencilArray
+    p: PencilArray  # direction
+    q: PencilArray  # what the operator makes of it
+    sizes: Array
 
 
 class Multigrid(Plan[Any]):
@@ -200,12 +200,12 @@ class Multigrid(Plan[Any]):
                 raise ArgumentError(f"a grid of shape {pencil.shape} has no points to solve for")
             ends = _read_ends(pencil, spacing, boundary, centred)
             self._spec = FieldSpec(as_type(dtype), as_components(components), frozenset())
-            self._cycle, smoother, axes = _read_cycle(cycle, smoother, axis, ends)
+            smoother, axes = _read_cycle(cycle, smoother, axis, ends)
             self._steps = as_int("pre", pre, least=0), as_int("post", post, least=0)
             if not any(self._steps):
                 raise ArgumentError("pre=0 and post=0: one of them must be at least 1")
             most = None if levels is None else as_int("levels", levels, least=1)
-            kinds = [_kind(a, pencil, several=True), _kind(c, pencil)]
+            kinds = [_kind("a", a, pencil.ndim), _kind("c", c)]
             agree(pencil=pencil, ends=[tuple(each) for each in ends], **self._spec.signature)
             self._name = smoother if isinstance(smoother, str) else "custom"
             agree(smoother=self._name, axis=axes, cycle=cycle, pre=pre, post=post)
@@ -213,11 +213,9 @@ class Multigrid(Plan[Any]):
             agree(precision=_check_precision(precision, own=own), operator=operator is None)
             agree(levels=most, coefficients=kinds, check=bool(check))
         a, c = _checked(pencil, a, c)
-        self.pencil = pencil
+        self.pencil, self._cycle = pencil, cycle
         self._total = prod(float(each.volumes().sum()) / each.spacing for each in ends)
-        lead = len(self._spec.components)
-        self._space = tuple(range(lead, lead + pencil.ndim))
-        self._kind: Any = {"dtype": self._spec.dtype, "components": self._spec.components}
+        self._space = tuple(range(-pencil.ndim, 0))
         self._meeting = PreparedAgreement(pencil.topology.comm, "a function passed to Multigrid")
         if callable(smoother):
             smoother = partial(attempt, self._meeting, smoother)
@@ -233,9 +231,9 @@ class Multigrid(Plan[Any]):
         if precision == SINGLE:
             spec = spec._replace(dtype=np.dtype(spec.dtype.char.translate(_SINGLE)))
         options: Any = {"smoother": smoother, "axes": axes, "kind": cycle, "steps": self._steps}
-        options["weighted"] = not isinstance(a, float)
-        self._make_cycles: Callable[[FieldSpec], Cycles]
-        self._make_cycles = partial(Cycles, self.levels, direct, **options)
+        self._make_cycles: Callable[[FieldSpec], Cycles] = partial(
+            Cycles, self.levels, direct, weighted=not isinstance(a, float), **options
+        )
         self._made: dict[FieldSpec, Cycles] = {}
         self._cycles = self._cycles_in(spec)  # of solves
         self._advance, self._update = self.levels[0].fused(self._advanced), fused(self._updated)
@@ -344,14 +342,13 @@ class Multigrid(Plan[Any]):
 
         u = self._prepare("solve", bind)
         right, sizes = self._right_side(f)
-        kind = self._kind
-        p, q = zeros(self.pencil, halo=1, **kind), empty(self.pencil, **kind)
-        fields = _Fields(u, right.copy(), right, p, q)
-        self._begin(fields, sizes, start, full=full)
+        q = PencilArray.allocated(self.pencil, *self._spec)
+        fields = _Fields(u, right.copy(), right, self.levels[0].field(), q, sizes)
+        self._begin(fields, start, full=full)
         target = rtol * float(sizes.max())
         reason = f"{self._spec.dtype} allows no smaller residual than rounding"
         with history("Multigrid", self.pencil.rank, target, maxiter, progress=progress) as past:
-            steps = self._iterate(fields, sizes, target, accelerate=accelerate)
+            steps = self._iterate(fields, target, accelerate=accelerate)
             for number, residual in enumerate(steps):
                 if number:  # ranks may have no callback
                     attempt(self._meeting, callback, number, residual)
@@ -363,11 +360,9 @@ class Multigrid(Plan[Any]):
             u -= self._mean(u * self.levels[0].weights)
         return result
 
-    def _begin(
-        self, fields: _Fields, sizes: Array, start: PencilArray | None, *, full: bool
-    ) -> None:
+    def _begin(self, fields: _Fields, start: PencilArray | None, *, full: bool) -> None:
         """Set the first solution, and its residual. *Collective*."""
-        u, cycles = fields.u, self._cycles
+        u, sizes, cycles = fields.u, fields.sizes, self._cycles
         if start is not None:  # solutions are 0 where right sides are
             u[...] = start * self._factor(1.0 * (sizes > 0))
         elif full:
@@ -380,22 +375,19 @@ class Multigrid(Plan[Any]):
         self._compute_residual(fields)
 
     def _compute_residual(self, fields: _Fields) -> None:
-        """Compute the residual of the solution. *Collective*."""
         fields.p[...] = fields.u
         self.levels[0].residual(fields.p, fields.right, out=fields.r)
 
-    def _iterate(
-        self, fields: _Fields, sizes: Array, target: float, *, accelerate: bool
-    ) -> Iterator[float]:
+    def _iterate(self, fields: _Fields, target: float, *, accelerate: bool) -> Iterator[float]:
         """Improve a solution; yield the norm of its residual after each cycle.
 
-        The norm is that of the worst component, relative to that of its right side in `sizes`.
+        The norm is that of the worst component, relative to that of its right side.
         Residuals follow from recurrences. Where these have used up their digits, residuals are
         computed anew, and the solution is improved again, as long as that helps. *Collective*.
         """
         rounding = _DIGITS * np.finfo(self._spec.dtype).eps
         norms = self._norms(fields.r)
-        last, residual = inf, _worst(norms, sizes)
+        last, residual = inf, _worst(norms, fields.sizes)
         if not isfinite(residual):
             raise ConvergenceError(
                 f"the first residual is {residual}: numbers of start or of the operator are not "
@@ -405,13 +397,13 @@ class Multigrid(Plan[Any]):
         while residual <= last / 2:
             last, least = residual, max(target, rounding * residual)
             for found in self._combine(fields, norms, accelerate=accelerate):
-                residual = _worst(found, sizes)
+                residual = _worst(found, fields.sizes)
                 if residual <= least:
                     break
                 yield residual
             self._compute_residual(fields)
             norms = self._norms(fields.r)
-            residual = _worst(norms, sizes)
+            residual = _worst(norms, fields.sizes)
             yield residual
 
     def _combine(self, fields: _Fields, norms: Array, *, accelerate: bool) -> Iterator[Array]:
@@ -419,7 +411,7 @@ class Multigrid(Plan[Any]):
 
         Each component has steps of its own; `norms` are those of its residual. *Collective*.
         """
-        u, r, _, p, q = fields
+        u, r, _, p, q, _ = fields
         scale = self._cycles.scales(norms)
         alpha, beta, before = self._cycles.unit / scale, np.zeros_like(norms), np.zeros_like(norms)
         while True:
@@ -479,7 +471,7 @@ class Multigrid(Plan[Any]):
         *Collective*.
         """
         weights = self.levels[0].weights
-        right = empty(self.pencil, **self._kind)
+        right = PencilArray.allocated(self.pencil, *self._spec)
         right[...] = f * weights
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             sizes = self._norms(right)
@@ -573,7 +565,7 @@ def _read_ends(pencil: Pencil, spacing: Any, boundary: Any, centred: Any) -> lis
 
 def _read_cycle(
     cycle: Any, smoother: Any, axis: Any, ends: Sequence[Ends]
-) -> tuple[str, Any, tuple[int, ...]]:
+) -> tuple[Any, tuple[int, ...]]:
     if cycle not in list(KINDS):
         raise ArgumentError(f"cycle={cycle!r} must be one of {', '.join(KINDS)}")
     stretched = [each.dim for each in ends if each.edges is not None]
@@ -587,7 +579,7 @@ def _read_cycle(
         raise ArgumentError(
             f"axis={axis!r} is the dimension of lines: it goes with smoother='line', and only then"
         )
-    return cycle, smoother, () if axis is None else as_dims("axis", axis, len(ends))
+    return smoother, () if axis is None else as_dims("axis", axis, len(ends))
 
 
 def _check_precision(precision: Any, *, own: bool) -> Any:
@@ -601,32 +593,34 @@ def _check_precision(precision: Any, *, own: bool) -> Any:
     return precision
 
 
-def _kind(value: Any, pencil: Pencil, *, several: bool = False) -> object:
-    """Check the type of a coefficient; return what ranks must agree on."""
-    faces = several and isinstance(value, list | tuple) and len(value) == pencil.ndim
+def _kind(name: str, value: Any, several: int = 0) -> object:
+    """Check the type of a coefficient, or `several`; return what ranks must agree on."""
+    faces = several and isinstance(value, list | tuple) and len(value) == several
     if faces and all(isinstance(each, PencilArray) for each in value):
-        return [_kind(each, pencil) for each in value]
-    name = "a" if several else "c"
+        return [_kind(name, each) for each in value]
     if isinstance(value, PencilArray):
         if value.dtype.kind not in _REAL:
             raise TypeError(f"{name} has dtype {value.dtype}; it must be real numbers")
         return value.pencil
     number = np.asarray(None if isinstance(value, list | tuple) else value)
     is_good = number.ndim == 0 and number.dtype.kind in _REAL and bool(np.isfinite(number))
-    if not is_good or (several and value <= 0):
+    if not is_good or (name == "a" and value <= 0):
         raise ArgumentError(
-            f"{name}={value!r} must be a {'positive ' * several}number or a field"
-            f"{', or a field on the faces of each dimension' * several}"
+            f"{name}={value!r} must be a {'positive ' * (name == 'a')}number or a field"
+            f"{', or a field on the faces of each dimension' * (name == 'a')}"
         )
     return float(value)
 
 
 def _checked(pencil: Pencil, a: Any, c: Any) -> tuple[Any, Any]:
     """Check the fields among coefficients, and their values. *Collective*."""
-    faces = isinstance(a, list | tuple)
-    places = [pencil.staggered(dim) for dim in range(pencil.ndim)] if faces else [pencil]
-    given = [("a", each, place) for each, place in zip(a if faces else [a], places, strict=True)]
-    given = [each for each in [*given, ("c", c, pencil)] if isinstance(each[1], PencilArray)]
+    a, c = (
+        each if isinstance(each, PencilArray | list | tuple) else float(each) for each in (a, c)
+    )
+    given = [("a", a, pencil), ("c", c, pencil)]
+    if isinstance(a, list | tuple):
+        given[:1] = [("a", each, pencil.staggered(dim)) for dim, each in enumerate(a)]
+    given = [each for each in given if isinstance(each[1], PencilArray)]
     with agreed(pencil.topology.comm, "Multigrid"):
         for name, u, place in given:
             check_source(u, place, FieldSpec(u.dtype, (), frozenset()), name)
@@ -635,5 +629,4 @@ def _checked(pencil: Pencil, a: Any, c: Any) -> tuple[Any, Any]:
         if not (isfinite(low) and isfinite(high)) or (name == "a" and low <= 0):
             sign = "positive" if name == "a" else "finite"
             raise ArgumentError(f"{name} has values from {low} to {high}; they must be {sign}")
-    a = list(a) if faces else a if isinstance(a, PencilArray) else float(a)
-    return a, c if isinstance(c, PencilArray) else float(c)
+    return a, c

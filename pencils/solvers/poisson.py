@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from math import prod
 from typing import Any, Literal
@@ -120,7 +120,7 @@ class Poisson(Plan[None]):
         with agreed(topology.comm, "Poisson") as agree:
             check_type("pencil", pencil, Pencil)
             ends = as_ends(pencil.shape, spacing, boundary, centred)
-            _check_stretched(ends)
+            self._line = _stretched(ends)
             self._spec = FieldSpec(as_type(dtype), as_components(components), frozenset())
             shift = _as_shift(shift, self._spec.dtype)
             if eigenvalues not in ["difference", "derivative"]:  # or unhashable
@@ -177,7 +177,7 @@ class Poisson(Plan[None]):
             if self._null != PROJECT:
                 self._check_mean(f, mean)
         if self._lines is None:
-            self._division()
+            self._divide()
         else:
             self._lines(field, out=field)
             if self._singular:  # the last point was set to zero
@@ -189,14 +189,13 @@ class Poisson(Plan[None]):
 
     def _transform(self, *, check: bool) -> PencilFFT:
         """Make the plan of all transforms. *Collective*."""
-        pencil, dtype = self.pencil, self._spec.dtype
-        names = {each.dim: each.transform for each in self._ends if each.edges is None}
+        pencil, dtype, line = self.pencil, self._spec.dtype, self._line
+        names = {each.dim: each.transform for each in self._ends if each is not line}
         fourier = [dim for dim, name in names.items() if name == "fft"]
         if fourier and dtype.kind == "f":
             # Real values become waves before all complex transforms: where lines are whole already.
             fourier.sort(key=lambda dim: (pencil.process_shape[dim] == 1, dim))
             names[fourier[-1]] = "r2c"
-        stretched = [dim for dim in range(pencil.ndim) if dim not in names]
         return PencilFFT(
             pencil,
             dtype,
@@ -204,25 +203,20 @@ class Poisson(Plan[None]):
             list(names.values()),
             components=self._spec.components,
             normalize="forward",  # the wave without variation is the mean
-            whole=stretched[0] if stretched else None,
+            whole=None if line is None else line.dim,
             check=check,
         )
 
     def _prepare_waves(self, *, check: bool) -> None:
         """Make a field of waves, and what solves for these. *Collective*."""
-        pencil, spec, ends = self.waves, self._spec, self._ends
-        halved = any(each.low == PERIODIC and each.edges is None for each in ends)
+        pencil, spec, line = self.waves, self._spec, self._line
+        equal = [each for each in self._ends if each is not line]
+        halved = any(each.transform == "fft" for each in equal)
         dtype = np.result_type(spec.dtype, "F") if halved else spec.dtype
         real = real_type(dtype)
-        numbers = self._fft.wavenumbers(
-            [each.length if each.edges is None else 1.0 for each in ends], nyquist="keep"
-        )
-        along = {
-            each.dim: each.eigenvalues(numbers[each.dim], exact=self._exact)
-            for each in ends
-            if each.edges is None
-        }
-        line = next((each for each in ends if each.edges is not None), None)
+        lengths = [each.intervals * each.spacing for each in self._ends]
+        numbers = self._fft.wavenumbers(lengths, nyquist="keep")
+        along = {each.dim: each.eigenvalues(numbers[each.dim], exact=self._exact) for each in equal}
         self._weights: Array | float = 1.0
         with agreed(pencil.topology.comm, "Poisson"):  # one rank may have no memory
             self._field = PencilArray.allocated(pencil, dtype, spec.components)
@@ -230,7 +224,7 @@ class Poisson(Plan[None]):
                 # Waves that vanish are divided by the least number instead of zero.
                 shift = -float(np.finfo(real).tiny) if self._singular else self._shift
                 parts = [np.ravel(along[dim].local) for dim in pencil.order]
-                self._division = _Division(self._field, parts, shift)
+                self._divide = _division(self._field, parts, shift)
         if line is not None:
             volumes = line.volumes().astype(real)
             weights = volumes / volumes.sum()
@@ -251,9 +245,8 @@ class Poisson(Plan[None]):
 
     def _take_mean(self) -> PencilArray:
         """Subtract the mean from the waves, and return it. *Collective*."""
-        lead = len(self._spec.components)
-        axes = tuple(range(lead, lead + self.pencil.ndim))
-        mean: PencilArray = (self._zero * self._weights).sum(axis=axes)
+        space = tuple(range(-self.pencil.ndim, 0))
+        mean: PencilArray = (self._zero * self._weights).sum(axis=space)
         self._zero -= mean
         return mean
 
@@ -279,69 +272,62 @@ class Poisson(Plan[None]):
         text += f", shift={self._shift}" if self._shift else ""
         text += ", spectral" if self._exact else ""
         for dim, points, where, low, high, *_ in self._ends:
-            name = "lines" if self._ends[dim].edges is not None else self._ends[dim].transform
+            name = "lines" if self._ends[dim] is self._line else self._ends[dim].transform
             wall = low if low == high else f"{low} to {high}"
             text += f"\n  along dimension {dim}: {points} points, {wall}, {where}, by {name}"
         return f"{text}\n  on {self.pencil!r}\n  with waves on {self.waves!r}>"
 
 
-class _Division:
-    """Divides a field of waves, in place, by sums of eigenvalues along its dimensions.
+def _division(field: PencilArray, parts: Sequence[Array], shift: complex) -> Callable[[], None]:
+    """Return a function that divides waves, in place, by sums of eigenvalues along dimensions.
 
     These are computed anew each time, for tiles that stay in the cache: to read a stored field of
     them would take as long, and to multiply complex by real numbers, as a function of fields does,
     much longer. `parts` are the eigenvalues along each dimension, in memory order.
     """
+    block = field.local.transpose(memory_axes(field.pencil.order, len(field.components)))
+    kind = block.dtype if np.iscomplexobj(shift) else parts[0].dtype
+    parts = [each.astype(kind) for each in parts]
+    if block.dtype != kind and block.size:
+        block = block.view(kind)  # numbers in pairs
+        parts[-1] = np.repeat(parts[-1], 2)
+    inner = 1
+    while inner < len(parts) and prod(map(len, parts[-inner:])) < _TILE:
+        inner += 1
+    sums = reduce(np.add.outer, parts[-inner:]) + kind.type(shift)
+    others = reduce(np.add.outer, parts[:-inner], kind.type(0))
 
-    def __init__(self, field: PencilArray, parts: Sequence[Array], shift: complex) -> None:
-        lead = len(field.components)
-        block = field.local.transpose(memory_axes(field.pencil.order, lead))
-        kind = block.dtype if np.iscomplexobj(shift) else parts[0].dtype
-        parts = [each.astype(kind) for each in parts]
-        if block.dtype != kind and block.size:
-            block = block.view(kind)  # numbers in pairs
-            parts[-1] = np.repeat(parts[-1], 2)
-        inner = 1
-        while inner < len(parts) and prod(map(len, parts[-inner:])) < _TILE:
-            inner += 1
-        self._block = block
-        self._inner = reduce(np.add.outer, parts[-inner:]) + kind.type(shift)
-        self._outer = reduce(np.add.outer, parts[:-inner], kind.type(0))
-        self._tile = (slice(None),) * inner
-        for _, tile in self._tiles():
-            near = abs(tile) <= 8 * np.finfo(tile.dtype).eps * abs(shift)
-            if near.any():
-                raise ArgumentError(
-                    f"shift={shift} is minus an eigenvalue of the laplacian: the equations are "
-                    "singular; pass another shift"
-                )
+    def tiles() -> Iterator[tuple[Array, Array]]:
+        room = np.empty_like(sums)
+        for index, each in np.ndenumerate(others if block.size else ()):
+            yield block[..., *index, *[slice(None)] * inner], np.add(sums, each, out=room)
 
-    def __call__(self) -> None:
-        """Divide; local."""
-        for index, divisors in self._tiles():
-            key: Any = (..., *index, *self._tile)
-            part = self._block[key]
+    def divide() -> None:
+        for part, divisors in tiles():
             np.divide(part, divisors, out=part)
 
-    def _tiles(self) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """Yield the indices along the outer dimensions, and the sums for all others."""
-        if self._block.size:
-            room = np.empty_like(self._inner)
-            for index, each in np.ndenumerate(self._outer):
-                yield index, np.add(self._inner, each, out=room)
+    for _, divisors in tiles():
+        if (abs(divisors) <= 8 * np.finfo(kind).eps * abs(shift)).any():
+            raise ArgumentError(
+                f"shift={shift} is minus an eigenvalue of the laplacian: the equations are "
+                "singular; pass another shift"
+            )
+    return divide
 
 
-def _check_stretched(ends: Sequence[Ends]) -> None:
-    stretched = [each.dim for each in ends if each.edges is not None]
-    if len(stretched) > 1:
+def _stretched(ends: Sequence[Ends]) -> Ends | None:
+    """Return the dimension of unequal distances, if there is one."""
+    found = [each for each in ends if each.edges is not None]
+    if len(found) > 1:
+        dims = [each.dim for each in found]
         raise ArgumentError(
-            f"the coordinates along dimensions {stretched} have unequal distances; at most one "
+            f"the coordinates along dimensions {dims} have unequal distances; at most one "
             "dimension may have them, as the others are transformed; Multigrid takes more"
         )
+    return found[0] if found else None
 
 
 def _as_shift(given: Any, dtype: np.dtype[Any]) -> complex:
-    """Check the number that is added to the laplacian."""
     if (
         isinstance(given, PencilArray)
         or np.ndim(given)

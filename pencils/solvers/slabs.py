@@ -60,9 +60,8 @@ class Line(NamedTuple):
         """Rows of a part: "all", or those within its "inner" points, or "before", or "after"."""
         if kind == "all":
             return self.target.bounds(part)
-        number = ("before", "inner", "after").index(kind)
-        low, high = self.ends(part)[number : number + 2]
-        return low, high
+        ends, number = self.ends(part), ("before", "inner", "after").index(kind)
+        return ends[number], ends[number + 1]
 
     def needed(self, kind: str, part: int) -> list[range]:
         """Points of the source that these rows need, in the order of an array that has them."""
@@ -161,16 +160,10 @@ class Way:
         self.order = u.pencil.order  # of all arrays here
         source, target = u.extent.layout, pencil.extent(self.spec.singletons).layout
         follows = source.strides == target.strides and source.process_shape == target.process_shape
-        self.lines = [
-            Line(
-                matrices[dim],
-                source.splits[dim],
-                target.splits[dim],
-                (source.strides[dim], target.strides[dim]),
-                follows,
-            )
-            for dim in self.order
-        ]
+        strides = zip(source.strides, target.strides, strict=True)
+        along = zip(matrices, source.splits, target.splits, strides, strict=True)
+        lines = [Line(*given, follows) for given in along]
+        self.lines = [lines[dim] for dim in self.order]
         parts = [layout.parts(u.pencil.rank) for layout in (source, target)]
         self.parts = [[each[dim] for dim in self.order] for each in parts]
         # Where equal dimensions are cut alike, their points need not be fetched.
@@ -239,7 +232,6 @@ class Way:
         return Ready(*prepare_move(plan, [source] * len(fetched), fetched), ops)
 
     def _fetched(self, slab: Slab, number: int) -> Array:
-        """Return the array of what is fetched for a slab."""
         key = "fetched", number
         if key not in self.room:
             shape = list(self.spec.components)
@@ -249,7 +241,6 @@ class Way:
         return self.room[key]
 
     def _matrices(self, slab: Slab) -> list[Matrix | None]:
-        """Return the matrices of a slab along all axes."""
         matrices: list[Matrix | None] = [None] * len(self.spec.components)
         for line, kind, own, part in zip(self.lines, slab.kinds, *self.parts, strict=True):
             if line.matrix is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from pencils.array.creation import empty, from_function, zeros
+from pencils.array.creation import from_function
 from pencils.array.pencil_array import PencilArray
 from pencils.graph.fused import fused
 from pencils.lines.solver import LineSolver
@@ -37,10 +37,9 @@ class Smoother:
         self, level: Level, kind: str | OwnSmoother, axes: Sequence[int], *, given: bool
     ) -> None:
         self.level = level
-        self._kind: Any = {"dtype": level.spec.dtype, "components": level.spec.components}
-        self.u, self.spare = (zeros(level.pencil, halo=1, **self._kind) for _ in range(2))
-        self.r = empty(level.pencil, **self._kind)
-        self.f = self.r if given else empty(level.pencil, **self._kind)
+        self.u, self.spare = level.field(), level.field()
+        self.r = level.field(halo=0)
+        self.f = self.r if given else level.field(halo=0)
         self._weights: list[PencilArray] = []
         self._lines: list[LineSolver] = []
         self._own = None if isinstance(kind, str) else kind
@@ -51,7 +50,7 @@ class Smoother:
         elif kind == JACOBI:
             self._weights = [_POINTS / level.main]
         elif kind == CHEBYSHEV:
-            self._direction = zeros(level.pencil, **self._kind)
+            self._direction = level.field(halo=0)
         elif kind == LINE:
             self._lines = [self._line(axis) for axis in axes]
         operator = level.operator
@@ -64,8 +63,9 @@ class Smoother:
         pencil, k = self.level.pencil, self.level.faces[axis]
         bands = k, self.level.main, moved(k, axis)
         # Lines of one dimension may be as singular as the equations are.
-        options: Any = {"singular": "pin", "check": False} | self._kind
-        return LineSolver(pencil, axis, bands, periodic=pencil.periodic[axis], **options)
+        options: Any = {"singular": "pin", "check": False, "periodic": pencil.periodic[axis]}
+        dtype, components, _ = self.level.spec
+        return LineSolver(pencil, axis, bands, dtype=dtype, components=components, **options)
 
     def smooth(self, f: PencilArray, steps: int, *, reverse: bool, start: bool) -> None:
         """Improve `u` by some steps; from 0 on if it is the `start`. *Collective*.
@@ -103,20 +103,15 @@ class Smoother:
         middle, half = (high + low) / 2, (high - low) / 2
         rho, ahead, back = half / middle, 1 / middle, 0.0
         for step in range(steps):
-            self._chebyshev(self.u, f, self._direction, ahead, back, step == 0, out=self.spare)
+            fields = self.u, f, self._direction
+            self._chebyshev(fields, (ahead, back), first=step == 0, out=self.spare)
             self._swap(self.spare)
             new = 1 / (2 * middle / half - rho)
             ahead, back, rho = 2 * new / half, rho * new, new
 
-    def _chebyshev_step(  # noqa: PLR0917
-        self,
-        u: PencilArray,
-        f: PencilArray,
-        direction: PencilArray,
-        ahead: float,
-        back: float,
-        first: bool,  # noqa: FBT001 - a trace for each value
-    ) -> PencilArray:
+    def _chebyshev_step(self, fields: Any, numbers: Any, *, first: bool) -> Any:
+        u, f, direction = fields
+        ahead, back = numbers
         change = ahead * (f - self.level.operator(u)) / self.level.main
         if not first:  # else the direction is an old one, which may be NaN
             change = change + back * direction
