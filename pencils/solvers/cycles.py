@@ -217,17 +217,15 @@ class GridTransfer:
         self._fine, self._coarse, level = fine, coarse, fine.level
         relation = coarse.level.pencil.coarsened
         vertices = any(factor > 1 and centred != CELL for factor, centred in relation)
-        self._weighted = weighted and vertices and level.number > 0
+        self._weights: PencilArray | None = None
         self._residual = level.residual
-        if self._weighted:
+        if weighted and vertices and level.number > 0:
             method = ["average" if centred == CELL else "injection" for _, centred in relation]
             weights = restrict(abs(level.diagonal) ** 0.5, coarse.level.pencil, method=method)
-            ones, sums = (
-                prolong(each, level.pencil, method=None) for each in (weights**0, weights)
-            )
-            factors, operator = ones / sums, level.operator
+            sums = prolong(weights, level.pencil, method=None)
+            factors = prolong(weights**0, level.pencil, method=None) / sums
+            operator, self._weights = level.operator, weights
             self._residual = level.fused(lambda u, f: factors * (f - operator(u)))
-            self._weigh = fused(lambda v: weights * v)
             self._add = fused(lambda u, v: u + factors * v)
 
     def restrict(self, f: PencilArray) -> PencilArray:
@@ -235,19 +233,19 @@ class GridTransfer:
         fine, coarse = self._fine, self._coarse
         self._residual(fine.u, f, out=fine.r)
         restrict(fine.r, coarse.level.pencil, out=coarse.f)
-        if self._weighted:
-            self._weigh(coarse.f, out=coarse.f)
+        if self._weights is not None:
+            coarse.f *= self._weights
         return coarse.f
 
     def correct(self) -> None:
         """Add the solution of the coarser grid to that of the finer one. *Collective*."""
         fine, coarse = self._fine, self._coarse
-        if self._weighted:
-            v = self._weigh(coarse.u, out=coarse.spare)
-            prolong(v, fine.level.pencil, method=None, out=fine.spare)
-            self._add(fine.u, fine.spare, out=fine.u)
-        else:
+        if self._weights is None:
             prolong(coarse.u, fine.level.pencil, method=None, out=fine.u, add=True)
+        else:
+            coarse.u *= self._weights
+            v = prolong(coarse.u, fine.level.pencil, method=None, out=fine.spare)
+            self._add(fine.u, v, out=fine.u)
 
 
 class DirectSolve:

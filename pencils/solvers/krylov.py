@@ -246,7 +246,6 @@ def _solve(
     weighted: bool = False,
     **others: Any,
 ) -> SolverResult:
-    """Check the arguments, and solve by a method. *Collective*."""
     with agreed(topology_among(b, out).comm, name) as agree:
         space = KrylovSpace(operator, b, out, **others)
         for tolerance, value in (("rtol", rtol), ("atol", atol)):
@@ -299,26 +298,17 @@ def _cg(space: KrylovSpace, x: PencilArray, r: PencilArray) -> str:
             _check_symmetric(space, "the preconditioner", other, one, _UNLIKE_INVERSE)
         alpha = gamma / curvature
         beta = max(0.0, alpha**2 * change - gamma) / gamma
-        if z is r:
-            _advance((x, r, p, s), alpha, beta)
-        else:
-            _advance_preconditioned((x, r, z, p, s, q), alpha, beta)
+        _advance((x, r, p, s) if z is r else (x, r, p, s, z, q), alpha, beta)
 
 
 @fused
 def _advance(fields: _Fields, alpha: float, beta: float) -> None:
-    x, r, p, s = fields
+    x, z, p, s, *preconditioned = fields
     x += alpha * p
-    r -= alpha * s
-    p[...] = r + beta * p
-
-
-@fused
-def _advance_preconditioned(fields: _Fields, alpha: float, beta: float) -> None:
-    x, r, z, p, s, q = fields
-    x += alpha * p
-    r -= alpha * s
-    z -= alpha * q
+    z -= alpha * s
+    if preconditioned:
+        z, q = preconditioned
+        z -= alpha * q
     p[...] = z + beta * p
 
 

@@ -92,7 +92,6 @@ class Line(NamedTuple):
         ]
 
     def _receivers(self, own: int) -> list[int]:
-        """Parts that may need points of the own part."""
         if self.source.replicated:
             return [own] if self.follows else list(range(self.target.parts)) if own == 0 else []
         start, stop = self.source.bounds(own)
@@ -103,13 +102,10 @@ class Line(NamedTuple):
         matrix, points = self.matrix, self.target.points
         low = (start - matrix.reach) // matrix.down * matrix.up
         high = ((stop + matrix.reach) // matrix.down + 1) * matrix.up
-        ranges = [(max(0, low), min(high, points))]
-        if matrix.outside == "wrap" and high - low >= points:
-            ranges = [(0, points)]
-        elif matrix.outside == "wrap":
-            ranges += [(low % points, points)] if low < 0 else []
-            ranges += [(0, high - points)] if high > points else []
-        return sorted({part for pair in ranges for part, *_ in self.target.overlaps(*pair)})
+        shifts = (-points, 0, points) if matrix.outside == "wrap" else (0,)
+        ranges = [(max(0, low + shift), min(high + shift, points)) for shift in shifts]
+        pairs = [(start, stop) for start, stop in ranges if start < stop]
+        return sorted({part for pair in pairs for part, *_ in self.target.overlaps(*pair)})
 
 
 class Slab(NamedTuple):

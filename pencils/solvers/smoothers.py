@@ -82,7 +82,7 @@ class Smoother:
         elif start:
             self.u.fill(0)
         for weight in weights:
-            self._swap(self._step(self.u, f, weight, out=self.spare))
+            self.u, self.spare = self._step(self.u, f, weight, out=self.spare), self.u
         for line in lines:
             self.level.residual(self.u, f, out=self.r)
             line(self.r, out=self.r)
@@ -94,9 +94,6 @@ class Smoother:
         elif not (self._weights or self._lines):
             self._smooth_by_polynomial(f, steps)
 
-    def _swap(self, new: PencilArray) -> None:
-        self.u, self.spare = new, self.u
-
     def _smooth_by_polynomial(self, f: PencilArray, steps: int) -> None:
         """Do so by the recurrence of Saad, Iterative Methods for Sparse Linear Systems, 12.3."""
         low, high = _DAMPED
@@ -105,7 +102,7 @@ class Smoother:
         for step in range(steps):
             fields = self.u, f, self._direction
             self._chebyshev(fields, (ahead, back), first=step == 0, out=self.spare)
-            self._swap(self.spare)
+            self.u, self.spare = self.spare, self.u
             new = 1 / (2 * middle / half - rho)
             ahead, back, rho = 2 * new / half, rho * new, new
 

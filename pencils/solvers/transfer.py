@@ -215,13 +215,10 @@ class _Transfer(KeptVerb[MovePlan, Found]):
         boundaries = _read("boundary", self.given.boundary, _BOUNDARIES, ndim)
         matrices: list[Weights | None] = []
         for dim, (factor, centred) in enumerate(coarse.coarsened):
-            method, wraps = methods[dim], fine.periodic[dim]
-            points = u.pencil.shape[dim]
             if factor == 1 or dim in u.singletons:
                 matrices.append(None)
                 continue
-            if method is None:
-                method = defaults[centred != CELL]
+            method = methods[dim] or defaults[centred != CELL]
             if centred != CELL and method in {"average", "constant"}:
                 others = " or ".join(repr(each) for each in allowed if each != method)
                 raise ArgumentError(
@@ -234,11 +231,11 @@ class _Transfer(KeptVerb[MovePlan, Found]):
                     f"method={method!r} computes weighted sums, but the field has dtype {u.dtype}; "
                     f"use method={copies}, or u.astype(float)"
                 )
+            options, wraps = (u.pencil.shape[dim], factor, centred, method), fine.periodic[dim]
             if self.given.restricts:
-                matrices.append(restriction(points, factor, centred, method, wraps=wraps))
+                matrices.append(restriction(*options, wraps=wraps))
             else:
-                options = factor, centred, method, boundaries[dim] or "edge"
-                matrices.append(prolongation(points, *options, wraps=wraps))
+                matrices.append(prolongation(*options, boundaries[dim], wraps=wraps))
         return matrices
 
     def make(self) -> MovePlan:
@@ -324,9 +321,7 @@ def _check_out(given: _Given, out: PencilArray | None, spec: FieldSpec) -> None:
         raise ArgumentError("out shares memory with the field; pass another one")
 
 
-def _read(
-    name: str, value: Any, allowed: Sequence[str], ndim: int, *others: None
-) -> list[str | None]:
+def _read(name: str, value: Any, allowed: Sequence[str], ndim: int, *others: None) -> list[Any]:
     """Read one text for all dimensions, or one for each."""
     texts = f"{', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}"
     found = each_dim(name, value, ndim, texts)
