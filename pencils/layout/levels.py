@@ -76,7 +76,14 @@ def coarse_layout(
         more, last = PLACES[kind]
         more = 0 if wraps else more
         if points < more or (points - more) % factor:
-            _raise_extent(dim, points, factor, kind, ends=more > 0)
+            ends = more > 0
+            low = max(points - ends, 0) // factor * factor + ends
+            raise ArgumentError(
+                f"dimension {dim} has {points} points; with factor {factor} and centred={kind!r}"
+                f"{' in a dimension that is not periodic' * ends} it must have a multiple of "
+                f"{factor}{', and one point more' * ends}, such as {low} or {low + factor}; a "
+                "factor of 1 keeps the dimension"
+            )
         intervals.append(max(1, (points - more) // factor))
         firsts.append(last * (factor - 1))
     every = _agglomerated(layout.splits, intervals, least)
@@ -97,16 +104,6 @@ def _agglomerated(splits: Sequence[Split], points: Sequence[int], least: int) ->
         dim = filled.index(most)
         while min(points[dim], -(-splits[dim].parts // every[dim])) == most:
             every[dim] *= 2
-
-
-def _raise_extent(dim: int, points: int, factor: int, kind: str, *, ends: bool) -> None:
-    low = max(points - ends, 0) // factor * factor + ends
-    rule = f"a multiple of {factor}{', and one point more' if ends else ''}"
-    walls = " in a dimension that is not periodic" if ends else ""
-    raise ArgumentError(
-        f"dimension {dim} has {points} points; with factor {factor} and centred={kind!r}{walls} "
-        f"it must have {rule}, such as {low} or {low + factor}; a factor of 1 keeps the dimension"
-    )
 
 
 def read_levels(ndim: int, factor: object, centred: object) -> tuple[tuple[int, ...], list[str]]:

@@ -19,8 +19,7 @@ from pencils.errors import ArgumentError
 from pencils.graph.fused import Fused
 from pencils.solvers.result import History, meet
 
-# A linear map: a function ``f(u, out)`` that fills `out`, an object with such a method ``apply``, a
-# fused function of one field, or a `LinearOperator` of SciPy for the own block, flattened.
+# See `pencils.solvers.cg`.
 LinearMap: TypeAlias = Any
 _Bound: TypeAlias = Callable[[PencilArray, PencilArray], object]
 OPERATOR_GAVE, INVERSE_GAVE = "the operator gave", "the preconditioner gave"

@@ -449,10 +449,8 @@ class Multigrid(Plan[Any]):
         return self._dot(r, r, self.levels[0].weights)
 
     def _dot(self, p: PencilArray, q: PencilArray, weights: Any = 1.0) -> PencilArray:
-        """Return products of fields, one for each component."""
         products = np.real(np.conj(p) * q) if self._spec.dtype.kind == "c" else p * q
-        products = per(products, weights)
-        return products.sum(axis=self._space if self._spec.components else None)
+        return per(products, weights).sum(axis=self._space if self._spec.components else None)
 
     def _norms(self, r: PencilArray) -> Array:
         """Return the norms of components, which weigh points by their volumes. *Collective*."""

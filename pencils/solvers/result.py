@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.array.pencil_array import PencilArray
-from pencils.bars import OnProgress, ignore, shown
+from pencils.bars import OnProgress, shown
 from pencils.comm.agree import FLAGGED, PreparedAgreement
 from pencils.errors import ConvergenceError, RankDisagreementError
 
@@ -128,7 +128,6 @@ class History:
         return SolverResult(solution, residuals, self.iterations, converged, reason)
 
     def _trend(self, residuals: NDArray[np.float64]) -> str:
-        """Tell whether the residual was still decreasing."""
         best = int(residuals.argmin())
         if 2 * best >= self.iterations and residuals[-1] <= 2 * residuals[best]:
             return f"while the residual still decreased towards {self.target:.3g}"
@@ -144,7 +143,7 @@ def history(
 ) -> Iterator[History]:
     """Make the history of a solver; rank 0 shows on its terminal how far it has come. Local."""
     with shown(name, _PERCENT, rank=rank if progress else -1, unit="%") as update:
-        yield History(name, target, maxiter, update if progress else ignore)
+        yield History(name, target, maxiter, update)
 
 
 def attempt(row: PreparedAgreement, work: Callable[..., Any] | None, *arguments: Any) -> Any:

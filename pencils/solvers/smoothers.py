@@ -49,8 +49,6 @@ class Smoother:
             self._weights = [(colour == which) * (over / level.main) for which in (0, 1)]
         elif kind == JACOBI:
             self._weights = [_POINTS / level.main]
-        elif kind == CHEBYSHEV:
-            self._direction = level.field(halo=0)
         elif kind == LINE:
             self._lines = [self._line(axis) for axis in axes]
         operator = level.operator
@@ -100,7 +98,7 @@ class Smoother:
         middle, half = (high + low) / 2, (high - low) / 2
         rho, ahead, back = half / middle, 1 / middle, 0.0
         for step in range(steps):
-            fields = self.u, f, self._direction
+            fields = self.u, f, self.r  # the direction
             self._chebyshev(fields, (ahead, back), first=step == 0, out=self.spare)
             self.u, self.spare = self.spare, self.u
             new = 1 / (2 * middle / half - rho)
@@ -110,7 +108,7 @@ class Smoother:
         u, f, direction = fields
         ahead, back = numbers
         change = ahead * (f - self.level.operator(u)) / self.level.main
-        if not first:  # else the direction is an old one, which may be NaN
+        if not first:  # else there is no direction yet
             change = change + back * direction
         direction[...] = change
         return u + change

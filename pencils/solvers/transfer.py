@@ -180,7 +180,6 @@ class _Transfer(KeptVerb[MovePlan, Found]):
         self.given, self.out = given, out
 
     def signature(self, agree: Agreement) -> PlanKey:
-        """Check the arguments, and record what ranks must agree on."""
         name, u, pencil, method, boundary, add = self.given
         names = ("u", "coarse") if self.given.restricts else ("v", "fine")
         check_type(names[0], u, PencilArray)
@@ -239,7 +238,6 @@ class _Transfer(KeptVerb[MovePlan, Found]):
         return matrices
 
     def make(self) -> MovePlan:
-        """Make the exchange. *Collective*."""
         return plan_move(self.topology, self.way.specs(), len(self.way.lines))
 
     def bind(self, plan: MovePlan) -> Found | None:
