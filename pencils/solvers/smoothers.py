@@ -98,19 +98,16 @@ class Smoother:
         middle, half = (high + low) / 2, (high - low) / 2
         rho, ahead, back = half / middle, 1 / middle, 0.0
         for step in range(steps):
-            fields = self.u, f, self.r  # the direction
-            self._chebyshev(fields, (ahead, back), first=step == 0, out=self.spare)
+            self._chebyshev(self.u, f, self.r, ahead, back, step == 0, out=self.spare)
             self.u, self.spare = self.spare, self.u
             new = 1 / (2 * middle / half - rho)
             ahead, back, rho = 2 * new / half, rho * new, new
 
-    def _chebyshev_step(self, fields: Any, numbers: Any, *, first: bool) -> Any:
-        u, f, direction = fields
-        ahead, back = numbers
+    def _chebyshev_step(self, u: Any, f: Any, r: Any, ahead: Any, back: Any, first: Any) -> Any:  # noqa: PLR0917
         change = ahead * (f - self.level.operator(u)) / self.level.main
-        if not first:  # else there is no direction yet
-            change = change + back * direction
-        direction[...] = change
+        if not first:  # else there is no direction in `r` yet; a trace for each value
+            change = change + back * r
+        r[...] = change
         return u + change
 
     def free(self) -> None:
