@@ -147,8 +147,9 @@ class Multigrid(Plan[Any]):
     vertices; on 32³ cells 0.09, and point smoothers 0.35. Only dimensions of strong coupling are
     halved, so that point smoothers suit flat cells, too: 0.13 if an extent is a tenth of the
     others. Coefficients that jump from cell to cell, or at corners of a checkerboard, need more
-    cycles. "W" needs fewer, but coarse grids wait for messages more often. With "F", or an
-    `operator` that is not symmetric, pass ``accelerate=False`` if residuals grow.
+    cycles, and residuals may grow there with ``accelerate=False``. "W" needs fewer, but coarse
+    grids wait for messages more often. With "F", or an `operator` that is not symmetric, pass
+    ``accelerate=False`` if residuals grow.
 
     Cycles in single precision, of equations and residuals that are scaled, do not change the number
     of cycles: Göddeke, Strzodka and Turek, Int. J. Parallel Emergent Distrib. Syst. 22 (2007)
