@@ -221,7 +221,8 @@ def pytest_collection_finish():
 def exclude_what_is_there():
     """Exclude from later garbage collections what lives now: all tests, and their reports.
 
-    What was excluded before stays so: to look through all tests again takes half a second.
+    What was excluded before stays so, even if it becomes garbage: to look through all tests again
+    takes half a second.
     """
     gc.collect()
     gc.freeze()

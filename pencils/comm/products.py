@@ -28,7 +28,8 @@ class Matrix(NamedTuple):
     """The terms of each point of the target, along one axis.
 
     From the point `first` on, those of `up` points repeat `times` times, each time with points of
-    the source that lie `down` farther on. They are listed once.
+    the source that lie `down` farther on; if that is 0, none do. They are `listed` once, and all
+    others are listed, in order.
     """
 
     listed: Sequence[Terms]
@@ -48,7 +49,7 @@ class Matrix(NamedTuple):
         return len(self.listed) + self.repeated
 
     def terms(self, point: int, back: int = 0) -> Terms:
-        """Return the terms of a point, of which those of the source lie `back` before."""
+        """Return the terms of a point; `back` is subtracted from points of the source."""
         period = max(0, point - self.first) // self.up
         if period < self.times:
             back -= period * self.down
@@ -105,10 +106,9 @@ def _compile(
     matrix, last = matrices[-1], None
     if matrix is not None:
         listed, up, down, first, times = matrix
-        places = np.arange(len(listed))
+        places = np.arange(len(listed), dtype=np.int64)
         places[first + up :] += matrix.repeated
-        repeated = range(first, first + up) if times else range(0)
-        order = [*repeated, *(n for n in range(len(listed)) if n not in repeated)]
+        order = [*range(first, len(listed)), *range(first)]
         counts, points, weights = _flat([listed[place] for place in order])
         last = (up, down, times, places[order], np.cumsum(counts), points, weights * scale)
         scale = 1.0
@@ -118,9 +118,7 @@ def _compile(
 def _lists(matrix: Matrix) -> tuple[Array, Array, Array]:
     """Return where the terms of each point end, and all points and weights."""
     listed, up, down, first, times = matrix
-    if times < 2:  # noqa: PLR2004
-        counts, points, weights = _flat(listed)
-        return np.cumsum(counts), points, weights
+    times = max(1, times)
     cuts = slice(0, first), slice(first, first + up), slice(first + up, None)
     before, period, after = (_flat(listed[each]) for each in cuts)
     counts, points, weights = (np.tile(each, (times, 1)) for each in period)

@@ -108,23 +108,28 @@ def test_large_targets_are_written_past_the_cache(name):
     assert (back == u).all()
 
 
-@implementations
+@pytest.mark.parametrize("name", pack.available())
 @pytest.mark.parametrize("dtype", ["f8", "f4", "c16", "c8"])
 @pytest.mark.parametrize("terms", [2, 3, 4])
 def test_windows_read_their_own_points(name, dtype, terms):
-    """Each point of the target is a sum of successive points; there are NaN around these."""
+    """Most points of the target are sums of successive points; there are NaN around these."""
     rng = np.random.default_rng(0)
-    for first, number in itertools.product((0, 1), (3, 16, 131)):
+    cases = itertools.product((0, 1), (3, 16, 131), (0, 1, 2), (0, 1), (False, True))
+    for first, number, before, behind, past in cases:
         base = np.full((3, first + 2 * number + terms), np.nan, dtype)
         source = base[:, : first + 2 * (number - 1) + terms]
         source[...] = rng.integers(-9, 9, source.shape)
-        found = np.empty((3, number), dtype)
-        sums = Matrix([[(first + k, 0.5**k) for k in range(terms)]], down=2, times=number)
-        with pack.using(name):
+        found = np.empty((3, before + number + behind), dtype)
+        window, other = [(first + k, 0.5**k) for k in range(terms)], [(first, 3.0)]
+        listed = [*[other] * before, window, *[other] * behind]
+        sums = Matrix(listed, down=2, first=before, times=number)
+        with pack.using(name), writing_past_the_cache(past=past):
             for op in prepare_product(found, source, lambda sums=sums: [None, sums], {}, {}):
                 op()
         parts = [0.5**k * source[:, first + k :: 2][:, :number] for k in range(terms)]
-        assert (found == sum(parts)).all()
+        others = [*range(before), *range(before + number, before + number + behind)]
+        assert (found[:, before : before + number] == sum(parts)).all()
+        assert (found[:, others] == 3 * source[:, [first]]).all()
 
 
 @pytest.mark.skipif(pack.compiled() is None, reason="for compiled products")

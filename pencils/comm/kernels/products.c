@@ -1,6 +1,6 @@
 /* Products of matrices along all axes and an array, one row of the target after the other: rows of
    the source are added up, then elements of their sum. Matrices have few terms in each row; all rows
-   along the last axis are alike, but some. Indices have been checked by pencils/comm/products.py. */
+   along the last axis are alike, but some. Points and places are not checked here: callers know them. */
 #include "arguments.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 enum {
     ROOM = 65536, /* bytes of rows that are added up at once */
     KEPT = 524288, /* bytes of rows that are kept until they are added up */
-    FAR = 3, /* rows to the next ones that are fetched */
+    FAR = 3, /* rows behind the last one that is needed, from where on rows are fetched */
     VIEWS = 3
 };
 
@@ -24,7 +24,7 @@ typedef struct {
 typedef struct {
     int nouter, is_double, parts, add, stream;
     int ends, again; /* is there a matrix along the last axis; are rows needed by several ones */
-    int window; /* the terms along the last axis, if they are few successive ones, two apart */
+    int window; /* number of terms along the last axis, if their points are successive, else 0 */
     ptrdiff_t item, up, down, periods, nplaces;
     ptrdiff_t ahead; /* bytes to the next row where rows are left out, else 0 */
     const Py_buffer *target, *source;
@@ -140,7 +140,7 @@ static Chunk next_chunk(const Task *task, ptrdiff_t first)
 }
 
 /* Rows that are set, `stride` bytes apart, to sums of rows of so many planes, which are `apart` bytes
-   apart; meanwhile so many bytes of the last plane are fetched for the next row. */
+   apart; meanwhile so many bytes of the last plane are fetched, from `FAR` rows farther on. */
 typedef struct {
     char *target;
     ptrdiff_t stride;
@@ -367,7 +367,7 @@ static int allocate(Task *task, Py_ssize_t terms)
     return 0;
 }
 
-/* The terms along the last axis, if they are windows. */
+/* Number of terms along the last axis, if these are windows, two points farther on each time. */
 static int window_of(const Task *task)
 {
     ptrdiff_t terms = task->last.ends[0];
