@@ -28,8 +28,8 @@ class Matrix(NamedTuple):
     """The terms of each point of the target, along one axis.
 
     From the point `first` on, those of `up` points repeat `times` times, each time with points of
-    the source that lie `down` farther on; if that is 0, none do. They are `listed` once, and all
-    others are listed, in order.
+    the source that lie `down` farther on. These are `listed` once, between those of all points
+    before and behind. Where `times` is 0, all points are listed.
     """
 
     listed: Sequence[Terms]
@@ -108,7 +108,7 @@ def _compile(
         listed, up, down, first, times = matrix
         places = np.arange(len(listed), dtype=np.int64)
         places[first + up :] += matrix.repeated
-        order = [*range(first, len(listed)), *range(first)]
+        order = [*range(first, len(listed)), *range(first)]  # first those that repeat
         counts, points, weights = _flat([listed[place] for place in order])
         last = (up, down, times, places[order], np.cumsum(counts), points, weights * scale)
         scale = 1.0

@@ -239,22 +239,27 @@ def _solve(
     b: PencilArray,
     out: PencilArray | None,
     *,
+    preconditioner: LinearMap | None,
+    mask: Any,
+    callback: Callback | None,
     rtol: Any,
     atol: Any,
     maxiter: Any,
     progress: Any,
     weighted: bool = False,
-    **others: Any,
 ) -> SolverResult:
+    """Check the arguments, and solve by a method. *Collective*."""
     with agreed(topology_among(b, out).comm, name) as agree:
-        space = KrylovSpace(operator, b, out, **others)
+        space = KrylovSpace(
+            operator, b, out, preconditioner=preconditioner, mask=mask, callback=callback
+        )
         for tolerance, value in (("rtol", rtol), ("atol", atol)):
             if not (isfinite(value) and value >= 0):
                 raise ArgumentError(f"{tolerance}={value!r} must be a number that is at least 0")
         most = min(10 * b.size, _MOST_ITERATIONS)
         most = most if maxiter is None else as_int("maxiter", maxiter, least=0)
         agree(**signature(b), rtol=float(rtol), atol=float(atol), maxiter=most)
-        parts = [each is None for each in (out, others["preconditioner"], others["mask"])]
+        parts = out is None, preconditioner is None, mask is None
         agree(**{"which of out, preconditioner and mask are None": parts})
     space.row = agree.prepared()
     with history(name, b.pencil.rank, 0.0, most, progress=bool(progress)) as space.history:
@@ -303,9 +308,10 @@ def _cg(space: KrylovSpace, x: PencilArray, r: PencilArray) -> str:
 
 @fused
 def _advance(fields: _Fields, alpha: float, beta: float) -> None:
-    x, z, p, s, *preconditioned = fields
+    x, r, p, s, *preconditioned = fields
     x += alpha * p
-    z -= alpha * s
+    r -= alpha * s
+    z = r
     if preconditioned:
         z, q = preconditioned
         z -= alpha * q

@@ -443,7 +443,9 @@ class Multigrid(Plan[Any]):
         q[...] = self.levels[0].operator(p)
         return self._dot(p, q)
 
-    def _updated(self, u: Any, r: Any, p: Any, q: Any, alpha: Any) -> PencilArray:
+    def _updated(
+        self, u: PencilArray, r: PencilArray, p: PencilArray, q: PencilArray, alpha: Any
+    ) -> PencilArray:
         """Do a step of a solution and its residual; return the square of the residual's norm."""
         u += alpha * p
         r -= alpha * q

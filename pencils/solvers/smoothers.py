@@ -103,11 +103,19 @@ class Smoother:
             new = 1 / (2 * middle / half - rho)
             ahead, back, rho = 2 * new / half, rho * new, new
 
-    def _chebyshev_step(self, u: Any, f: Any, r: Any, ahead: Any, back: Any, first: Any) -> Any:  # noqa: PLR0917
+    def _chebyshev_step(  # noqa: PLR0917
+        self,
+        u: PencilArray,
+        f: PencilArray,
+        direction: PencilArray,
+        ahead: float,
+        back: float,
+        first: bool,  # noqa: FBT001 - a trace for each value
+    ) -> PencilArray:
         change = ahead * (f - self.level.operator(u)) / self.level.main
-        if not first:  # else there is no direction in `r` yet; a trace for each value
-            change = change + back * r
-        r[...] = change
+        if not first:  # else the field has no direction yet
+            change = change + back * direction
+        direction[...] = change
         return u + change
 
     def free(self) -> None:

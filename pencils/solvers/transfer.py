@@ -209,7 +209,7 @@ class _Transfer(KeptVerb[MovePlan, Found]):
         """Check methods, and return the matrix of each dimension that has one."""
         u, ndim = self.given.u, fine.ndim
         allowed = _RESTRICTIONS if self.given.restricts else _PROLONGATIONS
-        methods = _read("method", self.given.method, allowed, ndim, None)
+        methods = _read("method", self.given.method, allowed, ndim, default=True)
         defaults = ("average", "full") if self.given.restricts else ("constant", "linear")
         boundaries = _read("boundary", self.given.boundary, _BOUNDARIES, ndim)
         matrices: list[Weights | None] = []
@@ -319,11 +319,13 @@ def _check_out(given: _Given, out: PencilArray | None, spec: FieldSpec) -> None:
         raise ArgumentError("out shares memory with the field; pass another one")
 
 
-def _read(name: str, value: Any, allowed: Sequence[str], ndim: int, *others: None) -> list[Any]:
+def _read(
+    name: str, value: Any, allowed: Sequence[str], ndim: int, *, default: bool = False
+) -> list[Any]:
     """Read one text for all dimensions, or one for each."""
     texts = f"{', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}"
     found = each_dim(name, value, ndim, texts)
-    if any(each not in [*allowed, *others] for each in found):
+    if any(each not in [*allowed, *([None] * default)] for each in found):
         raise ArgumentError(
             f"{name}={value!r} must be {texts}, or one of these for each of {ndim} dimensions"
         )
